@@ -11,7 +11,7 @@ import msgspec
 
 from covey import toml
 from covey.bandit.ensemble import Weighing, weighing_from
-from covey.bandit.links import Wiring, parse_links
+from covey.bandit.links import Wiring, wiring_of
 from covey.bandit.partitions import Space
 from covey.bandit.policies import Policy, policy_table, resolve, settings_from, shares_slots, within
 from covey.bandit.rewards import AnyReward, check_reward, reward_from
@@ -72,6 +72,7 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     serving_cost: float = 0.0  # cost to this learner per answered request
     rewards: dict[str, Reward | str] = {}
     peers: dict[str, float] | None = None
+    relay: bool = False  # its askers may ask its peers through it
     context_peers: dict[str, float] = {}  # peers that receive the cell, never the data
     cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
     answer_delay: int | str = 0  # slots, or a column of them
@@ -244,7 +245,11 @@ def assemble(tables: Tables) -> NetworkConfig:
     _check_unique(names, "learner name", "")
     for member in members:
         _check_member(member, names)
-    links = parse_links(tables.links, names) if tables.links else None
+    listed = {one.name: None if one.peers is None else _listed(one, members) for one in members}
+    relays = [member.name for member in members if member.relay]
+    links = None
+    if tables.links or relays:
+        links = wiring_of(tables.links, listed, relays, has_ensemble=tables.ensemble is not None)
     plan = _plan_spaces(data, members)
     context = contexts.parse(plan.entries)
     sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
@@ -529,7 +534,7 @@ def _site(
     members, settings = tables.members, tables.settings
     member, own = members[place], plan.own[place]
     coordinates = plan.coordinates_of(place)
-    wanted = _peers(member, members, links)
+    wanted = _listed(member, members) if links is None else links.peers(member.name)
     if settings.carry_serving_costs:
         serving = {other.name: other.serving_cost for other in members}
         wanted = {name: cost + serving[name] for name, cost in wanted.items()}
@@ -568,16 +573,10 @@ def _site(
     return site
 
 
-def _peers(
-    member: LearnerTable, members: Sequence[LearnerTable], links: Wiring | None
-) -> Mapping[str, float]:
+def _listed(member: LearnerTable, members: Sequence[LearnerTable]) -> Mapping[str, float]:
+    """Return the peers that a learner asks directly, with their prices."""
     if member.peers is None:
-        others = {other.name: 0.0 for other in members if other is not member}
-        return others if links is None else links.peers(member.name)
-    if links is not None:
-        raise ConfigError(
-            f"learner {member.name!r} has peers, but prices come from [[link]] tables; remove one"
-        )
+        return {other.name: 0.0 for other in members if other is not member}
     return {name: cost for name, cost in member.peers.items() if cost <= 1}
 
 

@@ -247,3 +247,12 @@ def test_a_cost_is_a_finite_number_of_zero_or_more(
     assert str(caught.value) == (
         f"the link from 'a' to 'b' costs {cost}; it must be a number, 0 or more"
     )
+
+
+def test_paths_lead_through_relays_only() -> None:
+    chain = [("a", "b", 0.1), ("b", "c", 0.1), ("c", "d", 0.1)]
+
+    assert Links("abcd", chain).path("a", "d") == ("a", "b", "c", "d")
+    assert Links("abcd", chain, relays="b").path("a", "c") == ("a", "b", "c")
+    assert Links("abcd", chain, relays="b").copy().path("a", "d") is None
+    assert Links("abcd", chain, relays="").prices().keys() == {("a", "b"), ("b", "c"), ("c", "d")}

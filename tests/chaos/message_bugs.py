@@ -15,8 +15,8 @@ from covey.node.training import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
 from covey.server import peer_messages
-from covey.server.config import PeerConfig
 from covey.server.http import HttpProblem
+from covey.server.neighbours import PeerConfig
 
 Patch = pytest.MonkeyPatch
 

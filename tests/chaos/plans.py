@@ -12,7 +12,7 @@ from chaos.cases import MOST_ROWS
 from covey.bandit.policies import PRESETS
 from covey.node.trust import Trust
 from covey.node.workers import Limits
-from covey.server.config import PeerConfig
+from covey.server.neighbours import PeerConfig
 from support.message_links import KEY
 from support.virtual import Weather
 

@@ -17,7 +17,7 @@ from covey.errors import PeerError, PeerRefused
 from covey.node.peers import CircuitBreaker, PeerTimeouts
 from covey.node.requests import AskRow
 from covey.server import keys, peer_messages
-from covey.server.config import PeerConfig
+from covey.server.neighbours import PeerConfig
 from covey.server.peer_client import HttpsPeers
 
 pytestmark = pytest.mark.beside_the_kernel

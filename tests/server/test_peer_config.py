@@ -9,8 +9,8 @@ from covey.bandit.learner import Learner
 from covey.errors import ConfigError, PeerError
 from covey.node.requests import AskRow
 from covey.node.rows import TicketState
-from covey.server import config
-from covey.server.config import PeerConfig
+from covey.server import config, neighbours
+from covey.server.neighbours import PeerConfig
 from support.served import CONSTANTS
 
 KEY = "sha256:" + "0" * 64
@@ -50,7 +50,7 @@ def load(
 
 
 def test_the_default_permissions_deny() -> None:
-    (one,) = config.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
+    (one,) = neighbours.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
 
     assert one == PeerConfig(
         name="south", key=KEY, url=None, share="none", trust="earned", may_ask=False
@@ -59,9 +59,9 @@ def test_the_default_permissions_deny() -> None:
 
 
 def test_the_keys_make_the_allow_list() -> None:
-    known = config.read_peers([{"name": "south", "key": KEY}], own_name="north")
+    known = neighbours.read_peers([{"name": "south", "key": KEY}], own_name="north")
 
-    assert config.pinned_keys(known) == {"south": KEY}
+    assert neighbours.pinned_keys(known) == {"south": KEY}
 
 
 @pytest.mark.parametrize(
@@ -114,19 +114,19 @@ def test_a_peer_is_sent_only_what_it_may_see(
 )
 def test_every_invalid_table_has_a_message(table: Any, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        config.read_peers([table], own_name="north")
+        neighbours.read_peers([table], own_name="north")
 
     assert sentence in str(refused.value)
 
 
 def test_duplicate_peer_tables_are_rejected() -> None:
     with pytest.raises(ConfigError, match="duplicate"):
-        config.read_peers([{"name": "south", "key": KEY}] * 2, own_name="north")
+        neighbours.read_peers([{"name": "south", "key": KEY}] * 2, own_name="north")
 
 
 def test_one_table_in_place_of_a_list_is_refused() -> None:
     with pytest.raises(ConfigError, match="two brackets"):
-        config.read_peers({"name": "south"}, own_name="north")
+        neighbours.read_peers({"name": "south"}, own_name="north")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_one_table_in_place_of_a_list_is_refused() -> None:
     ],
 )
 def test_a_site_is_reached_at_a_host_and_a_port(url: str, root: str) -> None:
-    known = config.read_peers([{"name": "south", "key": KEY, "url": url}], own_name="north")
+    known = neighbours.read_peers([{"name": "south", "key": KEY, "url": url}], own_name="north")
 
     assert known["south"].url == root
 

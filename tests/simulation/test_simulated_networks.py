@@ -147,6 +147,33 @@ def test_regret_follows_links_that_change(settings: Settings) -> None:
     assert found == pytest.approx([sum(lost[: 750 * 3]), sum(lost)], abs=2e-3)
 
 
+@by_preset
+def test_regret_of_learners_that_ask_through_a_relay_is_against_the_sums_of_paths(
+    settings: Settings,
+) -> None:
+    asked = {"learner-1": {"learner-2": 0.05}, "learner-2": {"learner-3": 0.1}, "learner-3": {}}
+    tables = [
+        {"name": name, "peers": peers, "relay": name == "learner-2"}
+        for name, peers in asked.items()
+    ]
+    table = {**TABLE, "learner": tables}
+    chunk = drawn(table)
+    config = [{**own, **more} for own, more in zip(learners(None), tables, strict=True)]
+    trace = replayed({"learner": config}, chunk, settings)
+    prices = {(0, 1): 0.05, (1, 2): 0.1, (0, 2): 0.15}  # by hand
+    lost = []
+    for row, function in enumerate(trace.function.tolist()):
+        slot, learner = divmod(row, 3)
+        owner = np.repeat(np.arange(3), 2)
+        cost = [0.0 if who == learner else prices.get((learner, who), np.inf) for who in owner]
+        worth = chunk.accuracy[0, :, slot] - np.array(cost)
+        lost.append(float(worth.max() - worth[function]))
+
+    found = total(played(table, settings))
+    assert found == pytest.approx([sum(lost[: 750 * 3]), sum(lost)], abs=2e-3)
+    assert (trace.arm[trace.learner == 0] == trace.names["arm"].index("learner-3")).any()
+
+
 def test_the_oracle_knows_the_mean_costs_of_links_and_the_cheapest_path() -> None:
     columns = {"direct": {"low": 0.2, "high": 0.4}, "detour": {"high": 0.1}}
     links = [

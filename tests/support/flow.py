@@ -1,6 +1,6 @@
 """One stream through a replay, a network in process, nodes and processes, for tests of the same."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,8 +67,16 @@ def through(client: Client, stream: Stream, slot: int) -> Row:
     return told["phase"], told["arm"], told["function"], told["price"], settled["right"]
 
 
-def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
-    """Return the file of one site: what the configuration says of it, and whom it knows."""
+def site_file(
+    offices: Offices,
+    config: dict[str, Any],
+    place: int,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """Return the file of one site: what the configuration says of it, and whom it knows.
+
+    `known` has more keys of the tables of the sites that it knows.
+    """
     own = dict(config["learner"][place])
     free = {"free": True} if own.pop("free", False) else {}
     others = [one["name"] for one in config["learner"] if one["name"] != own["name"]]
@@ -80,7 +88,10 @@ def site_file(offices: Offices, config: dict[str, Any], place: int) -> str:
             offices.node(own["name"], **node, **{"timeout-s": 30.0}),
             table("[policy]", config["policy"]),
             table("[[learner]]", own),
-            *(offices.peer(name, **rights) for name in own.get("peers", others)),
+            *(
+                offices.peer(name, **rights, **(known or {}).get(name, {}))
+                for name in known or own.get("peers", others)
+            ),
             *(table("[[link]]", link) for link in config.get("link", [])),
             *(
                 table(
@@ -180,7 +191,9 @@ async def _label(
 ) -> None:
     node = world.nodes[stream.at[slot]]
     settlement = await node.learn(str(slot), int(stream.labels[slot]), cost=cost)
-    await node.drained()
+    while any(one.undelivered for one in world.nodes.values()):  # a relay passes labels on
+        for one in world.nodes.values():
+            await one.drained()
     live[slot] = (*live[slot], settlement.is_right)
 
 

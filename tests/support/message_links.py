@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.requests import AskRow, Assistance
-from covey.server.config import PeerConfig
 from covey.server.http import HttpProblem, HttpRequest, HttpResponse
+from covey.server.neighbours import PeerConfig
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, HelloReply

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.server import keys
-from covey.server.config import PeerConfig
+from covey.server.neighbours import PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
 
 TESTS = Path(__file__).parents[1]

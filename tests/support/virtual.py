@@ -24,7 +24,8 @@ from covey.node.budgets import Budgets
 from covey.node.ensemble import ByArm
 from covey.node.network import functions_of, learner_of
 from covey.node.node import Node, NodeDependencies, Question
-from covey.node.peers import PeerTimeouts
+from covey.node.peers import DEADLINE_S, VIA, PeerTimeouts
+from covey.node.relay import RelayingNode, RelayRoute
 from covey.node.requests import AskRow, Assistance, Payment
 from covey.node.store import Store
 from covey.node.trust import Trust
@@ -216,6 +217,10 @@ class World:
         """Return the learner of a site, before its store is loaded."""
         return learner_of(self.setup, place, self.dimension)
 
+    def hop(self, name: str, peer: str) -> str:
+        """Return to which site another one sends what it asks a peer."""
+        return peer if self.setup.wiring is None else self.setup.wiring.hop(name, peer)
+
     def answering(self, name: str) -> ByArm:
         """Return how the clients of a site are answered."""
         return ByArm()
@@ -228,7 +233,13 @@ class World:
         learner = self.learner(place)
         answering = self.answering(name)
         asked = [*(peer for peer, _ in learner.behind()), *answering.voters]
-        peers = {peer: self.link(self, name, peer) for peer in asked}
+        hops = {peer: self.hop(name, peer) for peer in asked}
+        peers = {
+            peer: self.link(self, name, peer)
+            if hop == peer
+            else RelayedLink(self.link(self, name, hop), name, peer)
+            for peer, hop in hops.items()
+        }
         doors = NodeDependencies(
             self.stores[name],
             peers,
@@ -237,9 +248,12 @@ class World:
             lambda: self.noon_s + asyncio.get_running_loop().time(),
             {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
             answering=answering,
+            relays={peer: hop for peer, hop in hops.items() if hop != peer},
         )
         own = functions_of(site, self.functions)
-        node = Node(
+        wiring = self.setup.wiring
+        is_relay = wiring is not None and name in (wiring.links.relays or ())
+        node = (RelayingNode if is_relay else Node)(
             site,
             learner,
             own,
@@ -356,6 +370,36 @@ class Link:
             world.counts["lost"] += 1
             await asyncio.sleep(1e9)
         await asyncio.sleep(exponential(world, world.weather.delay_s))
+
+
+class RelayedLink:
+    """The way from one site to another through a relay; `link` leads to that."""
+
+    def __init__(self, link: Link, source: str, name: str) -> None:
+        self._link, self._source, self._name = link, source, name
+        self.deliver = link.deliver
+
+    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
+        route = self._route()
+        return await self._link._send(lambda node: node.relay(rows, route, source=self._source))
+
+    async def report(self, cell: str, slot: int) -> Report:
+        route = self._route()
+        return await self._link._send(
+            lambda node: node.relay_report(cell, slot, route, source=self._source)
+        )
+
+    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+        route = self._route()
+        return await self._link._send(
+            lambda node: node.relay_estimate(
+                cell, slot, route, source=self._source, is_by_context=is_by_context
+            )
+        )
+
+    def _route(self) -> RelayRoute:
+        left_s = DEADLINE_S.get() - asyncio.get_running_loop().time()
+        return RelayRoute(self._name, (*VIA.get(), self._source), left_s)
 
 
 async def _told(say: Callable[[Node], Awaitable[Given]], node: Node) -> Given:

@@ -45,8 +45,13 @@ class Links:
         links: Iterable[tuple[str, str, float]] = (),
         *,
         learnt: Iterable[tuple[str, str, float]] = (),
+        relays: Iterable[str] | None = None,
     ) -> None:
-        """`links` have known costs; `learnt` have initial guesses of unknown costs."""
+        """`links` have known costs; `learnt` have initial guesses of unknown costs.
+
+        `relays` are the learners that a path may lead through; None: through any.
+        """
+        self.relays = None if relays is None else frozenset(relays)
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
             self._check_new(start, end)
@@ -116,7 +121,7 @@ class Links:
 
     def copy(self) -> "Links":
         """Return an independent copy."""
-        other = Links(())
+        other = Links((), relays=self.relays)
         other._links = self._copied()
         other._paths = self._paths
         return other
@@ -156,6 +161,8 @@ class Links:
             if here in found:
                 continue
             found[here] = _Step(cost, before)
+            if here != asker and self.relays is not None and here not in self.relays:
+                continue
             for end, link in self._links[here].items():
                 total = cost + link.estimate
                 if end not in found and total <= MOST_PRICE:
@@ -264,6 +271,11 @@ class Wiring(NamedTuple):
         """Whether prices can change."""
         return bool(self.changes or self.tolls)
 
+    def hop(self, asker: str, peer: str) -> str:
+        """Return to which learner `asker` sends what it asks `peer`: that peer, or a relay."""
+        path = None if self.links.relays is None else self.links.path(asker, peer)
+        return peer if path is None else path[1]
+
     def peers(self, asker: str) -> dict[str, float]:
         """Return all peers ever reachable from a learner, with initial prices; inf: not yet."""
         first = self.links.prices()
@@ -272,9 +284,50 @@ class Wiring(NamedTuple):
         }
 
 
-def parse_links(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | None:
+def wiring_of(
+    tables: Mapping[str, Any],
+    peers: Mapping[str, Mapping[str, float] | None],
+    relays: Sequence[str],
+    *,
+    has_ensemble: bool = False,
+) -> Wiring | None:
+    """Return the links of `[[link]]` tables, or those by which peers are asked through relays.
+
+    `peers` are the prices that each learner lists; None: it asks all others for nothing.
+    """
+    if tables:
+        for name, listed in peers.items():
+            if listed is not None:
+                raise ConfigError(
+                    f"learner {name!r} has peers, but prices come from [[link]] tables; remove one"
+                )
+        return parse_links(tables, peers, relays=relays or None)
+    prices = {
+        name: {one: 0.0 for one in peers if one != name} if own is None else own
+        for name, own in peers.items()
+    }
+    for name in relays:
+        if has_ensemble:
+            raise ConfigError(
+                f"learner {name!r} has relay = true, which cannot be combined with [ensemble], "
+                "where nobody asks anybody; remove one of them"
+            )
+        if not prices[name]:
+            raise ConfigError(
+                f"learner {name!r} has relay = true, but no peers that it could ask for others; "
+                "list them in peers, or remove relay"
+            )
+    pairs = [(name, peer, cost) for name, own in prices.items() for peer, cost in own.items()]
+    links = Links(prices, pairs, relays=relays)
+    return Wiring(links, (), {}, frozenset(links.prices()))
+
+
+def parse_links(
+    table: Mapping[str, Any], learners: Iterable[str], *, relays: Iterable[str] | None = None
+) -> Wiring | None:
     """Return the links of a configuration; None without link tables.
 
+    `relays` are the learners that paths may lead through; None: through any, as prices only.
     Raises `ConfigError` that names the invalid link or table.
     """
     if "link" not in table:
@@ -292,6 +345,7 @@ def parse_links(table: Mapping[str, Any], learners: Iterable[str]) -> Wiring | N
         learners,
         [(start, end, cost or 0.0) for _, start, end, cost in listed],
         learnt=[(*pair, one.guess or 0.0) for pair, one, _ in pairs if one.cost is None],
+        relays=relays,
     )
     changes = _changes(table.get("link-change", []), links.copy(), listed, tolls)
     links.apply(one for one in listed if one.cost is None)

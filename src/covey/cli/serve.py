@@ -63,7 +63,7 @@ def set_up_logging(form: str, stream: TextIO | None = None) -> None:
 
 TIMEOUT_S = 10.0
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
-PHASES = ("train", "explore", "exploit", "serve", "recall")
+PHASES = ("train", "explore", "exploit", "serve", "recall", "relay")
 Status: TypeAlias = Any  # `states.State` with fields that may be None: see `_lenient`
 SINCE = "* since the start; labels are of all starts"
 

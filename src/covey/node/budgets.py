@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from covey.bandit.learner import Learner
-from covey.errors import CoveyError, PeerError, StoreError, StoreFull
+from covey.errors import ConfigError, CoveyError, PeerError, StoreError, StoreFull
 from covey.node.peers import DEADLINE_S, TAKEN, UNKNOWN_ID, LogThrottle
 from covey.node.requests import AskRow, Assistance, Payment, Request
 from covey.node.store import Store
@@ -28,6 +28,20 @@ DAY_S = 86_400
 STATED_AT_ONCE = 64  # payments in one message
 TIMEOUT_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 600.0  # a peer of an earlier version takes no statements
+
+
+class BudgetTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """`budget = { per-day = 5.0 }`: what the site may pay for answers in a day (UTC)."""
+
+    per_day: float
+
+    def millionths(self, where: str) -> int:
+        """Return it in millionths; raise `ConfigError` if it is no amount."""
+        if not 1 / MILLIONTHS <= self.per_day <= 1e9:
+            raise ConfigError(
+                f"{where} budget per-day is {self.per_day:g}; it must be above 0, at most 1e9"
+            )
+        return round(self.per_day * MILLIONTHS)
 
 
 class Budgets(msgspec.Struct, frozen=True):
@@ -50,11 +64,14 @@ class PaymentLedger:
         budgets: Budgets,
         clock: Callable[[], float],
         paid: Iterable[Payment] = (),
+        relays: Mapping[str, str] | None = None,
     ) -> None:
         """`prices` are those of an answer of each peer; `paid` was paid in earlier starts.
 
-        `clock` returns seconds since the epoch.
+        `clock` returns seconds since the epoch. `relays` are paid for answers of the peers that
+        are asked through them; a budget is that of the site that is paid.
         """
+        self._relays = dict(relays or {})
         self.prices = {
             peer: round(price * MILLIONTHS)
             for peer, price in prices.items()
@@ -70,27 +87,40 @@ class PaymentLedger:
 
     @classmethod
     def load(
-        cls, store: Store, learner: Learner, budgets: Budgets, clock: Callable[[], float]
+        cls,
+        store: Store,
+        learner: Learner,
+        budgets: Budgets,
+        clock: Callable[[], float],
+        relays: Mapping[str, str] | None = None,
     ) -> "PaymentLedger":
         """Return the ledger of a learner whose payments are in a store."""
         since_ms = int(1e3 * (clock() - 2 * DAY_S))  # the clock may have been set back since
-        return cls(prices_of(learner), budgets, clock, store.payments(since_ms, is_ours=True))
+        paid = store.payments(since_ms, is_ours=True)
+        return cls(prices_of(learner), budgets, clock, paid, relays)
+
+    def payee(self, peer: str) -> str:
+        """Return which site is paid for answers of a peer: that peer, or its relay."""
+        return self._relays.get(peer, peer)
 
     def spent(self, peer: str) -> int:
-        """Return what a peer was paid today, or will be, in millionths."""
-        answered = sum(one == peer for one in self._answered.values()) * self.prices.get(peer, 0)
-        return self._paid[int(self._clock()) // DAY_S, peer] + self._running[peer] + answered
+        """Return what the payee of a peer was paid today, or will be, in millionths."""
+        payee = self.payee(peer)
+        answered = sum(
+            self.prices[one] for one in self._answered.values() if self.payee(one) == payee
+        )
+        return self._paid[int(self._clock()) // DAY_S, payee] + self._running[payee] + answered
 
     def total(self) -> int:
         """Return what all peers were paid today."""
-        return sum(map(self.spent, self.prices))
+        return sum(map(self.spent, {self.payee(peer) for peer in self.prices}))
 
     def is_over(self, peer: str, rows: int = 1) -> bool:
         """Return whether answers to so many rows would exceed a budget of today."""
         cost = rows * self.prices.get(peer, 0)
         if not cost:
             return False
-        limit, total = self.budgets.peers.get(peer), self.budgets.total
+        limit, total = self.budgets.peers.get(self.payee(peer)), self.budgets.total
         is_over = limit is not None and self.spent(peer) + cost > limit
         return is_over or (total is not None and self.total() + cost > total)
 
@@ -103,11 +133,12 @@ class PaymentLedger:
             return await call()
         if self.is_over(peer, len(rows)):
             raise PeerError(f"the budget for peer {peer!r} is spent until tomorrow (UTC)")
-        self._running[peer] += price * len(rows)
+        payee = self.payee(peer)
+        self._running[payee] += price * len(rows)
         try:
             answers = await call()
         finally:
-            self._running[peer] -= price * len(rows)
+            self._running[payee] -= price * len(rows)
         for row, answer in zip(rows, answers, strict=True):
             if answer.is_given:
                 self._answered[row.id] = peer
@@ -118,18 +149,18 @@ class PaymentLedger:
         self._answered.pop(id, None)
 
     def settle(self, request: Request) -> list[Payment]:
-        """Return the payments of a request that is recorded now, one per peer."""
+        """Return the payments of a request that is recorded now, one per payee."""
         if not self._answered:
             return []
-        rows: dict[str, list[str]] = {}
+        rows: dict[str, list[tuple[str, int]]] = {}
         for answer in request.peer_answers.values():
             peer = self._answered.pop(answer.id, None)
             if peer is not None:
-                rows.setdefault(peer, []).append(answer.id)
+                rows.setdefault(self.payee(peer), []).append((answer.id, self.prices[peer]))
         at_ms = int(1e3 * self._clock())
         paid = [
-            Payment(peer, True, ids[0], at_ms, len(ids), len(ids) * self.prices[peer])
-            for peer, ids in rows.items()
+            Payment(payee, True, own[0][0], at_ms, len(own), sum(price for _, price in own))
+            for payee, own in rows.items()
         ]
         for one in paid:
             self._paid[at_ms // (1_000 * DAY_S), one.peer] += one.amount
@@ -137,7 +168,7 @@ class PaymentLedger:
 
     def today(self, peer: str) -> tuple[float, float | None]:
         """Return what the answers of a peer cost today, and its budget (None: no limit)."""
-        return self.spent(peer) / MILLIONTHS, in_units(self.budgets.peers.get(peer))
+        return self.spent(peer) / MILLIONTHS, in_units(self.budgets.peers.get(self.payee(peer)))
 
 
 def in_units(amount: int | None) -> float | None:

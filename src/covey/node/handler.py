@@ -364,10 +364,7 @@ class Handler:
         source: str,
         ids: Sequence[str] = ("",),
     ) -> Request:
-        """Answer rows of a peer by own functions; without rows, from the labels seen in the cells.
-
-        A peer's request is never passed on.
-        """
+        """Answer rows of a peer by own functions; without rows, from labels seen in the cells."""
         state = self._state
         if rows is None:
             return state.recall(source, cells, slots, ids)

@@ -24,7 +24,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.functions.function import Function, Late
-from covey.kernel.rules import Report
+from covey.kernel.rules import Cell, Report
 from covey.node import change
 from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
 from covey.node.ensemble import ByArm
@@ -36,11 +36,11 @@ from covey.node.peers import (
     REPEATED,
     TAKEN,
     UNKNOWN_ID,
-    CircuitBreaker,
     LabelDelivery,
     Peer,
     PeerTimeouts,
     checked_slot,
+    guarded,
     peers_of,
 )
 from covey.node.questions import ROW_ID, Question, other_request
@@ -69,6 +69,7 @@ from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, S
 from covey.types import MILLIONTHS, Context, Label
 
 log = logging.getLogger(__name__)
+Forward = Callable[[Sequence[Cell]], Awaitable[Request]]
 
 
 class NodeDependencies(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     # A paused node of the same store, which is stopped when the new one starts.
     before: "Node | None" = None
     answering: ByArm = ByArm()  # or an ensemble, whose vote answers clients
+    relays: Mapping[str, str] = {}  # peer -> the site through which it is asked, and which is paid
 
 
 class Node:
@@ -123,10 +125,7 @@ class Node:
         self._answering = dependencies.answering
         asked = peers_of(learner, dependencies.peers, self._answering.voters)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
-        self._breakers = {
-            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
-            for peer, one in asked.items()
-        }
+        self._breakers = guarded(asked, timeouts, dependencies.rng)
         store, before = dependencies.store, dependencies.before
         loaded = store.load(site.name, fingerprint) if before is None else before.handed_over()
         is_first = not loaded.arms
@@ -137,7 +136,9 @@ class Node:
             log.info("store: %s", line)
         self.starts = loaded.starts  # this one included
         self.arms = loaded.arms  # retired ones, too
-        self._ledger = PaymentLedger.load(store, learner, budgets or Budgets(), dependencies.clock)
+        self._ledger = PaymentLedger.load(
+            store, learner, budgets or Budgets(), dependencies.clock, dependencies.relays
+        )
         self._state = self._answering.state(
             learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
         )
@@ -152,11 +153,8 @@ class Node:
         self._training = Sections()
         self._journal = Journal(self._state, self._commit)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
-        self._recipients = {
-            peer: CircuitBreaker(peer, one, timeouts, dependencies.rng)
-            for peer, one in dependencies.peers.items()
-            if peer not in asked
-        } | self._breakers
+        others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
+        self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
         self._delivery = LabelDelivery(
             self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
@@ -433,22 +431,24 @@ class Node:
         """Return whether a peer has ever asked this site."""
         return self._state.has_asked(source)
 
-    async def assist(self, rows: Sequence[AskRow], *, source: str) -> list[Assistance]:
-        """Answer rows of a peer by own functions, or from labels seen; never passed on."""
+    async def assist(
+        self, rows: Sequence[AskRow], *, source: str, forward: Forward | None = None
+    ) -> list[Assistance]:
+        """Answer rows of a peer by own functions, or from labels seen; or `forward` them."""
         names = self.learner.names
         cells = [names.parse(str(row.cell)) for row in rows]
         slots = [checked_slot(row.slot) for row in rows]
         if any(cell.space != cells[0].space for cell in cells):
             raise DataError("the cells of one request must lie in one context space")
-        instances = None
-        if rows[0].instance is not NO_INSTANCE:
-            instances = [row.instance for row in rows]
+        instances = None if rows[0].instance is NO_INSTANCE else [row.instance for row in rows]
         ids = [row.id for row in rows]
         if len(set(ids)) < len(ids):
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
             self._driver.begin(source)
+            if forward is not None:
+                return await forward(cells)
             return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
 
         asked = Question(source, ids[0])

@@ -49,6 +49,8 @@ OUTCOME_OF: dict[type[CoveyError], str] = {  # of a label that could not be sett
 }
 # The deadline that all calls of a request share, by the loop's clock; a transport may pass it on.
 DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
+# The sites that a forwarded request has passed, the asker first; a transport passes them on.
+VIA: ContextVar[tuple[str, ...]] = ContextVar("VIA", default=())
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
 MOST_SLOTS = 2**53
 DELIVERY_ROWS = 256  # labels in one message
@@ -251,6 +253,13 @@ class CircuitBreaker:
         if not self._is_logged_open and self._opened.is_due():
             log.warning("peer %r: circuit open (%s)", self.name, reason)
             self._is_logged_open = True
+
+
+def guarded(
+    peers: Mapping[str, Peer], timeouts: PeerTimeouts, rng: random.Random
+) -> dict[str, CircuitBreaker]:
+    """Return peers, each with a circuit breaker."""
+    return {name: CircuitBreaker(name, one, timeouts, rng) for name, one in peers.items()}
 
 
 def peers_of(

@@ -19,11 +19,15 @@ from covey.node.requests import (
     AWAITED_WIDTH,
     DETACHED,
     OWN,
+    RELAY,
     Asked,
+    AskRow,
+    Assistance,
     Commit,
     Delivery,
     Loaded,
     Payment,
+    PeerAnswer,
     Request,
     RowGroup,
     SourceState,
@@ -189,7 +193,7 @@ class RecordedState(SiteState):
             self._commit.payments += self._settle_payments(request)
             if self.learner.counts_at_once:
                 self._count_answered(request, request.peer_answers)
-        if self.is_pooled(source):
+        if self.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
         self._expire_all(source)
 
@@ -236,6 +240,45 @@ class RecordedState(SiteState):
             self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------
+
+    def relay(
+        self,
+        rows: Sequence[AskRow],
+        cells: Sequence[Cell],
+        given: Sequence[Assistance],
+        *,
+        source: str,
+        peer: str,
+        ids: Sequence[str],
+    ) -> Request:
+        """Record rows that `peer` answered for `source`; their labels go to the peer, by `ids`."""
+        slots = [row.slot for row in rows]
+        self.sources.advance(source, max(slots))
+        names = [self.learner.names.of(cell) for cell in cells]
+        known = {name: k for k, name in enumerate(dict.fromkeys(names))}
+        labels = [one.label for one in given]
+        request = Request(
+            number=0,
+            source=source,
+            id=rows[0].id,
+            slot=slots[0],
+            slots=slots,
+            space=cells[0].space,
+            groups=[RowGroup(DETACHED, name, RELAY, "", 0.0, peer) for name in known],
+            group_of=[known[name] for name in names],
+            contexts=[()] * len(rows),
+            predictions=labels,
+            answers=labels,
+            truths=[UNKNOWN] * len(rows),
+            peer_answers={
+                k: PeerAnswer(one.function, id_, one.width)
+                for k, (one, id_) in enumerate(zip(given, ids, strict=True))
+            },
+            row_ids=[row.id for row in rows] if len(rows) > 1 else None,
+        )
+        self._hold(request)
+        self._detached.add(request.number)
+        return request
 
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source are counted in the learner's own tables."""

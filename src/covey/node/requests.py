@@ -21,9 +21,11 @@ RelationLine = tuple[str, str, str]  # two sources and what `node.earned` knows 
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 CLIENT = "client/"  # precedes the names of own clients that have one
-NOT_COUNTED = ("train", "recall")  # phases whose labels change no counter of an arm
+RELAY = "relay"  # the phase of rows that a peer asked another one through this site
+NOT_COUNTED = ("train", "recall", RELAY)  # phases whose labels change no counter of an arm
 NO_INSTANCE = msgspec.UNSET
-DETACHED = NOT_DECIDED  # the code of rows whose label changes no table: their arm is retired
+# The code of rows whose label changes no table: their arm is retired, or they were forwarded.
+DETACHED = NOT_DECIDED
 FEW = 16  # rows up to which plain Python is faster than arrays
 NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
 

@@ -11,9 +11,9 @@ import numpy as np
 from covey.bandit.accounts import Account
 from covey.bandit.learner import Learner
 from covey.node.earned import TrustState
-from covey.node.requests import FEW, Arm, ArmKind, Counts, Request, is_own
+from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, is_own
 
-FOR_PEERS = ("serve", "recall")  # phases of rows that peers ask
+FOR_PEERS = ("serve", "recall", RELAY)  # phases of rows that peers ask
 
 
 class ArmState(msgspec.Struct, frozen=True):

@@ -197,6 +197,14 @@ class SourceStatistics:
         if earning:
             self.earned = EarnedTrust(earning, learner.policies, learner.candidates)
 
+    def advance(self, source: str, slot: int) -> None:
+        """Advance to a slot that a source names where it asks nothing of this site itself."""
+        overlay = self._overlay_if_isolated(source)
+        if overlay is None:
+            self._learner.advance(slot)
+        else:
+            overlay.slot = max(overlay.slot, slot)
+
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source are counted in the learner's own tables."""
         return self._trust.get(source) == "full" or is_own(source)

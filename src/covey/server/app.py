@@ -20,14 +20,16 @@ from covey.errors import ConfigError, CoveyError, StoreError, StoreFailed
 from covey.node.change import Plan
 from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
+from covey.node.relay import RelayingNode
 from covey.node.store import Store
 from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
-from covey.server.config import SiteConfig, pinned_keys
+from covey.server.config import SiteConfig
 from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
+from covey.server.neighbours import pinned_keys
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
 
@@ -157,7 +159,8 @@ class ServedSite:
         )
         self.allowed.clear()
         self.allowed.update(pinned_keys(served.neighbours))
-        self.metrics.know(name for name, one in served.neighbours.items() if one.url is not None)
+        near = [name for name, one in served.neighbours.items() if one.url is not None]
+        self.metrics.know([*near, *served.relays])
         certificate = self._certificate
         ends = dict if certificate is None else certificate.ends
         self.metrics.follow(node, store=served.store, ends=ends)
@@ -185,7 +188,8 @@ class ServedSite:
                 name: ObservedPeer(name, peer, self.metrics) for name, peer in peers.by_name.items()
             }
         limits = served.limits
-        return Node(
+        kind = RelayingNode if served.is_relay else Node
+        return kind(
             served.site,
             served.learner,
             served.functions,
@@ -197,6 +201,7 @@ class ServedSite:
                 payees={} if peers is None else peers.by_name,
                 before=before,
                 answering=served.answering,
+                relays=served.relays,
             ),
             trust={name: one.trust for name, one in served.neighbours.items()},
             timeouts=served.timeouts,
@@ -391,7 +396,13 @@ def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> Https
     chance = random.SystemRandom()
     announced = served.spaces.announcement()
     return HttpsPeers(
-        served.neighbours, identify, chance, fault=certificate.fault, announced=announced
+        served.neighbours,
+        identify,
+        chance,
+        fault=certificate.fault,
+        announced=announced,
+        relays=served.relays,
+        own_name=served.serving.name,
     )
 
 

@@ -1,227 +1,30 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
+from typing import Any, Literal, NamedTuple
 
 import msgspec
-from msgspec import Meta
 
 from covey import config, toml
 from covey.bandit.learner import Learner
-from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
+from covey.config import LearnerSpec, NetworkConfig
 from covey.data.contexts import Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
-from covey.errors import ConfigError, DataError, PeerError
+from covey.errors import ConfigError, DataError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
-from covey.node.budgets import Budgets, prices_of
+from covey.node.budgets import Budgets, BudgetTable, prices_of
 from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import NO_INSTANCE, AskRow
-from covey.node.trust import Trust
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits, is_loopback
+from covey.server.neighbours import WHERE, PeerConfig, check_site, furnished, read_peers, relays_of
 from covey.server.spaces import SpaceNames, names_of
-from covey.types import MILLIONTHS, Label, Loss
-
-WHERE = "[[peer]]"
-MOST_FUNCTIONS = 10**6
-SHARES = ("none", "context", "data")  # ascending
-
-
-class BudgetTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """`budget = { per-day = 5.0 }`: what the site may pay for answers in a day (UTC)."""
-
-    per_day: float
-
-    def millionths(self, where: str) -> int:
-        """Return it in millionths; raise `ConfigError` if it is no amount."""
-        if not 1 / MILLIONTHS <= self.per_day <= 1e9:
-            raise ConfigError(
-                f"{where} budget per-day is {self.per_day:g}; it must be above 0, at most 1e9"
-            )
-        return round(self.per_day * MILLIONTHS)
-
-
-class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A `[[peer]]` table: another site, identified by name and key."""
-
-    name: str
-    key: str  # the hash that `covey keys show` prints
-    url: str | None = None  # None: it is never queried
-    share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
-    trust: Trust = "earned"  # use of its labels
-    may_ask: bool = False
-    asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
-    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
-    rate_per_s: float | None = None  # of its messages; None: as in [limits]
-    in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
-    budget: BudgetTable | None = None  # for its answers; None: no limit
-
-    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
-        """Return the requests; raise `PeerError` if `share` does not permit them."""
-        needed = "context" if all(row.instance is NO_INSTANCE for row in requests) else "data"
-        if not self.may_see(needed):
-            raise PeerError(f"share = {self.share!r} does not permit this request")
-        return requests
-
-    def may_see(self, needed: str) -> bool:
-        """Return whether `share` permits `needed`, one of `SHARES`."""
-        return SHARES.index(self.share) >= SHARES.index(needed)
-
-
-def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, PeerConfig]:
-    """Return the peers by name, in the order of the file; `first` is the number of the first.
-
-    Raises `ConfigError` that names the table and the key.
-    """
-    if not isinstance(tables, list):
-        raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
-    known: dict[str, PeerConfig] = {}
-    for number, table in enumerate(tables, first):
-        name = table.get("name") if isinstance(table, Mapping) else None
-        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {number}"
-        one = _checked(toml.read(table, PeerConfig, where=where), where)
-        if one.name == own_name:
-            raise ConfigError(f"{where} is this site itself; list other sites only")
-        if one.name in known:
-            raise ConfigError(f"duplicate {where}; keep one table per site")
-        known[one.name] = one
-    return known
-
-
-def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
-    """Return the allow list: names and key hashes."""
-    return {name: one.key for name, one in neighbours.items()}
-
-
-def furnished(
-    tables: Tables,
-    neighbours: Mapping[str, PeerConfig],
-    *,
-    own_name: str,
-    free: Sequence[str] = (),
-) -> Tables:
-    """Return a site's configuration with a learner added for every peer without one.
-
-    Such a learner provides a name and a number of functions (thresholds depend on the largest
-    one). A site without `peers` queries none. `free` are functions whose tables say that they are.
-    """
-    if neighbours and tables.settings.carry_serving_costs:
-        raise ConfigError(
-            "[policy] carry-serving-costs needs the serving costs of peers, which a site does not "
-            "know; remove it, and include them in the prices"
-        )
-    default: dict[str, float] | None = None if "link" in tables.links else {}
-    own = [_own(one, own_name, neighbours, default) for one in tables.members]
-    own = [_with_free(one, free) if one.name == own_name else one for one in own]
-    names = [one.name for one in own]
-    others = [
-        LearnerTable(
-            name=one.name,
-            functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
-            peers=default,
-        )
-        for one in neighbours.values()
-        if one.name not in names
-    ]
-    return tables._replace(members=[*own, *others])
-
-
-def check_site(
-    site: LearnerSpec, names: Sequence[str], neighbours: Mapping[str, PeerConfig]
-) -> None:
-    """Raise `ConfigError` unless every queried peer has a url and a sufficient share."""
-    for key, places, needed in (
-        ("peers", site.peers, "data"),
-        ("context-peers", site.context_peers, "context"),
-    ):
-        for name in [names[place] for place in places]:
-            one = neighbours.get(name)
-            if one is None:
-                raise ConfigError(
-                    f"learner {site.name!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
-                )
-            listed = f"learner {site.name!r} has {name!r} in {key}"
-            if one.url is None:
-                raise ConfigError(
-                    f"{listed}, but {WHERE} {name!r} has no url; add "
-                    f'url = "https://...", or remove it from {key}'
-                )
-            if not one.may_see(needed):
-                raise ConfigError(
-                    f"{listed}, which needs share = {needed!r}, but "
-                    f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
-                )
-
-
-def _checked(one: PeerConfig, where: str) -> PeerConfig:
-    try:
-        certificates.check_name(one.name)
-    except ConfigError as error:
-        raise ConfigError(f"{where} name: {error}") from None
-    certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
-    if one.rate_per_s is not None and not 0 < one.rate_per_s < math.inf:
-        raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
-    if one.asks_by_context and not one.may_ask:
-        raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
-    if one.url is None:
-        return one
-    return msgspec.structs.replace(one, url=_root(one.url, f"{where} url"))
-
-
-def _root(url: str, where: str) -> str:
-    """Return the root URL of a site, with its port."""
-    shape = "write it like https://south.example:8443"
-    try:
-        parts = urlsplit(url)
-        port = parts.port or 443
-    except ValueError as error:
-        raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
-    if parts.scheme != "https":
-        raise ConfigError(f"{where} is {url!r}; only https is supported, {shape}")
-    if not parts.hostname or parts.username is not None or parts.path.strip("/"):
-        raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
-    if parts.query or parts.fragment:
-        raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
-    (host,) = certificates.check_hosts([parts.hostname])
-    return Address(host, port).url("https")
-
-
-def _own(
-    learner: LearnerTable,
-    own_name: str,
-    neighbours: Mapping[str, PeerConfig],
-    default: dict[str, float] | None,
-) -> LearnerTable:
-    if learner.name != own_name:
-        return learner
-    for key, listed in (("peers", learner.peers or {}), ("context-peers", learner.context_peers)):
-        for peer in listed:
-            if peer not in neighbours and peer != own_name:
-                hint = toml.nearest(peer, neighbours)
-                raise ConfigError(
-                    f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
-                    f"missing{hint}"
-                )
-    return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
-
-
-def _with_free(learner: LearnerTable, free: Sequence[str]) -> LearnerTable:
-    """Return a learner of which these functions are free, too."""
-    if isinstance(learner.free, bool):
-        listed = learner.functions if learner.free else []
-    else:
-        listed = learner.free
-    both = [*listed, *(name for name in free if name in learner.functions)]
-    return msgspec.structs.replace(learner, free=both) if free else learner
-
+from covey.types import Label, Loss
 
 TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
 MOST_DIMENSIONS = 16
@@ -285,6 +88,17 @@ class SiteConfig(NamedTuple):
     path: Path = Path()  # of the file
     digest: str = ""  # of its content
     answering: ByArm = ByArm()
+
+    @property
+    def is_relay(self) -> bool:
+        """Whether it forwards requests of peers to its own peers."""
+        wiring = self.setup.wiring
+        return wiring is not None and self.site.name in (wiring.links.relays or ())
+
+    @property
+    def relays(self) -> dict[str, str]:
+        """The peers that are asked through another one, and which that is."""
+        return relays_of(self.setup, self.site)
 
     @property
     def asked(self) -> LearnerSpec:
@@ -377,7 +191,7 @@ def from_table(
     _check(serving, setup, site, contexts)
     voters = voters_of(tables.members[place]) if setup.ensemble is not None else []
     asked = _with_voters(setup, site, voters)
-    check_site(asked, names, known)
+    check_site(asked, names, known, relays_of(setup, site))
     _check_keys(serving, asked, known)
     width = serving.dimension if serving.dimension is not None else setup.context.dimension
     is_asked_by_context = any(peer.asks_by_context for peer in known.values())
@@ -403,7 +217,7 @@ def from_table(
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
-        _budgets(serving, learner, known),
+        _budgets(serving, prices_of(learner), relays_of(setup, site), known),
         path,
         answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
     )
@@ -459,9 +273,13 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
             raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
 
 
-def _budgets(serving: NodeTable, learner: Learner, known: Mapping[str, PeerConfig]) -> Budgets:
+def _budgets(
+    serving: NodeTable,
+    prices: Mapping[str, float],
+    relays: Mapping[str, str],
+    known: Mapping[str, PeerConfig],
+) -> Budgets:
     """Return the budgets; raise `ConfigError` for one that would never allow or limit anything."""
-    prices = prices_of(learner)
     total = None if serving.budget is None else serving.budget.millionths("[node]")
     if total is not None and not any(prices.values()):
         raise ConfigError(
@@ -472,7 +290,8 @@ def _budgets(serving: NodeTable, learner: Learner, known: Mapping[str, PeerConfi
     for name, one in known.items():
         if one.budget is None:
             continue
-        where, price = f"{WHERE} {name!r}", prices.get(name, 0.0)
+        asked = [peer for peer in prices if relays.get(peer, peer) == name]  # by way of it, too
+        where, price = f"{WHERE} {name!r}", max((prices[peer] for peer in asked), default=0.0)
         if not price:
             what = "its answers are free" if name in prices else "it is never asked"
             raise ConfigError(

@@ -31,8 +31,9 @@ from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
 from covey.node.horizon import after_horizon, in_epochs
 from covey.server import config, keys, peer_client, planning, tokens
-from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig
+from covey.server.config import Identity, NodeTable, SiteConfig
 from covey.server.http import Address, SiteLimits
+from covey.server.neighbours import PeerConfig, read_peers
 
 SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
@@ -114,7 +115,7 @@ def _tables(
     bad: dict[str, set[str]] = {}
     for key, read, stand_in in (
         ("function", partial(_function_table, owner, path), STAND_IN_FUNCTION),
-        ("peer", partial(config.read_peers, own_name=owner), STAND_IN_PEER),
+        ("peer", partial(read_peers, own_name=owner), STAND_IN_PEER),
     ):
         tables, bad[key] = table.get(key, []), set()
         repaired[key] = kept = list(tables) if isinstance(tables, list) else []
@@ -419,7 +420,8 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
         return
     asks = _asks(site, peer.name)
     try:
-        seen = peer_client.probe(peer, site.identity, asks=asks)
+        behind = [name for name, hop in site.relays.items() if hop == peer.name]
+        seen = peer_client.probe(peer, site.identity, asks=asks, relayed=behind)
     except PeerRefused as error:
         yield Finding(what, FAILURE, f"{peer.url}: {error}")
     except PeerError as error:
@@ -433,6 +435,8 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
         yield Finding(f"{what}, protocol", OK, text)
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
+        for name, code in seen.relaying.items():
+            yield _forwarding(f"{what}, relaying", peer.name, name, code)
         if asks is not None or peer.may_ask:
             by_data = asks == "data" or (asks is None and not peer.asks_by_context)
             ways = [way for way, is_used in ((True, asks), (False, peer.may_ask)) if is_used]
@@ -454,7 +458,7 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
 
 def _asks(site: SiteConfig, name: str) -> peer_client.Asks | None:
     place = [one.name for one in site.setup.sites].index(name)
-    if place in site.asked.peers:
+    if place in site.asked.peers and name not in site.relays:
         return "data"
     return "context" if place in site.site.context_peers else None
 
@@ -467,6 +471,28 @@ def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
     key = "may-ask" if asks == "data" else "asks-by-context"
     text = f"does not accept questions by {asks}; its operator must set {key} = true"
     return Finding(what, FAILURE, text)
+
+
+def _forwarding(what: str, relay: str, name: str, code: str) -> Finding:
+    if not code:
+        return Finding(what, OK, f"forwards questions to {name!r}")
+    text = f"answers {code!r} to questions for {name!r}, which are asked through it"
+    remedy = f"relay = true in [[learner]] {relay!r}, {name!r} in its peers, and may-ask = true"
+    return Finding(what, FAILURE, f"{text}; its operator must set {remedy} for this site")
+
+
+def _relaying(site: SiteConfig) -> Iterator[Finding]:
+    if not site.is_relay:
+        return
+    asking = [name for name, one in site.neighbours.items() if one.may_ask]
+    peers = [one for place, one in enumerate(site.setup.sites) if place in site.site.peers]
+    names = ", ".join(one.name for one in peers)
+    if asking:
+        text = f"forwards questions of {len(asking)} peers that may ask to {names}"
+        yield Finding("relay", OK, f"{text}; they see what these ask")
+    else:
+        text = "there is relay = true, but no [[peer]] has may-ask = true, so nothing is forwarded"
+        yield Finding("relay", WARNING, text)
 
 
 def _clock(what: str, ahead_s: float | None) -> Iterator[Finding]:
@@ -487,6 +513,7 @@ LOOKS: dict[str, Look] = {
     "contexts": _clock_of_contexts,
     "serving-cost": _account,
     "late answers": _late_answers,
+    "relay": _relaying,
     "functions": _functions,
     "peers": _peers,
     "trust": _trust,

@@ -4,12 +4,21 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from covey.errors import CoveyError, DataError, FunctionError, LimitError, StoreError, TicketError
+from covey.errors import (
+    CoveyError,
+    DataError,
+    FunctionError,
+    LimitError,
+    PeerDeclined,
+    PeerError,
+    StoreError,
+    TicketError,
+)
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.node import Node
+from covey.node.relay import RelayingNode
 from covey.node.requests import NO_INSTANCE, AskRow
 from covey.server import peer_messages
-from covey.server.config import PeerConfig
 from covey.server.http import (
     AdmissionQueue,
     HttpProblem,
@@ -18,6 +27,7 @@ from covey.server.http import (
     SiteLimits,
     TokenBucket,
 )
+from covey.server.neighbours import PeerConfig
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 from covey.server.spaces import SpaceNames
 
@@ -33,6 +43,8 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
     (LimitError, 503, "busy", "too many requests are running or kept; try again later"),
     (FunctionError, 422, "not_classified", "no function here could classify what was sent"),
     (StoreError, 503, "store_failed", "this site cannot write now; try again later"),
+    (PeerDeclined, 403, "not_relayed", ""),
+    (PeerError, 502, "hop_failed", "the next site on the path did not answer; try again later"),
 )
 
 
@@ -99,31 +111,45 @@ class PeerApi:
 
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        query = _read(call, peer_messages.AskQuery)
+        query = self._read(call, peer, peer_messages.AskQuery)
         self._spend_rows(peer, len(query.rows))
         rows = self._local_rows(peer_messages.requests_of(query), call, peer)
         if rows[0].instance is NO_INSTANCE and not peer.asks_by_context:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
+        route = peer_messages.route_of(query)
         async with self._queue:
-            given = await self._node.assist(rows, source=peer.name)
+            if route is None:
+                given = await self._node.assist(rows, source=peer.name)
+            else:
+                given = await self._relay().relay(rows, route, source=peer.name)
         return peer_messages.helped(query, given)
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        query = _read(call, peer_messages.ReportQuery)
+        query = self._read(call, peer, peer_messages.ReportQuery)
         cell = self._local(query.cell, call, peer)
-        arrivals, low, high = await self._node.report(cell, query.slot, source=peer.name)
+        route = peer_messages.route_of(query)
+        if route is None:
+            found = await self._node.report(cell, query.slot, source=peer.name)
+        else:
+            found = await self._relay().relay_report(cell, query.slot, route, source=peer.name)
+        arrivals, low, high = found
         return peer_messages.ReportReply(
             version=VERSION, request=query.request, arrivals=arrivals, low=low, high=high
         )
 
     async def _estimate(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
-        query = _read(call, peer_messages.EstimateQuery)
+        query = self._read(call, peer, peer_messages.EstimateQuery)
         cell = self._local(query.cell, call, peer)
-        accuracy, labels = await self._node.estimate(
-            cell, query.slot, source=peer.name, is_by_context=query.is_by_context
-        )
+        route, how = peer_messages.route_of(query), {"is_by_context": query.is_by_context}
+        if route is None:
+            found = await self._node.estimate(cell, query.slot, source=peer.name, **how)
+        else:
+            found = await self._relay().relay_estimate(
+                cell, query.slot, route, source=peer.name, **how
+            )
+        accuracy, labels = found
         return peer_messages.EstimateReply(
             version=VERSION, request=query.request, accuracy=accuracy, labels=labels
         )
@@ -132,7 +158,7 @@ class PeerApi:
         """Take labels, also of a peer that may no longer ask: they are of its earlier queries."""
         if not peer.may_ask and not self._node.has_asked(peer.name):
             raise HttpProblem(403, "not_allowed", "you may not ask here, and never have")
-        query = _read(call, peer_messages.LabelsQuery)
+        query = self._read(call, peer, peer_messages.LabelsQuery)
         self._spend_rows(peer, len(query.labels))
         labels = [(one.id, one.label) for one in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
@@ -140,7 +166,7 @@ class PeerApi:
 
     async def _payments(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         """Take payments, also of a peer that may no longer ask: they are for earlier answers."""
-        query = _read(call, peer_messages.PaymentsQuery)
+        query = self._read(call, peer, peer_messages.PaymentsQuery)
         words = await self._node.take_payments(peer_messages.payments_of(query, peer=peer.name))
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
@@ -163,6 +189,25 @@ class PeerApi:
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
         )
+
+    def _read(self, call: HttpRequest, peer: PeerConfig, kind: type[AnyMessage]) -> AnyMessage:
+        """Return the query of a call; raise `HttpProblem` if its deadline is over.
+
+        What may not be forwarded is refused before that.
+        """
+        query = peer_messages.read(call.body, kind)
+        if isinstance(query, peer_messages.RoutedMessage):
+            route = peer_messages.route_of(query)
+            if route is not None:
+                self._relay().next_hop(route, peer.name)
+        if not query.deadline_ms:
+            raise HttpProblem(408, "deadline_over", "deadline exceeded; request not processed")
+        return query
+
+    def _relay(self) -> RelayingNode:
+        if not isinstance(self._node, RelayingNode):
+            raise PeerDeclined(f"{self._node.name!r} forwards nothing: it has no relay = true")
+        return self._node
 
     def _local(self, cell: str, call: HttpRequest, peer: PeerConfig) -> str:
         """Return the name here of a cell; raise `DataError` if the peer means other cells."""
@@ -190,14 +235,6 @@ class PeerApi:
 def _check_may_ask(peer: PeerConfig) -> None:
     if not peer.may_ask:
         raise HttpProblem(403, "not_allowed", "you may not ask here")
-
-
-def _read(call: HttpRequest, kind: type[AnyMessage]) -> AnyMessage:
-    """Return the query of a call; raise `HttpProblem` if its deadline is over."""
-    query = peer_messages.read(call.body, kind)
-    if not query.deadline_ms:
-        raise HttpProblem(408, "deadline_over", "deadline exceeded; request not processed")
-    return query
 
 
 def _problem_of(error: CoveyError) -> HttpProblem:

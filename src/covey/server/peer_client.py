@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -28,11 +29,12 @@ from covey.errors import (
 from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
-from covey.node.peers import DEADLINE_S
+from covey.node.peers import DEADLINE_S, VIA
 from covey.node.requests import AskRow, Assistance, Payment
 from covey.server import keys, peer_messages, spaces
-from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
+from covey.server.config import Identity, SiteConfig
 from covey.server.http import Address, HttpResponse
+from covey.server.neighbours import PeerConfig, pinned_keys
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.server.spaces import Meaning
 from covey.types import Label
@@ -47,8 +49,18 @@ USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 class PeerClient:
     """A client of another site: it sends no more than that site may see."""
 
-    def __init__(self, neighbour: PeerConfig, post: Post, chance: random.Random) -> None:
+    def __init__(
+        self,
+        neighbour: PeerConfig,
+        post: Post,
+        chance: random.Random,
+        *,
+        to: str = "",
+        own_name: str = "",
+    ) -> None:
+        """`to` is the site that the neighbour forwards questions of the site `own_name` to."""
         self._neighbour = neighbour
+        self._to, self._own_name = to, own_name
         self._post = post
         self._chance = chance
 
@@ -56,18 +68,25 @@ class PeerClient:
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
-            query = peer_messages.ask(shown, **self._head())
+            query = peer_messages.ask(shown, **self._head(), **self._route())
             given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
 
     async def report(self, cell: str, slot: int) -> Report:
-        query = peer_messages.ReportQuery(version=VERSION, **self._head(), cell=cell, slot=slot)
+        query = peer_messages.ReportQuery(
+            version=VERSION, **self._head(), **self._route(), cell=cell, slot=slot
+        )
         reply = await self._send("report", query, peer_messages.ReportReply)
         return reply.arrivals, reply.low, reply.high
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         query = peer_messages.EstimateQuery(
-            version=VERSION, **self._head(), cell=cell, slot=slot, is_by_context=is_by_context
+            version=VERSION,
+            **self._head(),
+            **self._route(),
+            cell=cell,
+            slot=slot,
+            is_by_context=is_by_context,
         )
         reply = await self._send("estimate", query, peer_messages.EstimateReply)
         return reply.accuracy, reply.labels
@@ -95,6 +114,10 @@ class PeerClient:
         if reply.status != 200:
             raise _refused(reply, *read_refusal(reply.body))
         return peer_messages.read_answer(reply.body, kind, query)
+
+    def _route(self) -> dict[str, Any]:
+        """Return where the neighbour forwards a question, and what it has passed."""
+        return {"to": self._to, "via": [*VIA.get(), self._own_name]} if self._to else {}
 
     def _head(self) -> dict[str, Any]:
         """Return a new id, and the time that is left until the deadline of the caller."""
@@ -142,10 +165,13 @@ class HttpsPeers:
         *,
         fault: Callable[[], str] = str,
         announced: Mapping[str, str] | None = None,
+        relays: Mapping[str, str] | None = None,
+        own_name: str = "",
     ) -> None:
         """`identify` is `keys.client_context` with the files of the own identity.
 
         `announced` are the headers that say what cells of the site mean.
+        `relays` has the peers that are asked through another one, for the site `own_name`.
         `fault` says why every peer refuses this site, if so: peers only disconnect.
         """
         self._identify = identify
@@ -170,6 +196,11 @@ class HttpsPeers:
         self.by_name = {
             name: PeerClient(neighbours[name], partial(self.post, name), chance)
             for name in self._urls
+        } | {
+            name: PeerClient(
+                neighbours[hop], partial(self.post, hop), chance, to=name, own_name=own_name
+            )
+            for name, hop in (relays or {}).items()
         }
 
     def reload(self) -> None:
@@ -352,6 +383,7 @@ class Probe(NamedTuple):
     refusal: str  # the code if it refuses to be asked; "" if it answers, or is not to be asked
     own: Sequence[Meaning] = ()  # the context spaces in which it asks, if it says so
     known: Sequence[Meaning] = ()  # those it may be asked about, in the order of the greeting
+    relaying: Mapping[str, str] = {}  # sites that it is to forward to -> the code if it refuses
 
 
 class _ProbeModel(msgspec.Struct):
@@ -359,21 +391,29 @@ class _ProbeModel(msgspec.Struct):
     platform: str
 
 
-def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
-    """Return what a peer announces to the site of `identity`.
+def probe(
+    peer: PeerConfig, identity: Identity, *, asks: Asks | None, relayed: Sequence[str] = ()
+) -> Probe:
+    """Return what a peer announces to the site of `identity`, which asks `relayed` through it.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
     the other, and `ConfigError` if its host is unknown.
     """
-    return asyncio.run(_visit(peer, identity, asks))
+    return asyncio.run(_visit(peer, identity, asks, relayed))
 
 
-async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Probe:
+async def _visit(
+    peer: PeerConfig, identity: Identity, asks: Asks | None, relayed: Sequence[str]
+) -> Probe:
     identify = partial(keys.client_context, *identity)
     peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _talk(peer.name, peers, asks, keys.show(identity.certificate))
+            own = keys.show(identity.certificate)
+            seen = await _talk(peer.name, peers, asks, own)
+            routes = {to: {"to": to, "via": [own.name]} for to in relayed}
+            codes = {to: await _refusal(peer.name, peers, "data", routes[to]) for to in relayed}
+            return seen._replace(relaying=codes)
     except TimeoutError:
         raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
     finally:
@@ -425,12 +465,14 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyIn
     return Probe(greeting, versions, software, ahead_s, refusal, *spaces.announced(reply.headers))
 
 
-async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:
+async def _refusal(
+    name: str, peers: HttpsPeers, asks: Asks, route: Mapping[str, Any] = MappingProxyType({})
+) -> str:
     """Return the code with which it refuses such a question; it must not begin to answer."""
     if asks == "data":
         # The peer checks the permission first, and then the time, of which there is none left.
         query: PeerMessage = peer_messages.ReportQuery(
-            version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1
+            version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1, **route
         )
         expected, reply = "deadline_over", await _sent(name, peers, "report", query)
     else:

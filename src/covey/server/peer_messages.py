@@ -8,13 +8,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
 from covey.node.budgets import STATED_AT_ONCE
 from covey.node.peers import OUTCOMES
+from covey.node.relay import MOST_HOPS, RelayRoute
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Payment
 from covey.server.http import HttpProblem, invalid
 from covey.types import Label
@@ -120,6 +121,7 @@ MOST_SPACES = 1_024  # that a greeting has
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Name = Annotated[str, Meta(max_length=1_024)]
+SiteName = Annotated[str, Meta(min_length=1, max_length=63)]
 Count = Annotated[int, Meta(ge=0, lt=MOST_WHOLE)]
 Slot = Annotated[int, Meta(ge=1, le=MOST_WHOLE)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
@@ -151,7 +153,18 @@ class AskEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     slot: Slot
 
 
-class AskQuery(PeerMessage, frozen=True, kw_only=True):
+class RoutedMessage(PeerMessage, frozen=True, kw_only=True):
+    """A question, which the receiver forwards if `to` names another site.
+
+    `via` has the sites that it has passed, the asker first. A question to the receiver itself has
+    neither, so that sites that know no relays understand it.
+    """
+
+    to: SiteName | UnsetType = UNSET
+    via: Annotated[list[SiteName], Meta(max_length=2 * MOST_HOPS)] | UnsetType = UNSET
+
+
+class AskQuery(RoutedMessage, frozen=True, kw_only=True):
     """Asks for labels; with neither `block` nor `values`, only the cells are shown."""
 
     rows: Annotated[list[AskEntry], Meta(min_length=1, max_length=MOST_ROWS)]
@@ -159,14 +172,14 @@ class AskQuery(PeerMessage, frozen=True, kw_only=True):
     values: msgspec.Raw = NONE  # a list of plain instances
 
 
-class ReportQuery(PeerMessage, frozen=True, kw_only=True):
+class ReportQuery(RoutedMessage, frozen=True, kw_only=True):
     """Asks for the arrivals in a cell, and for bounds of the best accuracy."""
 
     cell: CellName
     slot: Slot
 
 
-class EstimateQuery(PeerMessage, frozen=True, kw_only=True):
+class EstimateQuery(RoutedMessage, frozen=True, kw_only=True):
     """Asks how accurate answers in a cell would be."""
 
     cell: CellName
@@ -320,7 +333,7 @@ def _shown(value: str) -> str:
     return value[:MOST_ANNOUNCED] if value.isprintable() else ""
 
 
-def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQuery:
+def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: Any) -> AskQuery:
     """Return the message that asks for labels; raise `DataError` if instances cannot be sent."""
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
@@ -337,7 +350,16 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int) -> AskQue
         rows=[AskEntry(one.id, str(one.cell), one.slot) for one in requests],
         block=block,
         values=values,
+        **route,
     )
+
+
+def route_of(query: RoutedMessage) -> RelayRoute | None:
+    """Return where a question is to be forwarded; None: it is for this site."""
+    if query.to is UNSET:
+        return None
+    via = () if query.via is UNSET else tuple(query.via)
+    return RelayRoute(query.to, via, query.deadline_ms / 1e3)
 
 
 def requests_of(query: AskQuery) -> list[AskRow]:

@@ -1,0 +1,278 @@
+"""A site that relays: payments at every hop, labels that reach the end, failures, and routes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from covey.errors import DataError, PeerDeclined
+from covey.node.budgets import Budgets
+from covey.node.node import Node, Question
+from covey.node.peers import PeerTimeouts
+from covey.node.relay import MOST_HOPS, RelayingNode, RelayRoute
+from covey.node.requests import AskRow, Payment
+from support import virtual
+from support.virtual import PayingLink, World
+
+NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
+NEAR, FAR = 0.05, 0.04
+ROW = AskRow("a", "g1:0", 1, 0)
+
+
+def config(**south: Any) -> dict[str, Any]:
+    """Return a chain in which only west is right, and north reaches it through south."""
+    return {
+        "policy": {"preset": "cos", "slices": 1, "horizon": 500},
+        "learner": [
+            {"name": "north", "functions": ["n"], "peers": {"south": NEAR}},
+            {
+                "name": "south",
+                "functions": ["s"],
+                "peers": {"west": FAR},
+                "relay": True,
+                "arrivals": False,
+                **south,
+            },
+            {"name": "west", "functions": ["w"], "peers": {}},
+        ],
+    }
+
+
+def world_of(
+    *, budgets: Mapping[str, Budgets] | None = None, trust: Any = "full", **south: Any
+) -> World:
+    class Paying(World):
+        noon_s = NOON_S
+
+    Paying.budgets = budgets or {}
+    functions = {"n": lambda x: 1 - x, "s": lambda x: 1 - x, "w": lambda x: x}
+    return Paying(
+        config(**south),
+        functions,
+        dimension=1,
+        link=PayingLink,
+        trust=trust,
+        timeouts=PeerTimeouts(failures=2),
+    )
+
+
+def run(test: Callable[[World], Awaitable[None]], **world: Any) -> None:
+    async def main() -> None:
+        await test(world_of(**world))
+
+    virtual.run(main())
+
+
+async def asked(world: World, times: int) -> list[str]:
+    """Send instances with their labels to north; return the arms that it chose."""
+    arms = []
+    for k in range(times):
+        node, id_ = world.nodes["north"], f"{len(arms)}-{k}-{world.nodes['north'].starts}"
+        ticket = await node.predict(k % 2, (0.5,), question=Question("", id_))
+        await node.learn(id_, k % 2)
+        arms.append(ticket.arm)
+    while any(node.undelivered for node in world.nodes.values()):
+        for node in world.nodes.values():
+            await node.drained()
+    return arms
+
+
+def lines(world: World, site: str, *, is_ours: bool) -> list[Payment]:
+    return world.stores[site].payments(0, is_ours=is_ours)
+
+
+def labels_of(world: World, site: str) -> int:
+    return world.nodes[site].state().for_peers.labels
+
+
+def test_every_site_pays_the_next_and_both_ends_have_the_same_lines() -> None:
+    async def main(world: World) -> None:
+        arms = await asked(world, 60)
+        await asyncio.sleep(60)  # until payments are stated
+        paid, received = lines(world, "north", is_ours=True), lines(world, "south", is_ours=False)
+        onward, at_end = lines(world, "south", is_ours=True), lines(world, "west", is_ours=False)
+        far = arms.count("west")
+
+        assert far > 20
+        assert {one.peer for one in paid} == {"south"}
+        assert [one.amount for one in paid].count(90_000) == far
+        assert [(one.id, one.at_ms, one.rows, one.amount) for one in paid] == [
+            (one.id, one.at_ms, one.rows, one.amount) for one in received
+        ]
+        assert {one.peer for one in received} == {"north"}
+        assert [(one.peer, one.amount) for one in onward] == [("west", 40_000)] * far
+        assert [(one.peer, one.id) for one in at_end] == [("south", one.id) for one in onward]
+
+    run(main)
+
+
+def test_the_budget_of_the_relay_and_that_of_the_asker_hold_for_relayed_answers() -> None:
+    async def main(world: World) -> None:
+        arms = await asked(world, 60)
+        state = world.nodes["south"].state()
+
+        assert arms.count("west") == 3
+        assert state.spent_today == state.budget == 0.12
+        assert world.nodes["north"].counters.alone > 0
+
+    run(main, budgets={"south": Budgets({}, 120_000)})
+
+    async def of_asker(world: World) -> None:
+        arms = await asked(world, 60)
+        paid = lines(world, "north", is_ours=True)
+
+        assert 5 < arms.count("west") < 20
+        assert 1_910_000 < sum(one.amount for one in paid) <= 2_000_000
+
+    run(of_asker, budgets={"north": Budgets({"south": 2_000_000}, None)})
+
+
+@pytest.mark.parametrize("trust", ["full", "isolated", "earned"])
+def test_labels_reach_the_site_that_answered_and_change_nothing_at_the_relay(trust: str) -> None:
+    async def main(world: World) -> None:
+        arms = await asked(world, 60)
+        south = world.nodes["south"].state()
+
+        assert south.phases["relay"] == arms.count("west") > 20
+        assert labels_of(world, "west") == arms.count("west")
+        assert labels_of(world, "south") == arms.count("south")
+        assert south.cells <= 1
+
+    run(main, trust=trust)
+
+
+def test_a_label_that_the_relay_has_taken_is_delivered_after_a_crash() -> None:
+    async def main(world: World) -> None:
+        arms = await asked(world, 60)
+        node = world.nodes["north"]
+        ticket = await node.predict(1, (0.5,), question=Question("", "last"))
+        world.down.add("west")
+        await node.learn("last", 1)
+        await node.drained()  # the relay has the label, and cannot pass it on
+        before = labels_of(world, "west")
+        world.crash("south")
+        world.boot("south")
+        world.down.discard("west")
+        await asyncio.sleep(120)
+
+        assert ticket.arm == "west"
+        assert before == arms.count("west")
+        assert labels_of(world, "west") == before + 1
+
+    run(main)
+
+
+@pytest.mark.parametrize("lost", ["south", "west"])
+def test_a_site_that_is_lost_on_the_way_is_a_peer_that_is_not_available(lost: str) -> None:
+    async def main(world: World) -> None:
+        await asked(world, 30)
+        world.down.add(lost)
+        node = world.nodes["north"]
+        tickets = [await node.predict(0, (0.5,)) for _ in range(10)]
+        states = {one.name: one.state for one in node.state().peers}
+
+        assert "west" not in {ticket.arm for ticket in tickets}
+        assert node.counters.alone > 0
+        assert states["west"] == "resting"
+        assert states["south"] == ("resting" if lost == "south" else "open")
+
+    run(main)
+
+
+def test_the_same_question_again_gets_the_same_answer_and_is_not_forwarded_again() -> None:
+    async def main(world: World) -> None:
+        south = world.nodes["south"]
+        assert isinstance(south, RelayingNode)
+        rows = [ROW, AskRow("b", "g1:0", 2, 1)]
+        route = RelayRoute("west", ("north",))
+        first = await south.relay(rows, route, source="north")
+        messages = world.counts["messages"]
+        again = await south.relay(rows, route, source="north")
+
+        assert [one.label for one in first] == [0, 1]
+        assert again == first
+        assert world.counts["messages"] == messages
+        assert await south.take_labels([("a", 0), ("b", 1)], source="north") == ["taken"] * 2
+        await south.drained()
+        assert labels_of(world, "west") == 2
+
+    run(main)
+
+
+ROUTES = {
+    "leads in a circle": [("west", ("south", "north")), ("west", ("west", "north"))],
+    "does not end with 'north'": [("west", ()), ("west", ("north", "east"))],
+    "at most 8 may": [("west", (*(f"s{k}" for k in range(MOST_HOPS)), "north"))],
+}
+
+
+@pytest.mark.parametrize("sentence", ROUTES)
+def test_a_route_in_a_circle_or_too_long_is_refused(sentence: str) -> None:
+    async def main(world: World) -> None:
+        south: Any = world.nodes["south"]
+        for to, via in ROUTES[sentence]:
+            with pytest.raises(DataError, match=sentence):
+                await south.relay([ROW], RelayRoute(to, via), source="north")
+            with pytest.raises(DataError, match=sentence):
+                await south.relay_report("g1:0", 1, RelayRoute(to, via), source="north")
+
+    run(main)
+
+
+def test_two_relays_that_lead_to_each_other_do_not_forward_for_ever() -> None:
+    """Each of them believes that the other one reaches east."""
+
+    class Lost(World):
+        def hop(self, name: str, peer: str) -> str:
+            return {("north", "east"): "south", ("south", "east"): "north"}.get((name, peer), peer)
+
+    functions = {name[0]: lambda x: 0 for name in ("north", "south", "east")}
+    table = {
+        "learner": [
+            {"name": "north", "functions": ["n"], "peers": {"south": 0.1}, "relay": True},
+            {
+                "name": "south",
+                "functions": ["s"],
+                "peers": {"north": 0.1, "east": 0},
+                "relay": True,
+            },
+            {"name": "east", "functions": ["e"], "peers": {}},
+        ]
+    }
+
+    async def main() -> None:
+        world = Lost(table, functions, dimension=1)
+        for k in range(20):
+            ticket = await world.nodes["north"].predict(k, (0.5,))
+            assert ticket.arm != "east"
+        assert world.counts["messages"] < 200
+
+    virtual.run(main())
+
+
+def test_a_site_forwards_only_to_peers_that_it_asks_itself() -> None:
+    async def main(world: World) -> None:
+        south: Any = world.nodes["south"]
+        with pytest.raises(PeerDeclined, match="'south' does not ask 'east'"):
+            await south.relay([ROW], RelayRoute("east", ("north",)), source="north")
+        assert type(world.nodes["west"]) is Node
+
+    run(main)
+
+
+def test_forwarded_rows_wait_for_their_labels_also_when_the_relay_gets_another_function() -> None:
+    async def main(world: World) -> None:
+        south = world.nodes["south"]
+        assert isinstance(south, RelayingNode)
+        await south.relay([ROW], RelayRoute("west", ("north",)), source="north")
+        world.crash("south")
+        world.setup = virtual.load(config(functions=["s", "n"]))
+        world.boot("south")
+        south = world.nodes["south"]
+
+        assert await south.take_labels([("a", 0)], source="north") == ["taken"]
+        await south.drained()
+        assert labels_of(world, "west") == 1
+
+    run(main)
