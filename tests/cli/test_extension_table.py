@@ -34,7 +34,7 @@ def cells() -> list[tuple[str, str, str]]:
 
 def test_the_table_has_the_four_ways_to_run_a_network() -> None:
     assert rows()[0] == ["extension", *WAYS]
-    assert len(rows()) - 2 == 25
+    assert len(rows()) - 2 == 26
 
 
 @pytest.mark.parametrize(("name", "way", "cell"), cells())
