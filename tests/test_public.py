@@ -25,7 +25,7 @@ ERRORS = [
 ]
 PUBLIC = {
     *("replay", "Result", "Summary", "Trace", "compare", "ReplayComparison"),
-    *("simulate", "bound", "Problem"),
+    *("simulate", "SimulationResult", "bound", "Problem"),
     *("Network", "LocalSite", "Prediction", "Settlement", "Ensemble", "Links"),
     *("frozen", "untrained", "functions_from"),
     *("Auto", "CoS", "DCZA", "Settings", "CustomPolicy", "CellState"),

@@ -3,7 +3,7 @@
 Replay and simulate:
   replay                    replay a log of predictions; returns a Result with Summary and Trace
   compare                   replay several policies on one log; returns a ReplayComparison
-  simulate                  measure the regret of policies in worlds with known accuracies
+  simulate                  measure the regret of policies; returns a SimulationResult
   bound                     evaluate a theorem of the paper for a Problem
 
 Run sites in this process:
@@ -75,9 +75,10 @@ if TYPE_CHECKING:
     from covey.report.compare import compare as compare
     from covey.report.comparison import ReplayComparison as ReplayComparison
     from covey.report.results import Result as Result
+    from covey.report.results import SimulationResult as SimulationResult
     from covey.report.results import replay as replay
+    from covey.report.results import simulate as simulate
     from covey.report.summary import Summary as Summary
-    from covey.simulation.runner import simulate as simulate
 
     __version__: str
 
@@ -124,9 +125,8 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "node.requests": ("Prediction",),
     "report.compare": ("compare",),
     "report.comparison": ("ReplayComparison",),
-    "report.results": ("Result", "replay"),
+    "report.results": ("Result", "SimulationResult", "replay", "simulate"),
     "report.summary": ("Summary",),
-    "simulation.runner": ("simulate",),
 }
 _SOURCES = {name: module for module, names in _NAMES.items() for name in names}
 # Modules that are documented themselves, or were always there after `import covey`.

@@ -1,5 +1,7 @@
 """`covey.replay` on frames, files, mappings and arrays: the same result, and what it offers."""
 
+import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.axes import Axes
 
@@ -163,6 +166,53 @@ def test_a_result_writes_the_report_of_the_command_line(
 
     assert page.read_text(encoding="utf-8").count("<h1>Replay of log.csv</h1>") == 1
     assert numbers == msgspec.to_builtins(by_path.summary())
+
+
+def test_a_report_ends_with_version_date_and_configuration(
+    by_path: covey.Result, files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    of_file = by_path.report(tmp_path / "file").read_text(encoding="utf-8")
+    data = {"label": [1, 0], "nb": [1, 1]}
+    of_table = covey.replay(CONFIG, data, policy=covey.CoS(slices=3)).report(tmp_path / "table")
+
+    assert escape(files[1].read_text()) in of_file
+    assert re.search(rf"covey {covey.__version__}, \d{{4}}-\d\d-\d\d \d\d:\d\d UTC", of_file)
+    assert escape('"slices": 3') in of_table.read_text(encoding="utf-8")
+
+
+def test_a_result_without_decisions_has_numbers_and_no_trace(by_path: covey.Result) -> None:
+    result = covey.Result(by_path.outcome)
+
+    assert result.summary() == by_path.summary()
+    assert msgspec.json.decode(result.json()) == msgspec.to_builtins(by_path.summary())
+    with pytest.raises(DataError, match="the decisions were not kept"):
+        result.trace  # noqa: B018 - the access is what is tested
+
+
+SCENARIO = {
+    "scenario": {"horizon-slots": 300, "seeds": 2},
+    "policy": [{"name": "CoS", "preset": "cos"}, {"name": "DCZA", "preset": "dcza"}],
+    "environment": [{"name": "shared", "case": "C2", "prices": 0.05}],
+}
+
+
+def test_a_simulation_returns_a_result_with_its_runs(tmp_path: Path) -> None:
+    result = covey.simulate(SCENARIO, tmp_path / "runs")
+    again = covey.simulate(SCENARIO, tmp_path / "runs")
+    page = result.report(tmp_path / "out").read_text(encoding="utf-8")
+    labels = {text.get_text() for text in result.plot().get_legend().get_texts()}
+
+    assert [run.policy for run in result] == ["CoS", "DCZA"] * 2
+    assert (len(result), list(again)) == (4, list(result))
+    assert repr(result) == "<Result of a simulation: 2 policies, 1 environments, 4 runs>"
+    assert result.table() in result._repr_html_().replace("&gt;", ">").replace("&#x27;", "'")
+    assert [score.policy for score in result.summary().scores] == ["CoS", "DCZA"]
+    assert result.trace.to_pydict() == pq.read_table(tmp_path / "runs/results.parquet").to_pydict()
+    assert labels == {"CoS, shared", "DCZA, shared"}
+    assert f"covey {covey.__version__}, " in page
+    assert escape('"horizon-slots": 300') in page
+    numbers = msgspec.json.decode((tmp_path / "out" / "summary.json").read_bytes())
+    assert numbers == msgspec.json.decode(result.json())
 
 
 def test_baselines_are_compared_in_the_summary() -> None:

@@ -18,15 +18,13 @@ from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
 from covey.replay import baselines
 from covey.replay import replay as replaying
-from covey.replay.outcome import Outcome
 from covey.report import replay as replay_report
-from covey.report import simulation as simulation_report
 from covey.report import text as report_text
 from covey.report.compare import compare
-from covey.report.summary import summarise
+from covey.report.results import Result, Shown, SimulationResult
 from covey.report.text import Progress
-from covey.simulation import comparison, scenario
 from covey.simulation import runner as simulator
+from covey.simulation import scenario
 from covey.simulation.jobs import cores
 
 PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
@@ -271,13 +269,15 @@ def _replay(options: argparse.Namespace) -> None:
         outcome = replaying.replay_file(
             options.log, setup, trace=trace, progress=progress, baselines=_names(options.baselines)
         )
-    _show(outcome, options)
+    result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
+    _show(result, options)
     if options.report is not None:
-        page = replay_report.write(outcome, options.report, title=f"Replay of {options.log.name}")
-        print(f"report: {page}", file=sys.stderr)
+        print(f"report: {result.report(options.report)}", file=sys.stderr)
 
 
 def _compare(options: argparse.Namespace) -> None:
+    if options.report is not None:
+        replay_report.check_folder(options.report)
     with Progress("compare", is_quiet=options.quiet) as progress:
         found = compare(
             options.config,
@@ -289,7 +289,7 @@ def _compare(options: argparse.Namespace) -> None:
             out=options.out,
             progress=progress,
         )
-    print(msgspec.json.encode(found.summary()).decode() if options.json else found.table())
+    _show(found, options)
     if options.report is not None:
         print(f"report: {found.report(options.report)}", file=sys.stderr)
 
@@ -299,11 +299,11 @@ def _demo(options: argparse.Namespace) -> None:
     setup = config.load(toml)
     with Progress("demo", is_quiet=options.quiet) as progress:
         outcome = replaying.replay_file(log, setup, progress=progress)
-    _show(outcome, options)
+    result = Result(outcome, title="Four sites under bursty attack", config=toml)
+    _show(result, options)
     print(f"\nlog and configuration: {log}, {toml}", file=sys.stderr)
     try:
-        page = replay_report.write(outcome, options.out, title="Four sites under bursty attack")
-        print(f"report: {page}", file=sys.stderr)
+        print(f"report: {result.report(options.out)}", file=sys.stderr)
     except MissingExtra as missing:
         print(f"report: left out; {missing}", file=sys.stderr)
     print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
@@ -325,13 +325,11 @@ def _simulate(options: argparse.Namespace) -> None:
     except KeyboardInterrupt:
         print(f"\ncovey: {out} keeps finished runs; repeat the command to resume", file=sys.stderr)
         raise
-    found = comparison.compare(chosen, runs)
-    numbers = msgspec.json.encode(found)
-    files.replace(out / "summary.json", msgspec.json.format(numbers, indent=2) + b"\n")
-    print(numbers.decode() if options.json else simulation_report.text(found))
+    result = SimulationResult(chosen, runs, config=options.scenario)
+    files.replace(out / "summary.json", result.json(indent=2).encode())
+    _show(result, options)
     if options.html:
-        files.replace(out / "report.html", simulation_report.html(found).encode())
-        print(f"report: {out / 'report.html'}", file=sys.stderr)
+        print(f"report: {result.report(out)}", file=sys.stderr)
 
 
 def _bounds(options: argparse.Namespace) -> None:
@@ -368,11 +366,8 @@ def _number(text: str) -> float:
     return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
 
 
-def _show(outcome: Outcome, options: argparse.Namespace) -> None:
-    if options.json:
-        print(msgspec.json.encode(summarise(outcome)).decode())
-    else:
-        print(replay_report.text(outcome))
+def _show(result: Shown, options: argparse.Namespace) -> None:
+    print(result.json() if options.json else result.table())
 
 
 def _names(text: str) -> list[str]:

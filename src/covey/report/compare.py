@@ -79,7 +79,7 @@ def compare(
             progress(count / len(left), count * run.outcome.slots)
     _warn(runs.values())
     title = f"Policies on {source.name}" if isinstance(source, Path) else "Policies compared"
-    return ReplayComparison({name: runs[name] for name in setups}, title=title)
+    return ReplayComparison({name: runs[name] for name in setups}, title=title, config=config)
 
 
 def _policies(

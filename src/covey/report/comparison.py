@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from functools import cached_property
 from html import escape
 from importlib.metadata import version
@@ -14,11 +13,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey import files
 from covey.replay.gains import Gain, aligned, gain_of
 from covey.replay.outcome import LearnerOutcome, Outcome
-from covey.report import figures, page
+from covey.replay.replay import ConfigLike
+from covey.report import figures, page, plots
 from covey.report import text as report_text
+from covey.report.replay import check_folder, write_files
+from covey.report.results import Shown
 from covey.report.summary import Points, points_of, total_of
 from covey.report.text import number, percent, shorten
 from covey.types import Array
@@ -75,10 +76,17 @@ class ComparisonSummary(msgspec.Struct, frozen=True):
     policies: dict[str, PolicySummary]
 
 
-class ReplayComparison:
+class ReplayComparison(Shown):
     """Policies that were replayed on the same log; the first is the reference."""
 
-    def __init__(self, runs: Mapping[str, PolicyRun], *, title: str = "Comparison") -> None:
+    def __init__(
+        self,
+        runs: Mapping[str, PolicyRun],
+        *,
+        title: str = "Comparison",
+        config: ConfigLike | None = None,
+    ) -> None:
+        self._config = config
         self._runs = dict(runs)
         self._title = title
         self._reference = next(iter(self._runs))
@@ -126,26 +134,20 @@ class ReplayComparison:
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return figures.plot_leads(self._leads())
+        return plots.plot_leads(self._leads())
 
     def report(self, folder: str | Path) -> Path:
         """Write `comparison.html` and `comparison.json` into a folder; return the page's path.
 
         Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
         """
-        content, folder = self._page(), Path(folder)
-        numbers = msgspec.json.format(msgspec.json.encode(self._summary), indent=2)
-        folder.mkdir(parents=True, exist_ok=True)
-        files.replace(folder / "comparison.json", numbers + b"\n")
-        files.replace(folder / "comparison.html", content.encode())
-        return folder / "comparison.html"
+        folder = Path(folder)
+        check_folder(folder)
+        return write_files(folder, self._page(), self.json(indent=2), name="comparison")
 
     def __repr__(self) -> str:
         best = "" if self._summary.best is None else f", least loss: {self._summary.best}"
         return f"<Comparison of {len(self._runs)} policies, {self._summary.slots:,} slots{best}>"
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.table())}</pre>"
 
     def _listed(self) -> list[tuple[str, PolicySummary]]:
         return list(self._summary.policies.items())
@@ -225,12 +227,12 @@ class ReplayComparison:
             f"<dt>{escape(name)}</dt><dd>{escape(each.policy)}</dd>"
             for name, each in self._listed()
         )
-        made = f"covey {version('covey')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
         sections = (
-            page.header(self._title, f"{self._extent()}; {made}", [self._summary.conclusion]),
+            page.header(self._title, self._extent(), [self._summary.conclusion]),
             page.section("Results", page.table(("policy", *_COLUMNS), body), escape(_HOW)),
             page.section("Lead over the reference", page.legend(keys) + drawn, escape(how)),
             f'<section><h2>Policies</h2><dl class="field">{described}</dl></section>',
+            *([] if self._config is None else [page.origin(self._config)]),
         )
         return page.document("\n".join(sections), title=self._title)
 

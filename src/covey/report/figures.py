@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
@@ -180,56 +180,22 @@ def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
     return shares
 
 
-def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
-    """Return axes with the error of each learner over time, and its error alone as dots.
-
-    Raises `MissingExtra` if matplotlib is not installed.
-    """
-    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
-    colours = arm_colours(learners)
-    for learner in learners:
-        if not learner.judged:
-            continue
-        width, colour = learner.timeline.slots_per_bucket, colours[learner.name]
-        values = smoothed_errors(learner.timeline)
-        middles = [(bucket + 0.5) * width for bucket in range(len(values))]
-        axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
-        alone = 100 * learner.alone_errors / learner.judged
-        axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
-    axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
-    if axes.lines:
-        axes.legend()
-    return axes
-
-
-def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
-    """Return axes with what each policy is ahead of the first one, over time.
-
-    Raises `MissingExtra` if matplotlib is not installed.
-    """
-    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
-    colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
-    _plot_leads(axes, leads, colours)
-    axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
-    axes.legend()
-    return axes
-
-
 def draw_leads(
     leads: Mapping[str, tuple[Array, Array]], *, colours: Mapping[str, str], width: int
 ) -> str:
-    """Draw the same for a page."""
+    """Draw what each policy is ahead of the first one, over time."""
 
     def draw(figure: "Figure") -> None:
         axes = _slot_axes(figure, left=60, right=12)
-        _plot_leads(axes, leads, colours)
+        add_leads(axes, leads, colours)
 
     return svg(draw, size=(width, 260), label="lead of each policy over time")
 
 
-def _plot_leads(
+def add_leads(
     axes: "Axes", leads: Mapping[str, tuple[Array, Array]], colours: Mapping[str, str]
 ) -> None:
+    """Add a line for each lead to axes."""
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle=":")
     for name, colour in colours.items():
         slots, lead = leads[name]

@@ -3,8 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
-from typing import NamedTuple
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -52,6 +55,17 @@ def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "")
     verdicts = "".join(f'<p class="verdict">{escape(sentence)}</p>' for sentence in sentences)
     top = f'<h1>{escape(title)}</h1><p class="extent">{extent}</p>'
     return f"<header>{top}{more}{verdicts}</header>"
+
+
+def origin(config: str | Path | Mapping[str, Any]) -> str:
+    """Return the section that says what a page was made from: version, date, configuration."""
+    if isinstance(config, Mapping):
+        packed = msgspec.json.encode(config, enc_hook=str)
+        shown = msgspec.json.format(packed, indent=2).decode()
+    else:
+        shown = Path(config).read_text(encoding="utf-8")
+    made = f"covey {version('covey')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    return section("Configuration", f"<pre>{escape(shown)}</pre>", made)
 
 
 def section(heading: str, content: str, how: str) -> str:
@@ -457,6 +471,7 @@ th.words, td.words { text-align: left; white-space: normal; }
 .legend { margin: 0 0 14px; }
 figure .legend { margin: 4px 0 0; gap: 0 12px; }
 .functions li:first-child { color: var(--faint); }
+pre { font-size: 13px; line-height: 1.45; overflow-x: auto; max-height: 480px; }
 .field dt { font-weight: 600; margin-top: 10px; }
 .field dd { margin: 0; color: var(--faint); }
 sup { line-height: 0; }

@@ -19,6 +19,7 @@ from covey.replay.outcome import (
     LearnerOutcome,
     Outcome,
 )
+from covey.replay.replay import ConfigLike
 from covey.report import page
 from covey.report import text as report_text
 from covey.report.figures import arm_colours, figure_type
@@ -58,8 +59,8 @@ def text(outcome: Outcome) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def html(outcome: Outcome, *, title: str) -> str:
-    """Return `outcome` as one self-contained HTML page.
+def html(outcome: Outcome, *, title: str, config: ConfigLike | None = None) -> str:
+    """Return `outcome` as one self-contained HTML page, which ends with the configuration.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
@@ -71,6 +72,7 @@ def html(outcome: Outcome, *, title: str) -> str:
         page.phases(outcome),
         page.matrix(outcome),
         page.preferences(outcome),
+        *([] if config is None else [page.origin(config)]),
     )
     return page.document("\n".join(sections), title=title)
 
@@ -85,18 +87,24 @@ def check_folder(folder: Path) -> None:
         raise ConfigError(f"{folder} is a file; name another folder for the report, or move it")
 
 
-def write(outcome: Outcome, folder: Path, *, title: str) -> Path:
+def write(outcome: Outcome, folder: Path, *, title: str, config: ConfigLike | None = None) -> Path:
     """Write `report.html` and `summary.json` into `folder`, and return the path of the page.
 
     Raises as `check_folder` does; then nothing is written.
     """
     check_folder(folder)
-    content = html(outcome, title=title)
+    content = html(outcome, title=title, config=config)
     numbers = msgspec.json.format(msgspec.json.encode(summarise(outcome)), indent=2)
+    return write_files(folder, content, numbers.decode() + "\n")
+
+
+def write_files(folder: Path, page_text: str, numbers: str, *, name: str = "report") -> Path:
+    """Write a page and its numbers, and return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    files.replace(folder / "summary.json", numbers + b"\n")
-    files.replace(folder / "report.html", content.encode())
-    return folder / "report.html"
+    json_name = "summary.json" if name == "report" else f"{name}.json"
+    files.replace(folder / json_name, numbers.encode())
+    files.replace(folder / f"{name}.html", page_text.encode())
+    return folder / f"{name}.html"
 
 
 class _Row(NamedTuple):

@@ -1,4 +1,4 @@
-"""`covey.replay`, and the object that it returns: numbers, table, trace, plot and report."""
+"""What `covey.replay` and `covey.simulate` return: numbers, table, trace, plot and report."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -6,38 +6,83 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from covey.config import tables_in
-from covey.data.logs import Trace
-from covey.errors import ConfigError
+from covey.data.logs import Trace, arrow_module
+from covey.errors import ConfigError, DataError
 from covey.replay.outcome import Outcome
-from covey.replay.replay import ConfigLike, Decided, replay_arrays, replay_table
-from covey.report import figures
+from covey.replay.replay import ConfigLike, Decided, Progress, replay_arrays, replay_table
+from covey.report import plots
 from covey.report import replay as replay_report
+from covey.report import simulation as simulation_report
 from covey.report.summary import Summary, summarise
+from covey.simulation import runner
+from covey.simulation.comparison import Comparison
+from covey.simulation.comparison import compare as compared
+from covey.simulation.run import Run
+from covey.simulation.runner import checked, curves_of
+from covey.simulation.scenario import Scenario
 
 ARRAYS = ("predictions", "labels", "contexts")
 
 
-class Result:
+class Shown:
+    """What results of every kind offer; a notebook shows the table."""
+
+    def summary(self) -> Any:
+        """Return the numbers as a typed record."""
+        raise NotImplementedError
+
+    def table(self) -> str:
+        """Return the table that the command prints, with its conclusions."""
+        raise NotImplementedError
+
+    def plot(self) -> Any:
+        """Draw what matters most over time, and return matplotlib axes."""
+        raise NotImplementedError
+
+    def report(self, folder: str | Path) -> Path:
+        """Write a page and the numbers as JSON into a folder; return the path of the page."""
+        raise NotImplementedError
+
+    def json(self, *, indent: int | None = None) -> str:
+        """Return the numbers as JSON, as the command prints them with `--json`."""
+        packed = msgspec.json.encode(self.summary())
+        if indent is None:
+            return packed.decode()
+        return msgspec.json.format(packed, indent=indent).decode() + "\n"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.table())}</pre>"
+
+
+class Result(Shown):
     """What a replay found.
 
     The columns of the trace are attributes of the result, too: `result.arm` is
     `result.trace.arm`.
     """
 
-    def __init__(self, decided: Decided, *, title: str = "Replay") -> None:
-        self._decided = decided
+    def __init__(
+        self, found: Decided | Outcome, *, title: str = "Replay", config: ConfigLike | None = None
+    ) -> None:
+        """Without the decisions, an outcome has no trace."""
+        self._found = found
         self._title = title
+        self._config = config
 
     @property
     def trace(self) -> Trace:
         """Every decision; `to_arrow`, `to_pandas` and `to_polars` return it as a table."""
-        return self._decided.trace
+        if isinstance(self._found, Outcome):
+            raise DataError("the decisions were not kept; replay with covey.replay to have a trace")
+        return self._found.trace
 
     @property
     def outcome(self) -> Outcome:
         """All counts, by learner, cell and time; computed on first use."""
-        return self._decided.outcome
+        return self._found if isinstance(self._found, Outcome) else self._found.outcome
 
     @cached_property
     def _summary(self) -> Summary:
@@ -56,14 +101,16 @@ class Result:
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return figures.plot_errors(self.outcome.learners)
+        return plots.plot_errors(self.outcome.learners)
 
     def report(self, folder: str | Path) -> Path:
         """Write `report.html` and `summary.json` into a folder; return the path of the page.
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return replay_report.write(self.outcome, Path(folder), title=self._title)
+        return replay_report.write(
+            self.outcome, Path(folder), title=self._title, config=self._config
+        )
 
     def __len__(self) -> int:
         return len(self.trace)
@@ -83,8 +130,76 @@ class Result:
             shown += f", net gain {total.net_gain_points.mean:+.2f} points"
         return f"<Result of a replay: {shown}>"
 
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.table())}</pre>"
+
+class SimulationResult(Shown, Sequence[Run]):
+    """What a simulation found: its runs, in order, and how the policies compare."""
+
+    def __init__(
+        self, scenario: Scenario, runs: Sequence[Run], *, config: ConfigLike | None = None
+    ) -> None:
+        self._scenario = scenario
+        self._runs = list(runs)
+        self._config = config
+
+    @cached_property
+    def _comparison(self) -> Comparison:
+        return compared(self._scenario, self._runs)
+
+    def summary(self) -> Comparison:
+        """Return the numbers of the simulation, as `covey simulate --json` prints them."""
+        return self._comparison
+
+    def table(self) -> str:
+        """Return the table that `covey simulate` prints, with its conclusions."""
+        return simulation_report.text(self._comparison)
+
+    @property
+    def trace(self) -> Any:
+        """The regret by run, slot and cause, as a `pyarrow.Table`; results.parquet holds it too."""
+        return arrow_module("pyarrow", what="Data frames").table(curves_of(self._runs))
+
+    def plot(self) -> Any:
+        """Draw the mean regret of each policy in each environment; return matplotlib axes.
+
+        Raises `MissingExtra` if matplotlib is not installed.
+        """
+        return plots.plot_growth(self._comparison.scores)
+
+    def report(self, folder: str | Path) -> Path:
+        """Write `report.html` and `summary.json` into a folder; return the path of the page.
+
+        Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
+        """
+        content = simulation_report.html(self._comparison, config=self._config)
+        return replay_report.write_files(Path(folder), content, self.json(indent=2))
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._runs[place]
+
+    def __repr__(self) -> str:
+        found = self._comparison
+        worlds = f"{len(found.policies)} policies, {len(found.environments)} environments"
+        return f"<Result of a simulation: {worlds}, {len(self)} runs>"
+
+
+def simulate(
+    scenario: Scenario | str | Path | Mapping[str, Any] | None,
+    folder: str | Path,
+    *,
+    progress: Progress | None = None,
+) -> SimulationResult:
+    """Run what is not finished yet in `folder`, and return all runs and their comparison.
+
+    `scenario` is a TOML file, its tables, or None for the embedded one. Raises `ConfigError` if the
+    folder belongs to another scenario or version. Interrupted simulations resume.
+    """
+    chosen = checked(scenario)
+    runs = runner.simulate(chosen, folder, progress=progress)
+    is_file = isinstance(scenario, str | Path | Mapping)
+    return SimulationResult(chosen, runs, config=scenario if is_file else None)  # type: ignore[arg-type]
 
 
 def replay(
@@ -120,7 +235,8 @@ def replay(
     >>> result.trace.columns()["arm"], result.summary().total.error_percent
     (['nb', 'nb'], 0.0)
     """
-    config = tables_in(config, policy=policy)
+    source, config = config, tables_in(config, policy=policy)
+    shown = source if policy is None else config
     given = {"predictions": predictions, "labels": labels, "contexts": contexts}
     optional = {"at": at, "revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
     arrays = [name for name, values in (given | optional).items() if values is not None]
@@ -128,10 +244,12 @@ def replay(
         if arrays:
             raise ConfigError(f"pass data or arrays, not both; remove data or {arrays[0]}")
         title = f"Replay of {Path(data).name}" if isinstance(data, str | Path) else "Replay"
-        return Result(replay_table(config, data, baselines=baselines), title=title)
+        decided = replay_table(config, data, baselines=baselines)
+        return Result(decided, title=title, config=shown)
     for name in ARRAYS[:2]:
         if given[name] is None:
             raise ConfigError(f"pass data, or the arrays predictions and labels; {name} is missing")
     if contexts is None:
         given["contexts"] = [()] * len(labels)
-    return Result(replay_arrays(config, **given, **optional, baselines=baselines))
+    decided = replay_arrays(config, **given, **optional, baselines=baselines)
+    return Result(decided, config=shown)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
+from covey.replay.replay import ConfigLike
 from covey.report import figures, page
 from covey.report import text as report_text
 from covey.report.text import NONE, number, shorten
@@ -24,8 +25,8 @@ def text(found: Comparison) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def html(found: Comparison) -> str:
-    """Return `found` as one self-contained HTML page.
+def html(found: Comparison, *, config: ConfigLike | None = None) -> str:
+    """Return `found` as one self-contained HTML page, which ends with the scenario's file.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
@@ -35,6 +36,7 @@ def html(found: Comparison) -> str:
         _numbers(found),
         _causes(found),
         _descriptions(found),
+        *([] if config is None else [page.origin(config)]),
     )
     return page.document("\n".join(sections), title=found.name)
 

@@ -51,9 +51,7 @@ def simulate(
     resume.
     """
     parquet_module()  # fail now if it is missing, not after hours
-    folder = Path(folder)
-    if not isinstance(scenario, Scenario):
-        scenario = load(Path(scenario) if isinstance(scenario, str) else scenario)
+    folder, scenario = Path(folder), checked(scenario)
     claim(folder, scenario)
     tasks = [
         Task(policy, environment, seed)
@@ -72,6 +70,13 @@ def simulate(
     ordered = [finished[task] for task in tasks]
     _write_results(ordered, folder / "results.parquet")
     return ordered
+
+
+def checked(source: Scenario | str | Path | Mapping[str, Any] | None) -> Scenario:
+    """Return the scenario of a TOML file or its tables; a checked one as it is."""
+    if isinstance(source, Scenario):
+        return source
+    return load(Path(source) if isinstance(source, str) else source)
 
 
 def claim(folder: Path, scenario: Scenario) -> None:
@@ -141,6 +146,12 @@ def _named(task: Task) -> Iterator[None]:
 
 def _write_results(found: Sequence[Run], path: Path) -> None:
     """Write one row per run, checkpoint and cause, atomically."""
+    with TraceFile(path) as table:
+        table.write(curves_of(found))
+
+
+def curves_of(found: Sequence[Run]) -> dict[str, Sequence[Any]]:
+    """Return the regret of runs as columns, with one row per run, checkpoint and cause."""
     rows = [
         (run.policy, run.environment, run.seed, run.learners, slot, cause, value)
         for run in found
@@ -148,5 +159,4 @@ def _write_results(found: Sequence[Run], path: Path) -> None:
         for slot, value in zip(run.slots, curve, strict=True)
     ]
     names = ("policy", "environment", "seed", "learners", "slot", "cause", "regret")
-    with TraceFile(path) as table:
-        table.write(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    return dict(zip(names, zip(*rows, strict=True), strict=True))
