@@ -19,8 +19,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 149
-MOST_LINES = 42_900
+MOST_MODULES = 151
+MOST_LINES = 43_500
 MOST_LINES_OF_A_FILE = 600
 
 

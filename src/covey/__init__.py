@@ -11,6 +11,7 @@ Run sites in this process:
   LocalSite                 one of them: makes a Prediction; a label makes it a Settlement
   Ensemble                  a weighted vote of several learners
   Links                     links between sites, and the prices of peers that follow
+  columns                   a model with the names of the values that it takes
   frozen, untrained         a model that must not learn, or has learnt nothing yet
   functions_from            the functions of [[function]] tables
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from covey.errors import LateLabel as LateLabel
     from covey.errors import LimitError as LimitError
     from covey.errors import MissingExtra as MissingExtra
+    from covey.errors import NoAnswerYet as NoAnswerYet
     from covey.errors import PeerBusy as PeerBusy
     from covey.errors import PeerDeclined as PeerDeclined
     from covey.errors import PeerError as PeerError
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from covey.errors import UnknownRow as UnknownRow
     from covey.errors import UnknownSite as UnknownSite
     from covey.errors import UnknownTicket as UnknownTicket
+    from covey.functions.function import columns as columns
     from covey.functions.function import frozen as frozen
     from covey.functions.function import untrained as untrained
     from covey.functions.registry import functions_from as functions_from
@@ -103,6 +106,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
         "LateLabel",
         "LimitError",
         "MissingExtra",
+        "NoAnswerYet",
         "PeerBusy",
         "PeerDeclined",
         "PeerError",
@@ -117,7 +121,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
         "UnknownSite",
         "UnknownTicket",
     ),
-    "functions.function": ("frozen", "untrained"),
+    "functions.function": ("columns", "frozen", "untrained"),
     "functions.registry": ("functions_from",),
     "kernel.rules": ("CellState", "CustomPolicy"),
     "node.local_site": ("LocalSite",),

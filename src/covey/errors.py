@@ -94,6 +94,10 @@ class FunctionBusy(FunctionError, LimitError):
     """A classification function did not return in time, or is not free now."""
 
 
+class NoAnswerYet(FunctionError):
+    """A classification function that learns has no answer before its first labels."""
+
+
 class MissingExtra(CoveyError, ImportError):
     """An optional package is not installed; the message names the extra to install."""
 

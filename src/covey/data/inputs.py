@@ -223,6 +223,45 @@ def cut(instance: Any, columns: Sequence[str | int]) -> Any:
         ) from None
 
 
+Columns = list[str] | None
+
+
+def picked(instances: Any, columns: Columns) -> Any:
+    """Return the instances with mappings converted to rows, in the order of `columns`."""
+    if isinstance(instances, np.ndarray):
+        return instances
+    return [
+        _row(index, instance, columns) if isinstance(instance, Mapping) else instance
+        for index, instance in enumerate(instances)
+    ]
+
+
+def named(instance: Any, columns: Columns) -> Mapping[str, Any]:
+    """Return an instance by name; `columns` name the values of one that is a row."""
+    if isinstance(instance, Mapping):
+        return instance
+    if columns is None:
+        raise DataError(
+            f"an instance is a {type(instance).__name__}, but the model needs named values; send "
+            "mappings, or name the values of a row with columns = [...]"
+        )
+    if len(instance) != len(columns):
+        raise DataError(f"an instance has {len(instance)} values, but columns names {len(columns)}")
+    return dict(zip(columns, instance, strict=True))
+
+
+def _row(index: int, instance: Mapping[str, Any], columns: Columns) -> list[Any]:
+    if columns is None:
+        raise DataError(
+            "an instance is a mapping, but the model needs rows; list the names of a row in order "
+            "with columns = [...]"
+        )
+    for column in columns:
+        if column not in instance:
+            raise DataError(f"row {index} has no {column!r}, which columns names")
+    return [instance[column] for column in columns]
+
+
 def _view(
     table: ViewTable, where: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> FeatureView:

@@ -80,7 +80,30 @@ class DecisionColumns(NamedTuple):
     paid: Any = ()  # variable costs in millionths; empty if all costs are fixed
 
 
-class Trace:
+class Frame:
+    """Columns that data frame libraries take, by their Arrow table."""
+
+    def to_arrow(self) -> Any:
+        """Return the columns as a `pyarrow.Table`."""
+        raise NotImplementedError
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the columns as an Arrow stream, for libraries that take one."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame; dictionaries of text are categoricals."""
+        missing = "to_pandas needs pandas; install pandas"
+        optional_module("pandas", missing=missing)
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a polars frame."""
+        missing = "to_polars needs polars; install polars"
+        return optional_module("polars", missing=missing).from_arrow(self.to_arrow())
+
+
+class Trace(Frame):
     """Integer-coded decisions, by slot and then by learner.
 
     `names` has a table for each of learner, cell, phase, arm, function, prediction and label;
@@ -181,21 +204,6 @@ class Trace:
     def __repr__(self) -> str:
         learners = ", ".join(map(str, self.names["learner"]))
         return f"<Trace of {len(self):,} decisions by {learners}>"
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the trace as an Arrow stream, for libraries that take one."""
-        return self.to_arrow().__arrow_c_stream__(requested_schema)
-
-    def to_pandas(self) -> Any:
-        """Return the trace as a pandas frame; text columns are categoricals."""
-        missing = "to_pandas needs pandas; install pandas"
-        optional_module("pandas", missing=missing)
-        return self.to_arrow().to_pandas()
-
-    def to_polars(self) -> Any:
-        """Return the trace as a polars frame."""
-        missing = "to_polars needs polars; install polars"
-        return optional_module("polars", missing=missing).from_arrow(self.to_arrow())
 
     def to_arrow(self) -> Any:
         """Return the same columns as a `pyarrow.Table`: text as dictionaries, narrow integers.

@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from covey.data.inputs import PLAIN, as_label, key_of
+from covey.data.inputs import PLAIN, as_label, key_of, named, picked
 from covey.errors import (
     ConfigError,
     ConflictingLabel,
     CoveyError,
     FunctionError,
+    NoAnswerYet,
 )
 from covey.types import Label
 
@@ -118,8 +119,9 @@ class Function(NamedTuple):
         try:
             return as_label(answer)
         except ValueError as error:
-            is_new = answer is None and self.teach is not None
-            raise FunctionError(f"{self} answered {error}{_FRESH if is_new else ''}") from None
+            if answer is None and self.teach is not None:
+                raise NoAnswerYet(f"{self} answered {error}{_FRESH}") from None
+            raise FunctionError(f"{self} answered {error}") from None
 
     def __str__(self) -> str:
         return f"function {self.name!r} of learner {self.owner!r}"
@@ -186,6 +188,24 @@ class Untrained(NamedTuple):
     classes: tuple[Label, ...]
 
 
+class Selected(NamedTuple):
+    """A function, and the names of the values that it takes."""
+
+    function: Any
+    columns: tuple[str, ...]
+
+
+def columns(function: Any, names: Sequence[str]) -> Selected:
+    """Return `function` with the names of the values that it takes, so that models can be mixed.
+
+    River models get a dict of these values, all others a row of them. An instance may be a mapping,
+    of which the other values are left out, or a row of just these values.
+    """
+    if isinstance(names, str) or not names:
+        raise ConfigError(f"columns are {names!r}; give a list of at least one name")
+    return Selected(function, tuple(names))
+
+
 def frozen(function: Any) -> Frozen:
     """Return `function` marked as fixed: labels do not train it."""
     return Frozen(function)
@@ -204,9 +224,9 @@ def untrained(function: Any, *, classes: Sequence[Label]) -> Untrained:
 def as_function(given: Any, *, name: str, owner: str) -> Function:
     """Return `given` as a `Function`.
 
-    Takes an object with `predict_one` (River), one with `predict` for rows (scikit-learn), one with
-    `predict` and `learn` for an instance, a pair of these two callables, any callable, or a
-    `Function`.
+    Takes what `columns`, `frozen` and `untrained` return, an object with `predict_one` (River), one
+    with `predict` for rows (scikit-learn), one with `predict` and `learn` for an instance, a pair
+    of these two callables, any callable, or a `Function`.
     """
     if isinstance(given, Function):
         return given._replace(name=name, owner=owner)
@@ -214,6 +234,12 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
         return as_function(given.function, name=name, owner=owner)._replace(
             teach=None, teach_many=None
         )
+    if isinstance(given, Selected):
+        inner = as_function(given.function, name=name, owner=owner)
+        return _selecting(inner, list(given.columns), hasattr(_model(given), "predict_one"))
+    if isinstance(given, Untrained) and isinstance(given.function, Selected):
+        model = given._replace(function=given.function.function)
+        return as_function(given.function._replace(function=model), name=name, owner=owner)
     classes: tuple[Label, ...] = ()
     if isinstance(given, Untrained):
         given, classes = given
@@ -228,6 +254,38 @@ def as_function(given: Any, *, name: str, owner: str) -> Function:
             "learn_one, partial_fit or learn"
         )
     return _with_default(function, given, classes[0])
+
+
+def _model(given: Any) -> Any:
+    """Return the model within its wrappers."""
+    while isinstance(given, Selected | Untrained | Frozen):
+        given = given.function
+    return given
+
+
+def _selecting(function: Function, names: list[str], is_named: bool) -> Function:
+    """Return a function that is shown the values of these names."""
+
+    def one(instance: Any) -> Any:
+        if not is_named:
+            return picked([instance], names)[0]
+        record = named(instance, names)
+        return dict(zip(names, picked([record], names)[0], strict=True))
+
+    def many(rows: Any) -> Any:
+        return [one(row) for row in rows] if is_named else picked(rows, names)
+
+    predict, predict_many, teach, teach_many = function[2:6]
+
+    async def predict_async(instance: Any) -> Any:
+        return await predict(one(instance))
+
+    return function._replace(
+        predict=predict_async if function.is_async else lambda x: predict(one(x)),
+        predict_many=predict_many and (lambda rows: predict_many(many(rows))),
+        teach=teach and (lambda x, label: teach(one(x), label)),
+        teach_many=teach_many and (lambda rows, labels: teach_many(many(rows), labels)),
+    )
 
 
 def _awaited(function: Function) -> Function:

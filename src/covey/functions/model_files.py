@@ -2,13 +2,14 @@
 
 import hashlib
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
+from covey.data.inputs import Columns, picked
 from covey.errors import ConfigError, DataError, need_of, optional_module
 from covey.functions.function import Named, Scalar, Taught
 
@@ -38,33 +39,6 @@ def content_of(table: "Skops | Onnx", folder: Path) -> bytes:
             "not loaded. If the change is intended, pin the new hash"
         )
     return content
-
-
-Columns = list[str] | None
-
-
-def picked(instances: Any, columns: Columns) -> Any:
-    """Return the instances with mappings converted to rows, in the order of `columns`."""
-    if isinstance(instances, np.ndarray):
-        return instances
-    return [
-        _row(index, instance, columns) if isinstance(instance, Mapping) else instance
-        for index, instance in enumerate(instances)
-    ]
-
-
-def named(instance: Any, columns: Columns) -> Mapping[str, Any]:
-    """Return an instance by name; `columns` name the values of one that is a row."""
-    if isinstance(instance, Mapping):
-        return instance
-    if columns is None:
-        raise DataError(
-            f"an instance is a {type(instance).__name__}, but the model needs named values; send "
-            "mappings, or name the values of a row with columns = [...]"
-        )
-    if len(instance) != len(columns):
-        raise DataError(f"an instance has {len(instance)} values, but columns names {len(columns)}")
-    return dict(zip(columns, instance, strict=True))
 
 
 def numbers(instances: Any, columns: Columns, *, width: int | None, kind: Any) -> np.ndarray:
@@ -102,18 +76,6 @@ def winners(scores: np.ndarray, classes: Sequence[Scalar]) -> list[Scalar]:
         row = int(np.flatnonzero(is_bad)[0])
         raise DataError(f"the model returned scores {scores[row].tolist()} for row {row}")
     return [classes[index] for index in scores.argmax(axis=1).tolist()]
-
-
-def _row(index: int, instance: Mapping[str, Any], columns: Columns) -> list[Any]:
-    if columns is None:
-        raise DataError(
-            "an instance is a mapping, but the model needs rows; list the names of a row in order "
-            "with columns = [...]"
-        )
-    for column in columns:
-        if column not in instance:
-            raise DataError(f"row {index} has no {column!r}, which columns names")
-    return [instance[column] for column in columns]
 
 
 def _table(rows: Any) -> np.ndarray:

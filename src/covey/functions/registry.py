@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from msgspec.structs import replace
 
+from covey.data.inputs import Columns, named
 from covey.errors import ConfigError, DataError, FunctionError, need_of, optional_module, place_of
 from covey.functions.function import (
     Function,
@@ -28,7 +29,7 @@ from covey.functions.function import (
     frozen,
     untrained,
 )
-from covey.functions.model_files import Columns, Onnx, Skops, load_onnx, load_skops, named
+from covey.functions.model_files import Onnx, Skops, load_onnx, load_skops
 from covey.functions.remote import Remote, load_remote
 from covey.toml import nearest, read
 from covey.types import Label

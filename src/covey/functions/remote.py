@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
+from covey.data.inputs import named, picked
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Named, Scalar
-from covey.functions.model_files import named, numbers, picked, winners
+from covey.functions.model_files import numbers, winners
 
 MOST_CODE, MOST_SENTENCE = 40, 200  # characters of a refusal that are read
 

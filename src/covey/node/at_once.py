@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, 
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from covey.errors import FunctionError, PeerError
+from covey.bandit.learner import NO_ANSWER
+from covey.errors import FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Function, Late, Later
 from covey.kernel.rules import Cell, Report
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
@@ -83,11 +84,14 @@ class LocalDriver:
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
         called = self._functions[function]
-        if called.is_async:
-            return await _awaited(called, rows)
-        if len(rows) > 1:
-            return called.answer_many(rows)
-        label = called.ask(rows[0])
+        try:
+            if called.is_async:
+                return await _awaited(called, rows)
+            if len(rows) > 1:
+                return called.answer_many(rows)
+            label = called.ask(rows[0])
+        except NoAnswerYet as error:
+            return [NO_ANSWER] * len(rows) if is_served else error
         if type(label) is Late and not is_served:
             label = label.label()
         return [label]

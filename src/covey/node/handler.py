@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
-from covey.errors import FunctionBusy, FunctionError, PeerError
+from covey.errors import FunctionBusy, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Late
 from covey.kernel import arm_of, code_of, row_of
 from covey.kernel.rules import Cell
@@ -197,16 +197,23 @@ class Handler:
         if isinstance(labels, FunctionError):
             for place in places:
                 into[place] = NO_ANSWER
+            if isinstance(labels, NoAnswerYet):  # it will have one, once it has learnt
+                self._note_training(draft, group, rows)
             return labels
         if len(places) == len(into):
             into[:] = labels
         else:
             for place, label in zip(places, labels, strict=True):
                 into[place] = label
+        self._note_training(draft, group, rows)
+        return None
+
+    def _note_training(self, draft: Draft, group: Group, rows: Rows) -> None:
+        """Note which rows train the function of a group."""
+        choice, _, places = group
         if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
                 draft.training[place] = (choice.function, instance)
-        return None
 
     async def _call_arms_and_free(self, draft: Draft) -> list[Any]:
         """Run free functions at the same time, so that labels can score them."""
@@ -277,7 +284,10 @@ class Handler:
             return draft.predictions
         answers: list[Any] = [NO_ANSWER] * len(draft.predictions)
         while missing:
-            groups = self._fallback_groups(draft, missing, failed)
+            try:
+                groups = self._fallback_groups(draft, missing, failed)
+            except NoAnswerYet:
+                break  # no function has an answer
             failed |= await self._run(draft, groups, answers)
             for choice, _, places in groups:
                 for place in places:

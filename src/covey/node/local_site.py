@@ -14,6 +14,7 @@ from covey.functions.function import Function, Late
 from covey.node.at_once import LocalDriver, Stepped, Wait, run
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
+from covey.node.learnt import LearntCells, Peek, Peeking
 from covey.node.requests import (
     Draft,
     Prediction,
@@ -60,6 +61,8 @@ class LocalSite:
         self.dealings: Dealings | None = None  # where it keeps account
         self._state = TicketState(learner)
         self._tickets = self._state.tickets
+        self.functions = functions
+        self._peeking = Peeking(self, others, site.views)
         self._driver = LocalDriver(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._driver)
         self.rows = RowHandler(
@@ -108,6 +111,54 @@ class LocalSite:
         """
         request = await Stepped(self._begin(instance, context, slot), self.lock)
         return prediction_of(request, 0, request.number)
+
+    def peek(
+        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+    ) -> Peek:
+        """Return what `predict` would answer, and what is known of the arms; nothing changes.
+
+        There is no ticket. Functions are called; those that are coroutines cannot be.
+        """
+        with self.lock:
+            first = self._state.next_slot(slot)
+            if context is None and self._contexts is not None:
+                context = self._point(instance, self._contexts, first)
+            return self._peeking.peek(instance, () if context is None else tuple(context), first)
+
+    def observe(
+        self,
+        instance: Any,
+        label: Label,
+        context: Context | None = None,
+        *,
+        cost: float | None = None,
+        slot: int | None = None,
+    ) -> Prediction:
+        """Predict and learn the label at once; return what was answered before it was known."""
+        with self.lock:
+            answer = self.predict(instance, context, slot=slot)
+            self.learn(answer.ticket, label, cost)
+        return answer
+
+    def learnt(self) -> LearntCells:
+        """Return what was learnt, per cell and arm, as a table."""
+        with self.lock:
+            return LearntCells([self.learner])
+
+    def _point(self, record: Any, contexts: Contexts, slot: int) -> Context:
+        """Return the context of a record."""
+        self._check_records([record])
+        latest = self._state.latest
+        previous = None if latest is None else latest[1]
+        return contexts.extract_one(record, slot=slot, previous_label=previous)
+
+    def _check_records(self, records: Any) -> None:
+        for record in records:
+            if not isinstance(record, Mapping):
+                raise DataError(
+                    f"learner {self.name!r} makes contexts from records ([data] context); pass a "
+                    "mapping from columns to values, or pass the context"
+                )
 
     def _begin(
         self, instance: Any, context: Context | None, slot: int | None
@@ -175,11 +226,10 @@ class LocalSite:
         """Answer records; their contexts are made for the slots that they get."""
 
         def points(first: int) -> Any:
+            if len(records) == 1:
+                return [self._point(records[0], contexts, first)]
             latest = self._state.latest
             previous = None if latest is None else latest[1]
-            if len(records) == 1:
-                record = records[0]
-                return [contexts.extract_one(record, slot=first, previous_label=previous)]
             columns = {name: [record.get(name) for record in records] for name in contexts.columns}
             return contexts.extract_rows(
                 columns,
@@ -189,12 +239,7 @@ class LocalSite:
                 is_one_slot=self.learner.shares_slots,
             )
 
-        for record in records:
-            if not isinstance(record, Mapping):
-                raise DataError(
-                    f"learner {self.name!r} makes contexts from records ([data] context); pass a "
-                    "mapping from columns to values, or pass the context"
-                )
+        self._check_records(records)
         return self._handler.answer(records, points, slot=slot)
 
     def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:

@@ -23,6 +23,7 @@ from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
 from covey.node.at_once import Wait
 from covey.node.fingerprint import differences
+from covey.node.learnt import LearntCells
 from covey.node.local_site import AccountedSite, LocalSite
 from covey.node.saving import (
     SavedNetwork,
@@ -210,6 +211,11 @@ class Network(Mapping[str, LocalSite]):
         if not dealings:
             return None
         return settle_accounts(dealings, self._serving_costs, are_carried=self._are_carried)
+
+    def learnt(self) -> LearntCells:
+        """Return what all sites have learnt, per cell and arm, as a table."""
+        with self._lock:
+            return LearntCells([site.learner for site in self._members.values()])
 
     def reprice(self, asker: str, peer: str, price: float | None) -> None:
         """Let `asker` pay another price for asking `peer` from now on; None: the link is gone.

@@ -225,7 +225,7 @@ class Draft:
 class Prediction(msgspec.Struct, frozen=True, gc=False):
     """A label for an instance, and the ticket under which its true label is to be reported."""
 
-    label: Label
+    label: Any  # None: no function has an answer yet
     ticket: Any  # a number in a `Network`, the id of the request at a `Node`
     phase: str  # train, explore, exploit; serve where another learner asked
     arm: str  # own function or asked learner
@@ -237,7 +237,8 @@ def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
     """Return the answer to a row of a request."""
     group = request.groups[request.group_of[row]]
     function = request.function(row) if request.peer_answers else group.arm
-    return Prediction(request.answers[row], ticket, group.phase, group.arm, function, group.price)
+    label = None if request.answers[row] is NO_ANSWER else request.answers[row]
+    return Prediction(label, ticket, group.phase, group.arm, function, group.price)
 
 
 def said_in(request: Request, row: int) -> Label | None:

@@ -8,8 +8,8 @@ to the same decisions.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
-from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
-from covey.errors import UnknownTicket
+from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
+from covey.errors import NoAnswerYet, UnknownTicket
 from covey.functions.function import Function, Late
 from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
 from covey.kernel.rules import Cell
@@ -211,7 +211,7 @@ class RowHandler:
                     label = label.label()
             else:
                 helped = self._ask_peer(code, choice, instance, slot)
-                if helped is None or type(helped.label) is Late:
+                if helped is None or type(helped.label) is Late or not helped.is_given:
                     return _draft(instance, context, slot, code, undo, helped)
                 label, function = helped.label, helped.function
         except BaseException:
@@ -262,6 +262,8 @@ class RowHandler:
             # At once, as it depends on the rows and labels so far.
             width = learner.width(code, space) if learner.keeps_widths else 0
             label = self._functions[choice.function](instance)
+        except NoAnswerYet:
+            label = NO_ANSWER
         except BaseException:
             self._state.retract_served(source, space, [code])
             raise

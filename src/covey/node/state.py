@@ -63,9 +63,14 @@ class SiteState:
 
     # -- slots ----------------------------------------------------------------------------------
 
+    def next_slot(self, slot: int | None) -> int:
+        """Return the slot that `take_slots` would return."""
+        latest = max(self.latest_slot, self.learner.slot)
+        return latest + 1 if slot is None else max(slot, latest)
+
     def take_slots(self, slot: int | None, rows: int) -> int:
         """Return the first slot of a request: the next one, or `slot` unless it has passed."""
-        latest, now = self.latest_slot, self.learner.slot
+        latest, now = self.latest_slot, self.learner.slot  # as `next_slot`, without a call
         if now > latest:  # noqa: PLR1730 - max() costs twice as much
             latest = now
         first = latest + 1 if slot is None else max(slot, latest)

@@ -1,0 +1,324 @@
+"""What a network knows: `peek`, `observe`, tables of cells, and functions without an answer yet."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from river import naive_bayes
+from sklearn.linear_model import SGDClassifier
+
+import covey
+from covey.bandit.policies import PRESETS
+from covey.errors import ConfigError, FunctionError
+from support.flow import config_of, recorded_stream
+
+OWN = "support.own_policies"
+EVERY_POLICY = [*sorted(PRESETS), f"{OWN}:CellUCB", f"{OWN}:EpsilonGreedy"]
+MORE: dict[str, dict[str, Any]] = {
+    "several contexts": {"data": {"candidates": ["a", ["b"], ["a", "b"]]}},
+    "context-only peers": {
+        "policy": {"preset": "cos", "slices": 2},
+        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
+    },
+    "unsupervised": {"policy": {"preset": "cos", "slices": 2}, "at": {"supervised": False}},
+    "links that change": {
+        "learner": {"peers": None},
+        "link": [{"from": "site0", "to": "site1", "cost": 0.05}],
+        "link-change": [{"slot": 150, "from": "site0", "to": "site1", "cost": 0.3}],
+    },
+    "a loss": {"data": {"loss": {"kind": "absolute", "bound": 1.0}}},
+}
+
+
+def checked(config: dict[str, Any], *, delay: int = 20, slots: int = 200) -> list[Any]:
+    """Play a stream; before each decision, `peek` must say what it will be and change nothing."""
+    stream = recorded_stream()
+    network = covey.Network(config, functions=stream.functions, dimension=2)
+    given: list[tuple[Any, int]] = []
+    for slot in range(slots):
+        site, context = network[stream.at[slot]], tuple(stream.contexts[slot].tolist())
+        before = network._saved() if slot % 9 == 0 else None
+        seen = site.peek(slot, context)
+        assert before is None or network._saved() == before
+        answer = site.predict(slot, context)
+        assert (seen.label, seen.phase, seen.arm, seen.function, seen.price) == (
+            answer.label,
+            answer.phase,
+            answer.arm,
+            answer.function,
+            answer.price,
+        )
+        assert seen.cell == site.cell_of(answer.ticket)
+        given.append((site, answer.ticket))
+        if slot >= delay and site.learner.is_supervised:
+            asked, ticket = given[slot - delay]
+            if asked.learner.is_supervised:
+                asked.learn(ticket, int(stream.labels[slot - delay]))
+    return given
+
+
+@pytest.mark.parametrize("delay", [0, 20])
+@pytest.mark.parametrize("preset", EVERY_POLICY)
+def test_peek_says_what_predict_decides_and_changes_nothing(preset: str, delay: int) -> None:
+    config = config_of(preset, "spec")
+    config["policy"]["pending"] = True
+
+    assert checked(config, delay=delay)
+
+
+@pytest.mark.parametrize("what", MORE)
+def test_peek_says_what_predict_decides_in_extensions(what: str) -> None:
+    more = MORE[what]
+    config = config_of("auto", "spec")
+    config["policy"] = more.get("policy", {})
+    for key in ("data", "link", "link-change"):
+        if key in more:
+            config[key] = more[key]
+    for learner in config["learner"]:
+        learner.update(more.get("learner", {}))
+        if learner["name"] == "site2" and "context-peers" in learner:
+            learner["context-peers"] = {}
+        if learner.get("peers", 0) is None:
+            del learner["peers"]
+    config["learner"][0].update(more.get("at", {}))
+
+    assert checked(config)
+
+
+SITE: dict[str, Any] = {
+    "data": {"context": [{"column": "x", "scale": "linear", "low": 0, "high": 10}]},
+    "policy": {"preset": "cos", "slices": 2, "explore": {"scale": 1, "power": 0}},
+    "learner": [{"name": "north", "functions": ["low", "sign"]}],
+}
+
+
+def north() -> Any:
+    functions = {"low": lambda r: 0, "sign": lambda r: int(r["x"] > 5)}
+    return covey.Network(SITE, functions=functions)["north"]
+
+
+def test_peek_has_the_estimates_of_all_arms() -> None:
+    site = north()
+    for x in (6, 7, 8, 9):
+        site.observe({"x": x}, 1)
+
+    found = site.peek({"x": 6.5})
+
+    assert (found.arm, found.label, found.phase) == ("sign", 1, "exploit")
+    assert {name: (one.labels, one.accuracy) for name, one in found.estimates.items()} == {
+        "low": (2, 0.0),
+        "sign": (2, 1.0),
+    }
+    assert site.peek({"x": 1}).estimates["low"].accuracy is None
+
+
+def test_observe_is_predict_and_learn() -> None:
+    one, other = north(), north()
+    for x in range(10):
+        observed = one.observe({"x": x}, int(x > 5))
+        answer = other.predict({"x": x})
+        other.learn(answer.ticket, int(x > 5))
+        assert observed == answer
+
+    assert one.learnt().columns() == other.learnt().columns()
+
+
+def test_peek_does_not_take_a_coroutine_for_a_label() -> None:
+    async def slow(x: float) -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    config = {"learner": [{"name": "north", "functions": ["slow"]}]}
+    site = covey.Network(config, functions={"slow": slow}, dimension=0)["north"]
+
+    with pytest.raises(FunctionError, match="which must be awaited"):
+        site.peek(0.5)
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def test_what_was_learnt_is_a_table_of_cells_and_arms() -> None:
+    site = north()
+    for x in (6, 7, 1):
+        site.observe({"x": x}, 1)
+
+    columns = site.learnt().columns()
+
+    assert list(columns) == ["site", "cell", "arrivals", "arm", "labels", "right", "estimate"]
+    lines = list(zip(*columns.values(), strict=True))
+    assert lines == [
+        ("north", columns["cell"][0], 2, "low", 1, 0.0, 0.0),
+        ("north", columns["cell"][0], 2, "sign", 1, 1.0, 1.0),
+        ("north", columns["cell"][2], 1, "low", 1, 0.0, 0.0),
+        ("north", columns["cell"][2], 1, "sign", 0, 0.0, None),
+    ]
+
+
+def test_data_frames_take_the_table() -> None:
+    site = north()
+    site.observe({"x": 6}, 1)
+    table = site.learnt()
+
+    assert table.to_pandas().loc[0, "arm"] == "low"
+    assert pd.DataFrame(table.columns()).shape == (2, 7)
+    assert pl.DataFrame(table).equals(table.to_polars())
+    assert repr(table) == "<LearntCells of north: 2>"
+
+
+def test_a_network_has_the_table_of_all_sites(tmp_path: Path) -> None:
+    stream = recorded_stream()
+    network = covey.Network(config_of("auto", "spec"), functions=stream.functions, dimension=2)
+    for slot in range(50):
+        name, context = stream.at[slot], tuple(stream.contexts[slot].tolist())
+        network[name].observe(slot, int(stream.labels[slot]), context)
+
+    columns = network.learnt().columns()
+
+    assert set(columns["site"]) == {"site0", "site1", "site2"}
+    assert set(columns["arm"]) == {"f0", "f1", "f2", "f3", "f4", "f5", "site0", "site1", "site2"}
+
+
+# -- no answer yet --------------------------------------------------------------------------------
+
+
+class Echo:
+    """Answers the latest label, and None before the first."""
+
+    def __init__(self) -> None:
+        self.latest: Any = None
+
+    def predict(self, x: Any) -> Any:
+        return self.latest
+
+    def learn(self, x: Any, label: Any) -> None:
+        self.latest = label
+
+
+def test_a_function_without_an_answer_is_never_right_and_another_answers() -> None:
+    config = {"learner": [{"name": "north", "functions": ["learns", "ham"]}]}
+    functions = {"learns": Echo(), "ham": lambda x: "ham"}
+    site = covey.Network(config, functions=functions, dimension=0)["north"]
+
+    answer = site.predict("mail")
+    settled = site.learn(answer.ticket, "ham")
+
+    assert (answer.arm, answer.function, answer.label) == ("learns", "ham", "ham")
+    assert (settled.is_new, settled.is_right) == (True, False)
+    assert functions["learns"].latest == "ham"  # type: ignore[attr-defined]
+
+
+def test_the_label_is_none_while_no_function_has_an_answer() -> None:
+    config = {"learner": [{"name": "north", "functions": ["learns"]}]}
+    site = covey.Network(config, functions={"learns": Echo()}, dimension=0)["north"]
+
+    assert site.peek("mail").label is None
+    answer = site.predict("mail")
+    assert answer.label is None
+    site.learn(answer.ticket, "spam")
+    assert site.predict("mail").label == site.peek("mail").label == "spam"
+
+
+def test_batches_without_answers_train_the_function() -> None:
+    config = {"learner": [{"name": "north", "functions": ["learns"]}]}
+    site = covey.Network(config, functions={"learns": Echo()}, dimension=0)["north"]
+
+    answers = site.predict_batch(["a", "b", "c"])
+    assert [answer.label for answer in answers] == [None, None, None]
+    site.learn_batch([answer.ticket for answer in answers], ["x", "y", "z"])
+    assert site.predict("d").label == "z"
+
+
+def test_a_peer_without_an_answer_is_replaced_by_an_own_function_and_learns() -> None:
+    config = {
+        "policy": {"preset": "cos", "slices": 1, "explore": {"scale": 0, "power": 0}},
+        "learner": [
+            {"name": "north", "functions": ["ham"], "peers": {"south": 0.0}},
+            {"name": "south", "functions": ["learns"]},
+        ],
+    }
+    functions = {"learns": Echo(), "ham": lambda x: "ham"}
+    network = covey.Network(config, functions=functions, dimension=1)
+    site = network["north"]
+    while (answer := site.predict("mail", (0.3,))).arm != "south":
+        site.learn(answer.ticket, "spam")
+
+    assert (answer.label, answer.function) == ("ham", "ham")
+    assert not site.learn(answer.ticket, "spam").is_right
+    assert functions["learns"].latest == "spam"  # type: ignore[attr-defined]
+    while (answer := site.predict("mail", (0.3,))).arm != "south":
+        site.learn(answer.ticket, "spam")
+    assert answer.label == "spam"
+
+
+def test_a_function_that_cannot_learn_needs_an_answer() -> None:
+    config = {"learner": [{"name": "north", "functions": ["none"]}]}
+    site = covey.Network(config, functions={"none": lambda x: None}, dimension=0)["north"]
+
+    with pytest.raises(FunctionError, match="answered None, which is not a label"):
+        site.predict("mail")
+
+
+# -- columns --------------------------------------------------------------------------------------
+
+RECORDS = [{"size": float(k), "age": float(-k), "name": "x"} for k in range(1, 7)]
+LABELS = [0, 0, 0, 1, 1, 1]
+TWO: dict[str, Any] = {"learner": [{"name": "north", "functions": ["rows", "river"]}]}
+
+
+def mixed(names: list[str], instances: list[Any]) -> Any:
+    model = SGDClassifier(random_state=0)
+    functions = {
+        "rows": covey.untrained(covey.columns(model, names), classes=[0, 1]),
+        "river": covey.columns(naive_bayes.GaussianNB(), names),
+    }
+    site = covey.Network(TWO, functions=functions, dimension=0)["north"]
+    for _ in range(5):
+        for instance, label in zip(instances, LABELS, strict=True):
+            site.observe(instance, label)
+    return site, model
+
+
+def test_models_of_rows_and_of_dicts_share_a_site() -> None:
+    site, model = mixed(["size", "age"], RECORDS)
+
+    assert model.coef_.shape == (1, 2)
+    assert site.learnt().columns()["labels"] != [0, 0]
+    assert {site.predict(record).function for record in RECORDS} <= {"rows", "river"}
+
+
+def test_instances_may_be_rows_of_the_named_values() -> None:
+    rows = [[record["size"], record["age"]] for record in RECORDS]
+    _, by_name = mixed(["size", "age"], RECORDS)
+    _, by_place = mixed(["size", "age"], rows)
+
+    np.testing.assert_array_equal(by_name.coef_, by_place.coef_)
+
+
+def test_a_batch_of_records_is_one_call_of_a_model_of_rows() -> None:
+    calls = []
+
+    class Rows:
+        def predict(self, rows: Any) -> list[int]:
+            calls.append(rows)
+            return [0] * len(rows)
+
+    config = {"learner": [{"name": "north", "functions": ["rows"]}]}
+    functions = {"rows": covey.columns(Rows(), ["age", "size"])}
+    covey.Network(config, functions=functions, dimension=0)["north"].predict_batch(RECORDS[:2])
+
+    assert calls == [[[-1.0, 1.0], [-2.0, 2.0]]]
+
+
+def test_a_missing_column_is_named() -> None:
+    functions = {"rows": covey.columns(lambda row: 0, ["weight"]), "river": lambda x: 0}
+    site = covey.Network(TWO, functions=functions, dimension=0)["north"]
+
+    with pytest.raises(FunctionError, match="has no 'weight', which columns names"):
+        site.predict(RECORDS[0])
+    with pytest.raises(ConfigError, match="columns are 'size'; give a list"):
+        covey.columns(lambda row: 0, "size")
