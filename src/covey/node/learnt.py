@@ -19,7 +19,7 @@ from covey.types import MEMORY, Context, Label
 LEARNT = ("site", "cell", "arrivals", "arm", "labels", "right", "estimate")
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class ArmEstimate(msgspec.Struct, frozen=True):
     """How right the answers of an arm were: in the finest cell that has labels of it."""
 
     labels: int
@@ -40,7 +40,7 @@ class Peek(msgspec.Struct, frozen=True):
     function: str
     price: float
     cell: str
-    estimates: dict[str, Estimate]  # by arm
+    estimates: dict[str, ArmEstimate]  # by arm
 
 
 class Known(Protocol):
@@ -245,11 +245,13 @@ def _said(function: Function, instance: Any) -> Label | Any:
     return said.label() if said.is_there() else NO_ANSWER
 
 
-def _estimates(learner: Learner, table: Table, row: int, context: Context) -> dict[str, Estimate]:
+def _estimates(
+    learner: Learner, table: Table, row: int, context: Context
+) -> dict[str, ArmEstimate]:
     rows = [row, *reversed(table.around(context))]
     found = {}
     for arm, name in enumerate(learner.arms):
         records = [table.record(one, arm) for one in rows]
         labels, right = next((one for one in records if one[0]), (0, 0))
-        found[name] = Estimate(labels, right / learner.unit)
+        found[name] = ArmEstimate(labels, right / learner.unit)
     return found
