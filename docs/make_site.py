@@ -1,0 +1,78 @@
+"""Builds the documentation as a site, with warnings as errors: `make site`.
+
+Pages lie in several folders of the project and link to each other and to sources. They are copied
+with all that they link to, at their places, so that every link of a page is one of the site too.
+"""
+
+import logging
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "build" / "pages"
+SITE = ROOT / "build" / "site"
+FOLDERS = ("docs", "benchmarks", "experiments", "examples", "deploy")
+LINK = re.compile(r"\]\(([^)#\s]+)")
+
+
+def main() -> None:
+    """Copy the pages and build the site; exit with 1 on the first warning."""
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
+    pages = sorted(found for found in _pages() if "runs" not in found.parts)
+    shutil.rmtree(PAGES, ignore_errors=True)
+    for page in pages:
+        _copy(page)
+        for linked in _linked(page):
+            _copy(linked)
+    build(load_config(str(ROOT / "docs" / "mkdocs.yml"), strict=True, nav=_navigation()))
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    print(f"{SITE / 'index.html'} of {version}, {len(pages)} pages", file=sys.stderr)
+
+
+def _navigation() -> list[str | dict[str, Any]]:
+    """Return the sections of the site: those of the index, with the pages that it lists."""
+    index = (ROOT / "docs" / "README.md").read_text()
+    sections: list[str | dict[str, Any]] = [
+        {"covey": "README.md"},
+        {"Tutorial": "docs/tutorial.md"},
+        {"Notebook": "examples/notebooks/first-steps.ipynb"},
+        {"Gallery": "docs/gallery.md"},
+    ]
+    for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
+        title = section.splitlines()[0]
+        listed = re.findall(r"^\| \[([^\]]+)\]\(([^)]+\.md)\)", section, re.MULTILINE)
+        if not listed:
+            folder = ROOT / "docs" / title.lower()
+            listed = [("", f"{title.lower()}/{page.name}") for page in sorted(folder.glob("*.md"))]
+        pages = [{name: f"docs/{place}"} if name else f"docs/{place}" for name, place in listed]
+        sections.append({title: pages})
+    measured = ["experiments/regret/README.md", "experiments/paper/README.md"]
+    others = ["CHANGELOG.md", "UPGRADING.md", "CONTRIBUTING.md", "SECURITY.md"]
+    return [*sections, {"Measured": measured}, {"Project": others}, {"Index": "docs/README.md"}]
+
+
+def _pages() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(page for name in FOLDERS for page in (ROOT / name).rglob("*.md"))]
+
+
+def _linked(page: Path) -> list[Path]:
+    """Return the files of the project that a page links to; those of tests and data are left out."""
+    targets = (page.parent / link for link in LINK.findall(page.read_text()) if ":" not in link)
+    return [found for target in targets if (found := target.resolve()).is_file()]
+
+
+def _copy(path: Path) -> None:
+    place = PAGES / path.relative_to(ROOT)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(path, place)
+
+
+if __name__ == "__main__":
+    main()
