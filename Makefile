@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips clean
+.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -15,7 +15,7 @@ demo: $(VENV)/.covey
 sites: $(VENV)/.node
 	$(BIN)/python examples/sites/run.py
 
-test: check unit unit-plain
+test: check site unit unit-plain
 
 # What tests need beyond the packages of the project: without it they are skipped, in CI they fail.
 ci-tools: clients
@@ -36,6 +36,10 @@ check: $(VENV)/.tools
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+
+# The documentation as a site, in build/site; a warning is an error, and its notebook is run.
+site: $(VENV)/.docs
+	$(BIN)/python docs/make_site.py
 
 unit: $(VENV)/.tools
 	$(BIN)/python -m pytest -n auto
@@ -108,4 +112,8 @@ $(VENV)/.node: $(VENV)/.covey
 
 $(VENV)/.tools: $(VENV)/.covey
 	@$(BIN)/pip install --quiet --group check --group test
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.tools
+	@$(BIN)/pip install --quiet --group docs
 	@touch $@

@@ -8,7 +8,6 @@ import logging
 import re
 import shutil
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,7 @@ def main() -> None:
         for linked in _linked(page):
             _copy(linked)
     build(load_config(str(ROOT / "docs" / "mkdocs.yml"), strict=True, nav=_navigation()))
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    print(f"{SITE / 'index.html'} of {version}, {len(pages)} pages", file=sys.stderr)
+    sys.stderr.write(f"{SITE / 'index.html'}: {len(pages)} pages\n")
 
 
 def _navigation() -> list[str | dict[str, Any]]:
@@ -63,7 +61,7 @@ def _pages() -> list[Path]:
 
 
 def _linked(page: Path) -> list[Path]:
-    """Return the files of the project that a page links to; those of tests and data are left out."""
+    """Return the files of the project that a page links to."""
     targets = (page.parent / link for link in LINK.findall(page.read_text()) if ":" not in link)
     return [found for target in targets if (found := target.resolve()).is_file()]
 

@@ -54,6 +54,12 @@ def test_the_page_on_python_lists_every_public_name() -> None:
     assert {name for name in PUBLIC if not re.search(rf"`(covey\.)?{name}`", page)} == set()
 
 
+def test_the_reference_of_the_site_has_every_public_name() -> None:
+    page = PAGE.with_name("api.md").read_text()
+
+    assert set(re.findall(r"^::: covey\.(?:[\w.]+\.)?(\w+)$", page, re.MULTILINE)) == PUBLIC
+
+
 def test_documents_use_public_names_and_documented_modules_only() -> None:
     documented = set(re.findall(r"^\| `(covey\.[\w.]+)` \|", PAGE.read_text(), re.MULTILINE))
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")]

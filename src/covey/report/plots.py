@@ -17,12 +17,20 @@ from covey.simulation.comparison import Score
 from covey.types import Array
 
 
+def _axes() -> Any:
+    """Return axes of a new figure of pyplot, so that a notebook shows it."""
+    figure_type()  # says which extra is missing
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
+
+
 def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
     """Return axes with the error of each learner over time, and its error alone as dots.
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
+    axes = _axes()
     colours = arm_colours(learners)
     for learner in learners:
         if not learner.judged:
@@ -44,7 +52,7 @@ def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
+    axes = _axes()
     colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
     add_leads(axes, leads, colours)
     axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
@@ -57,7 +65,7 @@ def plot_growth(scores: Sequence[Score]) -> Any:
 
     Raises `MissingExtra` if matplotlib is not installed.
     """
-    axes = figure_type()(figsize=(9, 4), layout="constrained").add_subplot()
+    axes = _axes()
     for score in scores:
         label = f"{shorten(score.policy, 24)}, {shorten(score.environment, 24)}"
         axes.plot(score.slots, score.regret.mean, label=label)

@@ -54,7 +54,7 @@ class Shown:
         return msgspec.json.format(packed, indent=indent).decode() + "\n"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.table())}</pre>"
+        return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
 class Result(Shown):
