@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips clean
+.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -92,6 +92,12 @@ flips: $(VENV)/.tools
 
 picture: $(VENV)/.covey
 	$(BIN)/python docs/make_picture.py
+
+# The source distribution and a wheel for each of PYTHONS, tried in new environments.
+PYTHONS ?= $(PYTHON)
+dist: $(VENV)/.tools
+	$(BIN)/pip install --quiet --group dist
+	$(BIN)/python deploy/dist.py $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) .clients build dist demo-report src/covey/kernel/*.so src/*.egg-info

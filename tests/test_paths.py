@@ -15,13 +15,14 @@ import pytest
 
 import covey
 import covey.cli.commands  # imported now, so that only calls are traced
+from support.required import ROOT
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
 
 PACKAGE = Path(covey.__file__).parent
-CONTRIBUTING = PACKAGE.parents[1] / "CONTRIBUTING.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MOST_FILES_OF_A_REPLAY = 23
 MOST_FILES_OF_A_REQUEST = 41
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}

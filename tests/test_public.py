@@ -13,10 +13,10 @@ import pytest
 import covey
 from covey import errors
 from covey.cli.parser import COMMANDS
+from support.required import ROOT
 
 pytestmark = pytest.mark.beside_the_kernel
 
-ROOT = Path(covey.__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "python-api.md"
 ERRORS = [
     name

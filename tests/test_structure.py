@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-import covey
+from support.required import ROOT
 
 pytestmark = pytest.mark.beside_the_kernel
 
-ROOT = Path(covey.__file__).parents[2]
 PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))

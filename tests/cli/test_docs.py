@@ -9,13 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import covey
 from covey import cli, config
 from covey.bandit import policies
+from support.required import ROOT
 
 pytestmark = pytest.mark.beside_the_kernel
 
-ROOT = Path(covey.__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
 MARKDOWN = sorted(
     {

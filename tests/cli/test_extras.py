@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-import covey
 from covey import cli
 from covey.cli import demo
+from support.required import ROOT
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -71,9 +71,8 @@ def test_the_demo_without_matplotlib_leaves_the_report_out(
 
 
 def test_no_document_and_no_message_installs_covey_from_an_index() -> None:
-    root = Path(covey.__file__).parents[2]
-    pages = [*root.glob("*.md"), *root.glob("docs/**/*.md")]
-    sources = [*root.glob("src/**/*.py"), *root.glob("benchmarks/*.py")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    sources = [*ROOT.glob("src/**/*.py"), *ROOT.glob("benchmarks/*.py")]
     found = re.compile(r"pip install [^`\n]*\bcovey\b|\bcovey\[")
 
     assert len(pages) > 30

@@ -25,8 +25,8 @@ from support.models import (
     skops_table,
     trained,
 )
+from support.required import ROOT
 
-ROOT = Path(covey.__file__).parents[2]
 BAYES = {"entry": "river.naive_bayes:GaussianNB", "columns": COLUMNS, "classes": ["ham", "spam"]}
 NEEDS = {"skops": "skops", "onnx": "onnxruntime", "river": "river"}  # kind -> its library
 EXTRAS = {"skops": "sklearn", "onnx": "onnx", "river": "river"}

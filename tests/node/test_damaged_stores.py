@@ -4,6 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +263,5 @@ def _rows(base: sqlite3.Connection) -> dict[str, list[Any]]:
 
 
 def change(path: Path, statement: str) -> None:
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base, base:
         assert base.execute(statement).rowcount >= 1
-    base.close()

@@ -4,6 +4,7 @@ import multiprocessing
 import random
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -296,11 +297,10 @@ def test_a_commit_that_failed_is_gone_after_a_crash(tmp_path: Path) -> None:
 
 def test_a_file_is_synced_at_every_commit(tmp_path: Path) -> None:
     """Without FULL, a commit in WAL mode may be lost with the power."""
-    base = Store(tmp_path / "a")._base
+    store = Store(tmp_path / "a")
 
-    told = [
-        base.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
-    ]
+    settings = ("journal_mode", "synchronous")
+    told = [store._base.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
 
     assert told == ["wal", 2]
 
@@ -458,10 +458,9 @@ def written(path: Path) -> None:
 
 
 def change(path: Path, statement: str) -> list[tuple[object, ...]]:
-    with sqlite3.connect(path) as base:
+    with closing(sqlite3.connect(path)) as base, base:
         rows = base.execute(statement).fetchall()
         assert base.execute("PRAGMA application_id").fetchone()[0] in (0, APPLICATION)
-    base.close()
     return rows
 
 

@@ -16,10 +16,11 @@ from covey.replay.gains import gain_of
 from covey.report import compare as comparing
 from covey.report.comparison import ComparisonSummary, LearnerAgainst, PolicySummary
 from support.own_policies import CellUCB
+from support.required import ROOT
 
 pytestmark = pytest.mark.beside_the_kernel
 
-DOCS = Path(covey.__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 ROWS = 2_560
 CONFIG: dict[str, Any] = {
     "data": {"context": ["load"]},

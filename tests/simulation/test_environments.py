@@ -1,13 +1,11 @@
 """Environments: tables, the four cases, and invalid input."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import covey
 from covey.errors import ConfigError
 from covey.simulation.environment import (
     CASES,
@@ -19,8 +17,9 @@ from covey.simulation.environment import (
     check_horizon,
     environment_from,
 )
+from support.required import ROOT
 
-PAGE = Path(covey.__file__).parents[2] / "docs" / "research" / "environments.md"
+PAGE = ROOT / "docs" / "research" / "environments.md"
 
 
 def test_the_four_cases_are_those_of_the_paper() -> None:

@@ -9,11 +9,11 @@ from types import ModuleType
 
 import pytest
 
-import covey
 from covey.bandit.policies import PRESETS
+from support.required import ROOT
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
+FOLDER = ROOT / "experiments" / "regret"
 
 
 @pytest.fixture(scope="module")

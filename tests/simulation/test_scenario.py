@@ -2,7 +2,6 @@
 
 import copy
 import math
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import covey
 from covey.bandit.policies import DCZA, CoS, resolve
 from covey.errors import ConfigError
 from covey.simulation import scenario
 from covey.simulation.scenario import most_cells
+from support.required import ROOT
 
 TABLES: dict[str, Any] = {
     "scenario": {"horizon-slots": 1000, "seeds": 2, "checkpoints": 4, "workers": 2},
@@ -177,7 +176,7 @@ def test_the_number_of_zooming_cells_is_bounded_by_the_split_thresholds() -> Non
 
 
 def test_every_key_of_a_scenario_is_documented() -> None:
-    page = (Path(covey.__file__).parents[2] / "docs" / "research" / "simulation.md").read_text()
+    page = (ROOT / "docs" / "research" / "simulation.md").read_text()
 
     keys = [field.encode_name for field in msgspec.structs.fields(scenario.ScenarioTable)]
     assert [key for key in keys if f"| `{key}` |" not in page] == []

@@ -6,6 +6,7 @@ is acknowledged after that. One process has the file at a time.
 
 import contextlib
 import sqlite3
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -37,7 +38,7 @@ from covey.node.store_file import StoreFile
 from covey.node.tables import opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
-IDS_AT_ONCE = 500  # in one query; older versions of SQLite take 999 parameters
+IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
 BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
 ADDED_AT_ONCE = 65_536
 READ_AT_ONCE = 4096  # requests, where all are read
@@ -89,9 +90,8 @@ class Store:
     ) -> None:
         """Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
 
-        `tell` gets a sentence before each step of a start that takes seconds for a large store.
-
-        A file of an earlier version is migrated, after a copy of it was written beside it.
+        `tell` gets a sentence before each step of a start that takes seconds for a large store. A
+        file of an earlier version is migrated, after a copy of it was written beside it.
         """
         self._path = str(path)
         self._tell = tell
@@ -112,6 +112,8 @@ class Store:
             except BaseException:
                 self._base.close()
                 raise
+        if connect is None:
+            weakref.finalize(self, self._base.close)  # Python 3.13 warns of open connections
         if self._file is not None:
             self._file.watch()
 
@@ -193,8 +195,8 @@ class Store:
             found: list[tuple[str, int, int | None]] = []
             for start in range(0, len(ids), IDS_AT_ONCE):
                 some = ids[start : start + IDS_AT_ONCE]
-                wanted = ", ".join(f"?{k}" for k in range(2, 2 + len(some)))
-                found += self._base.execute(tables.FIND.format(wanted=wanted), (source, *some))
+                query = tables.FIND.format(wanted=", ".join("?" * len(some)))
+                found += self._base.execute(query, (source, *some) * 2)  # 3.12 warns of numbers
             if not found:
                 return {}
             numbers = tables.as_text(sorted({number for _, number, _ in found}))

@@ -207,9 +207,9 @@ SELECT labels.* FROM requests CROSS JOIN labels ON request = number
 WHERE {which} ORDER BY number, part
 """
 FIND = """
-SELECT id, request, row FROM row_ids WHERE source = ?1 AND id IN ({wanted})
+SELECT id, request, row FROM row_ids WHERE source = ? AND id IN ({wanted})
 UNION ALL SELECT id, number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END
-FROM requests WHERE source = ?1 AND id IN ({wanted})
+FROM requests WHERE source = ? AND id IN ({wanted})
 """
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?

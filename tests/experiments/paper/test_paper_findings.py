@@ -1,13 +1,11 @@
 """Tables of found and printed numbers, their entries and remarks, and the blocks of the report."""
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import covey
 from covey.errors import DataError
 from reproduction.claims import CLAIMS, keys_of
 from reproduction.data import PRINTED, TABLES
@@ -30,8 +28,8 @@ from reproduction.report import (
     table_blocks,
 )
 from reproduction.tables import BEYOND, ELSEWHERE, NAMES, PLANS, TableEntry, printed_key
+from support.required import ROOT
 
-ROOT = Path(covey.__file__).parents[2]
 ENTRIES = [entry for make in PLANS.values() for entry in make()]
 
 

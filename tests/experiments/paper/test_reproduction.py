@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import covey
 from covey import kernel, replay
 from covey.bandit.policies import settings_from
 from covey.errors import ConfigError, DataError
@@ -33,9 +32,10 @@ from reproduction.models import PredictionCache
 from reproduction.run import Options, claim_folder, reproduce, run_case
 from reproduction.tables import NAMES
 from standin import write_standin
+from support.required import ROOT
 
 REAL = os.environ.get("COVEY_DATA", "")
-SCRIPT = Path(covey.__file__).parents[2] / "experiments" / "paper" / "run.py"
+SCRIPT = ROOT / "experiments" / "paper" / "run.py"
 main = runpy.run_path(str(SCRIPT))["main"]
 
 

@@ -4,7 +4,6 @@ import importlib
 import math
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +17,9 @@ from covey.bandit.policies import settings_from
 from covey.kernel.rules import CellState
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
+from support.required import ROOT
 
-FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
+FOLDER = ROOT / "experiments" / "regret"
 
 
 @pytest.fixture(scope="module")

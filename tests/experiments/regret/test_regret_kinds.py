@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import covey
 from covey.bandit.policies import PRESETS, settings_from
 from covey.simulation.environment import Environment
 from covey.simulation.run import Run
+from support.required import ROOT
 
-FOLDER = Path(covey.__file__).parents[2] / "experiments" / "regret"
+FOLDER = ROOT / "experiments" / "regret"
 
 
 @pytest.fixture(scope="module")

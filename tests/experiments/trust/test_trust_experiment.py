@@ -9,9 +9,9 @@ from types import ModuleType
 
 import pytest
 
-import covey
+from support.required import ROOT
 
-FOLDER = Path(covey.__file__).parents[2] / "experiments" / "trust"
+FOLDER = ROOT / "experiments" / "trust"
 
 
 @pytest.fixture(scope="module")
