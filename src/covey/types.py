@@ -1,7 +1,7 @@
 """What every package shares: labels, contexts, phases, losses."""
 
 import enum
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from covey import _deprecated
 Array = npt.NDArray[Any]
 Label = Hashable
 Context = tuple[float, ...]
+Cost = float | Mapping[str, float] | None  # of an arm beyond its price, or by the names of costs
 
 WHOLE = 1_000_000  # gain of a fully correct answer when answers can be partly correct
 MILLIONTHS = 1_000_000  # unit of costs

@@ -267,13 +267,6 @@ def test_relearn_every_is_at_least_one_slot(every: int) -> None:
         config.load(table(policy={"relearn-every": every}))
 
 
-def test_a_network_refuses_links_with_a_cost_column() -> None:
-    functions = {f"{name}-f": lambda x: 0 for name in SITES}
-
-    with pytest.raises(ConfigError, match="a \\[\\[link\\]\\] with cost-column"):
-        covey.Network(table(), functions=functions, dimension=1)
-
-
 def test_links_learn_from_the_total_cost_of_many_uses() -> None:
     links = Links(["a", "b", "c"], [("a", "b", 0.5)], learnt=[("a", "c", 0.0), ("c", "b", 0.25)])
 

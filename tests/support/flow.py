@@ -54,7 +54,7 @@ def recorded_stream(seed: int = 11) -> Stream:
     return Stream(predictions, labels, contexts, at)
 
 
-def through(client: Client, stream: Stream, slot: int) -> Row:
+def through(client: Client, stream: Stream, slot: int, cost: Any = None) -> Row:
     """Send one instance and its label to a site, and wait until its peers know the label."""
     features = [int(said) for said in stream.predictions[:, slot]]
     inputs = [
@@ -62,7 +62,7 @@ def through(client: Client, stream: Stream, slot: int) -> Row:
         {"name": "context", "shape": [1, 2], "datatype": "FP64", "data": [*stream.contexts[slot]]},
     ]
     told = client.infer(str(slot), inputs, slot=slot + 1)["parameters"]
-    settled = client.label(str(slot), int(stream.labels[slot]))
+    settled = client.label(str(slot), int(stream.labels[slot]), cost)
     client.drain()
     return told["phase"], told["arm"], told["function"], told["price"], settled["right"]
 

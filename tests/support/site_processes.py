@@ -48,8 +48,9 @@ class Client:
             body["outputs"] = outputs
         return self._send("POST", "/infer", body)
 
-    def label(self, id_: str, truth: Any) -> Any:
-        return self._send("POST", "/feedback", {"id": id_, "truth": truth})
+    def label(self, id_: str, truth: Any, cost: Any = None) -> Any:
+        more = {} if cost is None else {"cost": cost}
+        return self._send("POST", "/feedback", {"id": id_, "truth": truth, **more})
 
     def label_rows(self, id_: str, truths: list[Any]) -> Any:
         return self._send(

@@ -28,6 +28,7 @@ import numpy as np
 
 from covey.bandit.cell_names import CellNames
 from covey.bandit.epochs import EpochCells, EpochTable
+from covey.bandit.link_prices import LivePrices, check_cost
 from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy, shares_slots
 from covey.bandit.rewards import AnyReward
@@ -46,7 +47,7 @@ from covey.kernel import (
     table_of,
 )
 from covey.kernel.rules import Cell, Level, Report, Rule
-from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Label, Loss
+from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
@@ -146,8 +147,8 @@ class Learner:
             learns_costs=learns_costs,
             remembers=remembers,
         )
-        # By slot, those to come: slot, peer and cost; `change_prices` makes them.
-        self.price_changes: list[tuple[int, str, float]] = []
+        self.prices: LivePrices | None = None  # of peers, where these change by slot
+        self.cost_columns: Mapping[str, str] = {}  # arm -> name of its cost beyond the price
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
         self.candidates = dict(candidates or {})
@@ -213,16 +214,13 @@ class Learner:
     def _learns_costs(self) -> bool:
         return self.rule.learns_costs and not self.keeps_widths
 
-    def check_costs(self, costs: Iterable[float | None]) -> None:
+    def check_costs(self, costs: Iterable[Cost]) -> None:
         """Raise `DataError` for costs that cannot be learnt."""
+        arms = [*self.cost_columns.values()] if self._learns_costs else []
+        links = [] if self.prices is None else [*self.prices.columns]
         for cost in costs:
-            if cost is not None and not 0 <= cost <= 1:
-                raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
-            if cost is not None and not self._learns_costs:
-                raise DataError(
-                    f"learner {self.name!r} has no cost-columns, and learns no costs; add them, or "
-                    "send labels without cost"
-                )
+            if cost is not None:
+                check_cost(cost, arms, links, learner=self.name)
 
     @property
     def blind_decisions(self) -> int:
@@ -251,12 +249,6 @@ class Learner:
         self.choices = self._choices()
         for table in self.tables.values():
             table.set_cost(arm, cost)
-
-    def change_prices(self, slot: int) -> None:
-        """Make the changes of prices that are due at a slot."""
-        while self.price_changes and self.price_changes[0][0] <= slot:
-            _, peer, cost = self.price_changes.pop(0)
-            self.reprice(peer, cost)
 
     def advance(self, slot: int) -> None:
         """Advance to `slot` if it is later than the current one."""

@@ -85,6 +85,22 @@ class Links:
             cost.times += times
         return self._reprice()
 
+    def sums(self) -> dict[Pair, tuple[float, int]]:
+        """Return the total cost and number of uses of each link that has been learnt from."""
+        return {
+            (start, end): (cost.total, cost.times)
+            for start, ends in self._links.items()
+            for end, cost in ends.items()
+            if cost.times
+        }
+
+    def restore(self, sums: Mapping[Pair, tuple[float, int]]) -> None:
+        """Let links be learnt as `sums` says, and no further."""
+        for start, end in sums:
+            cost = self._links[start][end]
+            cost.total, cost.times = sums[start, end]
+        self._find_paths()
+
     def has(self, start: str, end: str) -> bool:
         """Return whether a link leads from `start` to `end`."""
         self._check_names(start, end)

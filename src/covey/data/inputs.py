@@ -11,7 +11,7 @@ import numpy as np
 from covey.data.contexts import Contexts, first_outside
 from covey.errors import ConfigError, ConflictingLabel, ContextError, DataError, UnfitLabel
 from covey.toml import nearest
-from covey.types import Context, Label
+from covey.types import Context, Cost, Label
 
 Rows = Sequence[Any] | np.ndarray
 Key = tuple[str, Label]
@@ -136,9 +136,7 @@ def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
     return truths
 
 
-def costs_of(
-    tickets: Sequence[int], costs: Sequence[float | None] | None
-) -> dict[int, float | None]:
+def costs_of(tickets: Sequence[int], costs: Sequence[Cost] | None) -> dict[int, Cost]:
     """Return the cost of each ticket, if costs are given."""
     if costs is None:
         return {}

@@ -72,16 +72,15 @@ class PaymentLedger:
         are asked through them; a budget is that of the site that is paid.
         """
         self._relays = dict(relays or {})
-        self.prices = {
-            peer: round(price * MILLIONTHS)
-            for peer, price in prices.items()
-            if 0 < price < math.inf
-        }
+        self._learner: Learner | None = None  # whose prices are followed
+        self._costs: Sequence[float] = ()  # of the learner, when prices were last read
+        self._prices = _in_millionths(prices)
         self.budgets = budgets
         self._clock = clock
         self._paid: Counter[tuple[int, str]] = Counter()  # by day and peer
         self._running: Counter[str] = Counter()  # calls that have no answer yet
-        self._answered: dict[str, str] = {}  # rows whose request is not recorded yet -> their peer
+        # Rows whose request is not recorded yet -> the site that is paid, and how much.
+        self._answered: dict[str, tuple[str, int]] = {}
         for one in paid:
             self._paid[one.at_ms // (1_000 * DAY_S), one.peer] += one.amount
 
@@ -97,7 +96,17 @@ class PaymentLedger:
         """Return the ledger of a learner whose payments are in a store."""
         since_ms = int(1e3 * (clock() - 2 * DAY_S))  # the clock may have been set back since
         paid = store.payments(since_ms, is_ours=True)
-        return cls(prices_of(learner), budgets, clock, paid, relays)
+        ledger = cls({}, budgets, clock, paid, relays)
+        ledger._learner = learner
+        return ledger
+
+    @property
+    def prices(self) -> dict[str, int]:
+        """What an answer of each peer costs now, in millionths, without those that are free."""
+        learner = self._learner
+        if learner is not None and learner.costs is not self._costs:
+            self._costs, self._prices = learner.costs, _in_millionths(prices_of(learner))
+        return self._prices
 
     def payee(self, peer: str) -> str:
         """Return which site is paid for answers of a peer: that peer, or its relay."""
@@ -106,14 +115,14 @@ class PaymentLedger:
     def spent(self, peer: str) -> int:
         """Return what the payee of a peer was paid today, or will be, in millionths."""
         payee = self.payee(peer)
-        answered = sum(
-            self.prices[one] for one in self._answered.values() if self.payee(one) == payee
-        )
+        answered = sum(price for one, price in self._answered.values() if one == payee)
         return self._paid[int(self._clock()) // DAY_S, payee] + self._running[payee] + answered
 
     def total(self) -> int:
         """Return what all peers were paid today."""
-        return sum(map(self.spent, {self.payee(peer) for peer in self.prices}))
+        today = int(self._clock()) // DAY_S
+        paid = {peer for day, peer in self._paid if day == today}  # whatever they cost now
+        return sum(map(self.spent, paid | {self.payee(peer) for peer in self.prices}))
 
     def is_over(self, peer: str, rows: int = 1) -> bool:
         """Return whether answers to so many rows would exceed a budget of today."""
@@ -141,7 +150,7 @@ class PaymentLedger:
             self._running[payee] -= price * len(rows)
         for row, answer in zip(rows, answers, strict=True):
             if answer.is_given:
-                self._answered[row.id] = peer
+                self._answered[row.id] = payee, price
         return answers
 
     def withdraw(self, id: str) -> None:  # noqa: A002 - the field of the protocol
@@ -154,9 +163,9 @@ class PaymentLedger:
             return []
         rows: dict[str, list[tuple[str, int]]] = {}
         for answer in request.peer_answers.values():
-            peer = self._answered.pop(answer.id, None)
-            if peer is not None:
-                rows.setdefault(self.payee(peer), []).append((answer.id, self.prices[peer]))
+            owed = self._answered.pop(answer.id, None)
+            if owed is not None:
+                rows.setdefault(owed[0], []).append((answer.id, owed[1]))
         at_ms = int(1e3 * self._clock())
         paid = [
             Payment(payee, True, own[0][0], at_ms, len(own), sum(price for _, price in own))
@@ -169,6 +178,12 @@ class PaymentLedger:
     def today(self, peer: str) -> tuple[float, float | None]:
         """Return what the answers of a peer cost today, and its budget (None: no limit)."""
         return self.spent(peer) / MILLIONTHS, in_units(self.budgets.peers.get(self.payee(peer)))
+
+
+def _in_millionths(prices: Mapping[str, float]) -> dict[str, int]:
+    return {
+        peer: round(price * MILLIONTHS) for peer, price in prices.items() if 0 < price < math.inf
+    }
 
 
 def in_units(amount: int | None) -> float | None:

@@ -28,7 +28,7 @@ from covey.node.requests import (
     Request,
     rows_kept,
 )
-from covey.node.state import Settlements, SiteState
+from covey.node.state import Costs, Settlements, SiteState
 from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")
@@ -432,7 +432,7 @@ class Handler:
         self,
         request: Request,
         truths: Mapping[int, Any],
-        costs: Mapping[int, float | None] | None = None,
+        costs: Costs = None,
     ) -> Settlements:
         """Take true labels by row, all or none; train what answered, then settle.
 

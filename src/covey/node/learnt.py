@@ -109,9 +109,9 @@ class Peeking:
         """Return what the site would answer at a slot; nothing changes."""
         learner = self._site.learner
         table = _copy(self._site, learner.space, context)
-        for due, peer, cost in learner.price_changes:
-            if due <= slot:
-                table.set_cost(learner.arms.index(peer), cost)
+        due = {} if learner.prices is None else learner.prices.due(slot)
+        for peer, cost in due.items():
+            table.set_cost(learner.arms.index(peer), cost)
         code = self._decide(table, context, slot)
         choice, cell = learner.choice(code), _cell(table, learner.space, row_of(code))
         view = shown(self._views, choice.arm, context) if self._views else ALL
@@ -130,7 +130,7 @@ class Peeking:
             choice.phase,
             choice.arm,
             function,
-            choice.price,
+            due.get(choice.arm, choice.price),
             learner.names.of(cell),
             _estimates(learner, table, row_of(code), context),
         )

@@ -22,7 +22,7 @@ from covey.node.requests import (
     prediction_of,
 )
 from covey.node.rows import SETTLED, RowHandler, TicketState
-from covey.types import Context, Label
+from covey.types import Context, Cost, Label
 
 KEPT = Settlement(False, False, is_kept=True)
 
@@ -131,7 +131,7 @@ class LocalSite:
         label: Label,
         context: Context | None = None,
         *,
-        cost: float | None = None,
+        cost: Cost = None,
         slot: int | None = None,
     ) -> Prediction:
         """Predict and learn the label at once; return what was answered before it was known."""
@@ -242,10 +242,11 @@ class LocalSite:
         self._check_records(records)
         return self._handler.answer(records, points, slot=slot)
 
-    def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
+    def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.
 
-        `cost` is what the arm cost beyond its fixed cost, where that is to be learnt. The function
+        `cost` is what the arm cost beyond its fixed cost, where that is to be learnt; or costs by
+        the names of columns, of the arm and of the links to the peer that was asked. The function
         that answered is trained, if it can be. The same label again has no effect, and the
         settlement says so. Raises `FunctionError` if the function cannot learn from the label;
         then every counter is as before, and the label can be sent again.
@@ -276,7 +277,7 @@ class LocalSite:
         return Settlement(False, settled.is_right[0])
 
     def learn_batch(
-        self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
+        self, tickets: Sequence[int], labels: Any, costs: Sequence[Cost] | None = None
     ) -> list[Settlement]:
         """Settle each ticket with its label, as `learn` does; every peer gets its labels at once.
 
@@ -289,7 +290,7 @@ class LocalSite:
             return self._learn_rows(tickets, truths, paid)
 
     def _learn_rows(
-        self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, float | None]
+        self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, Cost]
     ) -> list[Settlement]:
         for ticket in truths if paid or not self.learner.is_supervised else ():
             self._check_learns(ticket, [paid.get(ticket)])
@@ -367,7 +368,7 @@ class LocalSite:
             found.setdefault(request.number, (request, {}))[1][row] = label
         return list(found.values())
 
-    def _check_learns(self, ticket: int, costs: Sequence[float | None]) -> None:
+    def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
         request, row = self._state.find_ticket(ticket)
         is_served = request.group(row).phase in ("serve", "recall")
         if not self.learner.is_supervised and not is_served:
@@ -425,14 +426,14 @@ class AccountedSite(LocalSite):
                 if answer.arm in peers:
                     self.dealings.asked[answer.arm] = self.dealings.asked.get(answer.arm, 0) + 1
 
-    def learn(self, ticket: int, label: Label, cost: float | None = None) -> Settlement:
+    def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
         with self.lock:
             settled = super().learn(ticket, label, cost)
             self._gain([ticket], [settled])
         return settled
 
     def learn_batch(
-        self, tickets: Sequence[int], labels: Any, costs: Sequence[float | None] | None = None
+        self, tickets: Sequence[int], labels: Any, costs: Sequence[Cost] | None = None
     ) -> list[Settlement]:
         with self.lock:
             settled = super().learn_batch(tickets, labels, costs)

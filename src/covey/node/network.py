@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 
 from covey.bandit.accounts import Account, settle_accounts
 from covey.bandit.ensemble import Weighing
-from covey.bandit.learner import Learner
-from covey.bandit.links import price_changes
+from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner
+from covey.bandit.link_prices import ChangingLinks, LivePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import EPOCHED, Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
@@ -87,9 +87,9 @@ class Network(Mapping[str, LocalSite]):
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
+        links = links_of(setup)  # all sites learn what each of them has cost
         for place, site in enumerate(setup.sites):
-            learner = learner_of(setup, place, width)
-            learner.price_changes = _price_changes(setup, site)
+            learner = learner_of(setup, place, width, links=links)
             own = functions_of(site, functions)
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
@@ -271,12 +271,25 @@ def _copied(given: _Given, saved: SavedNetwork) -> Network:
     return network
 
 
+def links_of(setup: NetworkConfig) -> ChangingLinks | None:
+    """Return the links of a set-up, if they change or are learnt."""
+    if setup.wiring is None or not setup.wiring.is_moving:
+        return None
+    return ChangingLinks(setup.wiring, setup.settings.relearn_every)
+
+
 def learner_of(
-    setup: NetworkConfig, place: int, width: int, *, is_asked_by_context: bool = False
+    setup: NetworkConfig,
+    place: int,
+    width: int,
+    *,
+    is_asked_by_context: bool = False,
+    links: ChangingLinks | None = None,
 ) -> Learner:
     """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
 
-    It may be asked by the cell alone also by learners of which the set-up does not say so.
+    It may be asked by the cell alone also by learners of which the set-up does not say so. `links`
+    are shared with other sites; without them it has its own.
     """
     site = setup.sites[place]
     names = [other.name for other in setup.sites]
@@ -286,7 +299,7 @@ def learner_of(
     titles = space_names(spaces, setup.context.names) if len(spaces) > 1 else [""]
     candidates = _candidates(setup, titles, policies)
     own = site.spaces[0]
-    return Learner(
+    learner = Learner(
         site.name,
         functions=site.functions,
         peers=[names[peer] for peer in site.peers],
@@ -304,20 +317,23 @@ def learner_of(
         remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
         free=site.free,
     )
+    columns = zip(learner.arms, site.cost_columns, strict=False)
+    learner.cost_columns = {arm: column for arm, column in columns if column is not None}
+    links = links_of(setup) if links is None else links
+    if links is not None:
+        learner.prices = _live_prices(setup, site, links)
+    return learner
 
 
-def _price_changes(setup: NetworkConfig, site: LearnerSpec) -> list[tuple[int, str, float]]:
-    """Return the changes of a site's prices that `[[link-change]]` tables make, by slot."""
-    if setup.wiring is None:
-        return []
+def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: ChangingLinks) -> LivePrices:
+    """Return the prices of a site that change by slot, or are learnt."""
     is_carried = setup.settings.carry_serving_costs
-    carried = {one.name: one.serving_cost if is_carried else 0.0 for one in setup.sites}
-    peers = [setup.sites[peer].name for peer in site.peers]
-    return [
-        (slot, peer, math.inf if price is None else price + carried[peer])
-        for slot, asker, peer, price in price_changes(setup.wiring.links, setup.wiring.changes)
-        if asker == site.name and peer in peers
-    ]
+    peers = [setup.sites[peer] for peer in site.peers]
+    carried = {one.name: one.serving_cost if is_carried else 0.0 for one in peers}
+    wait = setup.settings.label_wait
+    return LivePrices(
+        links, site.name, carried, label_wait=LABEL_WAIT_SLOTS if wait is None else wait
+    )
 
 
 def _candidates(
@@ -342,10 +358,6 @@ def check_can_run(setup: NetworkConfig) -> None:
     waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
     for is_there, what in (
         (waits, "answer-delay or answer-wait (give Network a wait instead)"),
-        (
-            setup.wiring is not None and setup.wiring.tolls,
-            "a [[link]] with cost-column (write cost-columns of the learner instead)",
-        ),
         (setup.settings.reading.history == "asked", 'history = "asked"'),
     ):
         if is_there:

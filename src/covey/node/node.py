@@ -66,7 +66,7 @@ from covey.node.status import State, arms_of, kinds_of, peer_states
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections, Workers
-from covey.types import MILLIONTHS, Context, Label
+from covey.types import MILLIONTHS, Context, Cost, Label
 
 log = logging.getLogger(__name__)
 Forward = Callable[[Sequence[Cell]], Awaitable[Request]]
@@ -328,12 +328,12 @@ class Node:
         label: Label,
         *,
         source: str = OWN,
-        cost: float | None = None,
+        cost: Cost = None,
     ) -> Settlement:
         """Take the true label of a request of one row, or of a row by its own id (`id:row`).
 
         Returns when it is durable. The function that answered is trained first, if it can be.
-        `cost` is what the arm cost beyond its price. Raises `UnknownTicket`, `LateLabel`,
+        `cost` is as for `Network`. Raises `UnknownTicket`, `LateLabel`,
         `ConflictingLabel`, `UnfitLabel`, or `FunctionError` if the function cannot learn from it;
         then no counter has changed, and the label can be sent again.
         """
@@ -356,7 +356,7 @@ class Node:
         labels: Any,
         *,
         source: str = OWN,
-        costs: Sequence[float | None] | None = None,
+        costs: Sequence[Cost] | None = None,
     ) -> Settlements:
         """Take true labels of rows of a request, all or none; return when they are durable.
 

@@ -11,12 +11,14 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
+from covey.bandit.link_prices import PriceState
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import TrustState
 from covey.node.pool import PoolingLearner
 from covey.node.requests import (
     AWAITED_WIDTH,
+    CLIENT,
     DETACHED,
     OWN,
     RELAY,
@@ -40,6 +42,7 @@ from covey.node.trust import DirtyCells, SourceStatistics, Trust
 from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
+LINKS = f"{CLIENT}/links"  # the source under which costs of links are stored; no client is so named
 
 
 class RecordedState(SiteState):
@@ -76,6 +79,7 @@ class RecordedState(SiteState):
         self.lost_answers = 0  # of busy peers, when the site was last stopped
         self._commit = Commit()
         self._has_changed = False
+        self._written_prices: SourceState | None = None
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
         self._held: Counter[str] = Counter()
         self._askers = {source for _, source, _ in loaded.counters} | set(loaded.sources)
@@ -107,6 +111,7 @@ class RecordedState(SiteState):
             )
         )
         self._latest_label = own.latest
+        self._restore_prices(loaded.sources.get(LINKS))
         self._dirty.clear()  # before cells of sources are opened, which are to be written
         self.sources.load(loaded)
         if learner.is_pending:
@@ -489,6 +494,10 @@ class RecordedState(SiteState):
         sources, cells = self.sources.take()
         commit.sources += sources
         commit.cells += cells
+        prices = self._price_state()
+        if prices != self._written_prices:
+            commit.sources += [] if prices is None else [prices]
+            self._written_prices = prices
         if self.sources.earned is not None:
             commit.relations = self.sources.earned.changes()
         return commit
@@ -498,6 +507,19 @@ class RecordedState(SiteState):
         for request in commit.requests:
             request.is_stored = True
         self._drop()
+
+    def _price_state(self) -> SourceState | None:
+        """Return what is known of the costs of links, as it is stored; None: nothing is learnt."""
+        prices = self.learner.prices
+        if prices is None:
+            return None
+        return SourceState(LINKS, 0, latest=(0, msgspec.to_builtins(prices.state())))
+
+    def _restore_prices(self, state: SourceState | None) -> None:
+        prices = self.learner.prices
+        if prices is not None and state is not None and state.latest is not None:
+            prices.restore(msgspec.convert(state.latest[1], PriceState), self.learner)
+        self._written_prices = self._price_state()
 
     def _source_state(self) -> SourceState:
         learner = self.learner

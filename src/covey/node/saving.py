@@ -16,6 +16,7 @@ import numpy as np
 from covey import files
 from covey.bandit.accounts import Dealings
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
+from covey.bandit.link_prices import PriceState
 from covey.data.inputs import plain_label
 from covey.errors import DataError, StoreError
 from covey.functions.function import Late
@@ -75,7 +76,7 @@ class SavedSite(msgspec.Struct, frozen=True):
     next: int  # the next ticket
     due: int
     costs: list[float | None]  # None: infinite
-    changes_left: int  # of prices, which are still to come
+    prices: PriceState | None  # where they change by slot, or are learnt
     rows: list[SavedRow]
     requests: list[SavedRequest]
     dealings: Dealings | None = None
@@ -124,7 +125,7 @@ def saved_site(site: Saveable) -> SavedSite:
         next=state.tickets.next,
         due=state.tickets.due,
         costs=[None if math.isinf(cost) else cost for cost in learner.costs],
-        changes_left=len(learner.price_changes),
+        prices=None if learner.prices is None else learner.prices.state(),
         rows=rows,
         requests=requests,
         dealings=None if site.dealings is None else msgspec.structs.replace(site.dealings),
@@ -135,7 +136,8 @@ def restore_site(site: Saveable, saved: SavedSite) -> None:
     """Let a site that has not begun continue from an earlier one."""
     learner, state = site.learner, site.state
     learner.restore(saved.counters)
-    del learner.price_changes[: len(learner.price_changes) - saved.changes_left]
+    if learner.prices is not None and saved.prices is not None:
+        learner.prices.restore(saved.prices, learner)
     for (peer, is_by_context), cost, now in zip(
         learner.behind(),
         saved.costs[-len(learner.behind()) :],

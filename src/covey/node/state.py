@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import UNKNOWN, Learner
+from covey.bandit.link_prices import LivePrices
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, arm_of, row_of
 from covey.kernel.rules import Cell, Report
@@ -21,14 +22,14 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
-from covey.types import MILLIONTHS, Label
+from covey.types import MILLIONTHS, Cost, Label
 
 MOST_CELLS = 65_536  # that a peer may open
 MOST_GROUPS = 100_000  # that are cached
 ONE_GROUP = (0,)
 FEW_LABELS = 4  # that are settled one by one
 Truths = Mapping[int, Any]  # by row
-Costs = Mapping[int, float | None] | None  # by row, what an arm cost beyond its price
+Costs = Mapping[int, Cost] | None  # by row
 RECALL = "recall"
 
 
@@ -75,15 +76,11 @@ class SiteState:
             latest = now
         first = latest + 1 if slot is None else max(slot, latest)
         self.latest_slot = first + rows - 1
-        if self.learner.price_changes:
-            self._change_prices(first)
-        return first
-
-    def _change_prices(self, slot: int) -> None:
-        """Make what is due at a slot; the rows of a request have the prices of its first slot."""
-        if self.learner.price_changes[0][0] <= slot:
-            self.learner.change_prices(slot)
+        # The rows of a request have the prices of its first slot.
+        prices = self.learner.prices
+        if prices is not None and prices.apply(self.learner, first):
             self.prices_changed()
+        return first
 
     def return_slots(self, first: int, rows: int) -> None:
         """Give back the slots of a request that failed, unless later ones are in use."""
@@ -317,15 +314,28 @@ class SiteState:
         if rows:
             labels = [truths[row] for row in rows]
             self._learn(request, rows, labels, costs)
+            if costs and self.learner.prices is not None:
+                self._observe(request, rows, costs, self.learner.prices)
             for row, label in zip(rows, labels, strict=True):
                 known[row] = label
             self.pending_rows -= len(rows)
             self._settled(request, rows, labels, right)
         return Settlements(is_new, is_right, kept)
 
+    def _observe(
+        self, request: Request, rows: Sequence[int], costs: Mapping[int, Cost], prices: LivePrices
+    ) -> None:
+        """Learn what the links to the peers that were asked have cost."""
+        for row in rows:
+            cost, group = costs.get(row), request.group(row)
+            if isinstance(cost, Mapping) and group.peer == group.arm:
+                prices.observe(group.peer, request.slot_of(row), cost)
+
     def _paid(self, request: Request, row: int, costs: Costs) -> int:
         """Return what the arm cost beyond its price, in millionths; with widths, the width."""
         cost = None if costs is None else costs.get(row)
+        if isinstance(cost, Mapping):
+            cost = cost.get(self.learner.cost_columns.get(request.group(row).arm, ""))
         if cost is not None:
             return round(cost * MILLIONTHS)
         answer = request.peer_answers.get(row)

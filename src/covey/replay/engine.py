@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from covey.bandit.epochs import percent_of, seen_in
-from covey.bandit.links import Pair, Prices
+from covey.bandit.link_prices import ChangingLinks
+from covey.bandit.links import Pair
 from covey.bandit.partitions import cell_name
 from covey.bandit.smoothness import Smoothness, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
@@ -56,12 +57,10 @@ class LinkPrices:
     def __init__(self, setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> None:
         wiring = setup.wiring
         assert wiring is not None
-        self._links = wiring.links.copy()
-        self._changes = list(wiring.changes)
+        self._links = ChangingLinks(wiring, setup.settings.relearn_every)
         rows = {column: row for row, column in enumerate(setup.cost_columns)}
         self._rows = {pair: rows[column] for pair, column in wiring.tolls.items()}
-        self._every = setup.settings.relearn_every if self._rows else 2**60
-        self._seen: dict[Pair, tuple[int, int]] = {}  # millionths and uses, since the last update
+        self.next_slot = self._links.next_slot
         self._names = [site.name for site in sites]
         self._first_asked = sum(len(site.functions) for site in sites)
         self._arms: dict[Pair, tuple[int, int]] = {}
@@ -73,25 +72,11 @@ class LinkPrices:
                 self._arms[pair] = (index, arm)
                 self._carried[pair] = sites[peer].serving_cost if is_carried else 0.0
 
-    def next_slot(self, slot: int) -> int:
-        """Return the first slot after this one at which prices may change."""
-        update = slot - (slot - 1) % self._every + self._every
-        return min(update, self._changes[0].slot) if self._changes else update
-
     def moves(self, slot: int) -> list[Repricing]:
         """Return the costs that change at `slot`."""
-        changed: Prices = {}
-        if self._seen and not (slot - 1) % self._every:
-            seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
-            self._seen = {}
-            changed |= self._links.learn(seen)
-        due = [change for change in self._changes if change.slot <= slot]
-        if due:
-            del self._changes[: len(due)]
-            changed |= self._links.apply(due)
         return [
             Repricing(*self._arms[pair], math.inf if price is None else price + self._carried[pair])
-            for pair, price in changed.items()
+            for pair, price in self._links.advance(slot).items()
             if pair in self._arms
         ]
 
@@ -119,13 +104,12 @@ class LinkPrices:
         It is a sum over links, not a difference to the price, so it has no rounding error.
         """
         path_cost = np.zeros(len(slots))
-        for link in itertools.pairwise(self._links.path(*pair) or ()):
+        for link in itertools.pairwise(self._links.path(*pair)):
             if link not in self._rows:
-                path_cost += self._links.cost(*link)
+                path_cost += self._links.cost(link)
                 continue
             observed = costs[self._rows[link], slots]
-            total, uses = self._seen.get(link, (0, 0))
-            self._seen[link] = (total + int(observed.sum()), uses + len(observed))
+            self._links.observe(link, int(observed.sum()), len(observed))
             path_cost += observed / MILLIONTHS
         return path_cost
 

@@ -217,7 +217,13 @@ def from_table(
         identity,
         not is_loopback(address.host) if serving.tls is None else serving.tls,
         _peer_address(serving, identity),
-        _budgets(serving, prices_of(learner), relays_of(setup, site), known),
+        _budgets(
+            serving,
+            prices_of(learner),
+            relays_of(setup, site),
+            known,
+            are_learnt=setup.wiring is not None and bool(setup.wiring.tolls),
+        ),
         path,
         answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
     )
@@ -260,6 +266,11 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
             "[[link-change]] tables, which are for replays and networks in one process; change the "
             "[[link]] tables and reload the file (SIGHUP, or POST /admin/reload)",
         ),
+        (
+            setup.wiring is not None and setup.wiring.tolls and setup.wiring.links.relays,
+            "a [[link]] with cost-column and relay = true, but a relay does not change its path as "
+            "costs are learnt; remove one of them",
+        ),
         (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
         (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
@@ -278,10 +289,15 @@ def _budgets(
     prices: Mapping[str, float],
     relays: Mapping[str, str],
     known: Mapping[str, PeerConfig],
+    *,
+    are_learnt: bool,
 ) -> Budgets:
-    """Return the budgets; raise `ConfigError` for one that would never allow or limit anything."""
+    """Return the budgets; raise `ConfigError` for one that would never allow or limit anything.
+
+    Prices that are learnt may begin at 0.
+    """
     total = None if serving.budget is None else serving.budget.millionths("[node]")
-    if total is not None and not any(prices.values()):
+    if total is not None and not any(prices.values()) and not are_learnt:
         raise ConfigError(
             "[node] has a budget, and no peer has a price; write one, like "
             "peers = { south = 0.1 }, or remove the budget"
@@ -292,7 +308,7 @@ def _budgets(
             continue
         asked = [peer for peer in prices if relays.get(peer, peer) == name]  # by way of it, too
         where, price = f"{WHERE} {name!r}", max((prices[peer] for peer in asked), default=0.0)
-        if not price:
+        if not price and not (asked and are_learnt):
             what = "its answers are free" if name in prices else "it is never asked"
             raise ConfigError(
                 f"{where} has a budget, but {what}; list it with a price in peers of the learner, "

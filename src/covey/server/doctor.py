@@ -358,6 +358,15 @@ def _late_answers(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("late answers", OK, text)
 
 
+def _link_costs(site: SiteConfig) -> Iterator[Finding]:
+    """Say where the costs of links come from, if they are learnt."""
+    prices = site.learner.prices
+    columns = [] if prices is None else sorted(set(prices.columns))
+    if columns:
+        text = f"learnt every {site.setup.settings.relearn_every} slots from `cost` of labels"
+        yield Finding("link costs", OK, f"{text}, which has {', '.join(columns)} by name")
+
+
 def _account(site: SiteConfig) -> Iterator[Finding]:
     cost = site.site.serving_cost
     if not cost:
@@ -514,6 +523,7 @@ LOOKS: dict[str, Look] = {
     "serving-cost": _account,
     "late answers": _late_answers,
     "relay": _relaying,
+    "link costs": _link_costs,
     "functions": _functions,
     "peers": _peers,
     "trust": _trust,

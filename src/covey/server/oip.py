@@ -82,7 +82,8 @@ def _plain_feedback(raw: Any) -> Feedback:
         )
     if isinstance(request.cost, list) == (request.rows is None) and request.cost is not None:
         raise invalid(
-            "cost must be a list where there are rows, and one number where there are not"
+            "cost must be a list where there are rows, and a number, or numbers by column, where "
+            "there are not"
         )
     truths = request.truth if isinstance(request.truth, list) else [request.truth]
     if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):

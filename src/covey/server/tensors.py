@@ -48,7 +48,8 @@ class Feedback(msgspec.Struct, forbid_unknown_fields=True):
     truth: Scalar | list[Scalar]
     rows: list[Place] | None = None
     parameters: Parameters = None
-    cost: float | list[float | None] | None = None  # of the arm, beyond its price
+    # Of the arm, beyond its price; or by the columns of the arm and of the links that were used.
+    cost: float | dict[str, float] | list[float | dict[str, float] | None] | None = None
 
 
 class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
