@@ -208,6 +208,16 @@ def test_far_too_many_cells_get_a_warning_that_proposes_slices() -> None:
     covey.replay({**fine, "policy": {"preset": "cos", "slices": 22}}, present).summary()
 
 
+def test_a_context_that_covers_almost_nothing_of_its_scale_gets_a_warning() -> None:
+    """Hours from 0 to 24 are no times: they would all lie in the first minute of 1970."""
+    data = log(1_000).assign(hour=np.linspace(0.0, 23.9, 1_000))
+
+    with pytest.warns(UserWarning, match=r"'hour' covers less than 0.1% of its scale.* since 1970"):
+        covey.replay(config({"column": "hour", "scale": "hour"}), data).summary()
+    fitting = {"column": "hour", "scale": "linear", "low": 0, "high": 24}
+    covey.replay(config(fitting), data).summary()
+
+
 def test_ends_of_cells_without_a_value_are_empty() -> None:
     reader = contexts.parse([KIND, {"column": "t", "scale": "day-of-year"}])
 

@@ -4,6 +4,7 @@ An ensemble over the learners is replayed from their trace.
 """
 
 import contextlib
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from covey.types import Phase
 MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart
 EVERYWHERE = "all"
 FEWEST_ROWS = 500  # of a learner, to warn of too many cells
+NARROW = 0.001  # share of an axis, to warn of a context
 ROWS_PER_CELL = 32  # that a warning proposes
 
 
@@ -168,6 +170,7 @@ class ReplayRun:
         self._tally = OutcomeBuilder(setup.sites, setup.unit)
         self._voting = _voting(setup, vocabulary)
         self._contest = _contest(setup, baselines) if baselines else None
+        self._least, self._most = np.full(width, math.inf), np.full(width, -math.inf)
 
     @property
     def slots(self) -> int:
@@ -183,6 +186,10 @@ class ReplayRun:
         """Add decided rows to the outcome, with what learners alone and baselines do there."""
         self._tally.add(chunk, self._alone.play(log) if self._voting is None else chunk)
         self._tally.add_functions(log)
+        if self._width and len(log.contexts):
+            points = np.asarray(log.contexts).reshape(-1, self._width)
+            self._least = np.minimum(self._least, points.min(axis=0))
+            self._most = np.maximum(self._most, points.max(axis=0))
         if self._voting is not None:
             self._voting.add(chunk, log)
         if self._contest is not None:
@@ -202,6 +209,7 @@ class ReplayRun:
             for index in range(len(setup.sites))
         ]
         self._warn_of_thin(views)
+        self._warn_of_narrow()
         found = (views, together.blind(), together.alarms())
         unnamed = [f"context {k + 1}" for k in range(self._width)]
         names = setup.context.names or unnamed
@@ -214,6 +222,20 @@ class ReplayRun:
             baselines=None if self._contest is None else self._contest.outcome(),
             context_ticks=setup.context.ticks(),
         )
+
+    def _warn_of_narrow(self) -> None:
+        """Warn of contexts that are almost the same in all rows: often a scale does not fit."""
+        names = self._setup.context.names  # none: contexts were given as arrays
+        if self.slots < FEWEST_ROWS or len(names) != self._width:
+            return
+        for name, covered in zip(names, self._most - self._least, strict=True):
+            if covered < NARROW:
+                warnings.warn(
+                    f"context {name!r} covers less than {NARROW:.1%} of its scale, so nothing can "
+                    "be learnt from it; see whether low, high and scale fit (the scales of time "
+                    "take dates, or seconds since 1970)",
+                    stacklevel=4,
+                )
 
     def _warn_of_thin(self, views: Sequence[Sequence[CellView]]) -> None:
         """Warn if the cells of a learner have hardly any row each."""
