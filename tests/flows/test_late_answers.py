@@ -217,3 +217,29 @@ def test_an_answer_that_never_comes_changes_no_counter(log: dict[str, Any]) -> N
         return known
 
     assert virtual.run(main()) == (0, 0)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 5.0])
+def test_labels_of_rows_of_a_dead_peer_count_for_own_functions_unless_its_answer_is_awaited(
+    log: dict[str, Any], late_s: float
+) -> None:
+    """The reason why late-answer-s is off by default."""
+    timeouts = PeerTimeouts(timeout_s=0.3, failures=10**6, late_s=late_s)
+
+    async def main() -> tuple[int, int]:
+        world = world_of(log, timeouts)
+        node, asked = world.nodes["north"], 0
+        for slot in range(20):
+            BusyLink.busy_s = 1e6
+            answer = await node.predict(slot, question=Question("", str(slot)), slot=slot + 1)
+            asked += answer.arm == "south"
+            await node.learn(str(slot), int(log["labels"][slot]))
+        counted = sum(arm.labels for arm in node.state().arms if arm.kind == "own")
+        for one in world.nodes.values():
+            one.stop()
+        return asked, counted
+
+    asked, counted = virtual.run(main())
+
+    assert counted == 20 - asked
+    assert (asked > 0) == (late_s > 0)

@@ -248,3 +248,27 @@ def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> N
         assert ledger.spent("south") == 0
 
     virtual.run(main())
+
+
+def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
+    table = config(2, 1)
+    learners = [{key: one[key] for key in one if key != "peers"} for one in table["learner"]]
+    link = {"from": "site0", "to": "site1", "cost-column": "line", "guess": PRICE}
+    learnt = {**table, "learner": learners, "link": [link]}
+    learnt["policy"] = {**table["policy"], "relearn-every": 10}
+    functions = {"f0": lambda x: 1 - x, "f1": lambda x: x}
+
+    async def main() -> None:
+        world = World(learnt, functions, dimension=1, link=PayingLink)
+        node, prices = world.nodes["site0"], list[float]()
+        for slot in range(1, 41):
+            ticket = await node.predict(slot % 2, (0.5,), slot=slot)
+            await node.learn(ticket.ticket, slot % 2, cost={"line": 0.25})
+            prices += [ticket.price] if ticket.arm == "site1" else []
+        paid = [one.amount for one in lines(world, "site0", is_ours=True)]
+
+        assert sorted(set(prices)) == [PRICE, 0.25]
+        assert sorted(paid) == sorted(round(1e6 * price) for price in prices)
+        assert node.state().spent_today == pytest.approx(sum(prices))
+
+    virtual.run(main())

@@ -142,3 +142,44 @@ def test_the_doctor_says_for_whom_a_site_forwards(offices: Offices) -> None:
     assert "forwards questions of 1 peers that may ask to west" in found["relay"].message
     assert (nobody["relay"].state, found["relay"].state) == ("warning", "ok")
     assert "relay = true, but no [[peer]] has may-ask = true" in nobody["relay"].message
+
+
+def test_the_doctor_warns_of_sites_behind_a_relay_that_are_never_asked(offices: Offices) -> None:
+    dear = north(offices, relays={"west": 0.96})
+    lonely = north(offices).replace("peers = { south = 0.05 }", "peers = {}")
+    fine = north(offices)
+
+    for text, state in ((dear, "warning"), (lonely, "warning"), (fine, None)):
+        found = examine(offices.folder, text).get("relay")
+        assert (None if found is None else found.state) == state
+        if found is not None:
+            assert "'west' is in relays of 'south', but is never asked" in found.message
+
+
+LINK = {"from": "north", "to": "south", "cost-column": "line"}
+
+
+def over_links(offices: Offices, *more: str, **peer: Any) -> str:
+    known = {"share": "data", **peer}
+    return site(
+        offices, "north", {}, table("[[link]]", LINK), offices.peer("south", **known), *more
+    )
+
+
+def test_the_doctor_says_where_costs_of_links_come_from(offices: Offices) -> None:
+    found = examine(offices.folder, over_links(offices))["link costs"]
+
+    assert found.message == "learnt every 100 slots from `cost` of labels, which has line by name"
+
+
+def test_a_budget_may_limit_prices_that_are_learnt_from_nothing(offices: Offices) -> None:
+    budget = {"budget": {"per-day": 5.0}}
+
+    assert loaded(offices, over_links(offices, **budget)).budgets.peers == {"south": 5_000_000}
+
+
+def test_a_served_site_refuses_learnt_links_with_relays_by_both_keys(offices: Offices) -> None:
+    relay = table("[[learner]]", {"name": "south", "functions": ["s"], "relay": True})
+
+    with pytest.raises(ConfigError, match=r"\[\[link\]\] with cost-column and relay = true"):
+        loaded(offices, over_links(offices, relay))

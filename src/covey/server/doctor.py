@@ -491,6 +491,12 @@ def _forwarding(what: str, relay: str, name: str, code: str) -> Finding:
 
 
 def _relaying(site: SiteConfig) -> Iterator[Finding]:
+    for name, one in site.neighbours.items():
+        for far in one.relays:
+            if far not in site.learner.arms and far != site.serving.name:
+                text = f"{far!r} is in relays of {name!r}, but is never asked: {name!r} is not in"
+                text = f"{text} peers of the learner, or the path costs more than 1"
+                yield Finding("relay", WARNING, f"{text}; correct the prices")
     if not site.is_relay:
         return
     asking = [name for name, one in site.neighbours.items() if one.may_ask]
