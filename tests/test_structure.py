@@ -18,8 +18,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 151
-MOST_LINES = 43_600
+MOST_MODULES = 154
+MOST_LINES = 44_050
 MOST_LINES_OF_A_FILE = 600
 
 
@@ -58,7 +58,8 @@ def test_a_public_class_name_is_defined_once() -> None:
         if isinstance(stmt, ast.ClassDef) and not stmt.name.startswith("_")
     )
 
-    assert {name for name, times in found.items() if times > 1} == set()
+    # River and scikit-learn each have one: users import either.
+    assert {name for name, times in found.items() if times > 1} == {"CoveyClassifier"}
     assert len(found) > 200
 
 

@@ -1,0 +1,185 @@
+"""covey as a classifier of scikit-learn: it chooses among models with `partial_fit`, by context."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from covey.errors import ConfigError, need_of, optional_module
+from covey.node.choosing import ModelChoice
+
+_MISSING = need_of("covey.sklearn", "scikit-learn", extra="sklearn")
+_base = optional_module("sklearn.base", missing=_MISSING)
+_ClassifierMixin: Any = _base.ClassifierMixin
+_BaseEstimator: Any = _base.BaseEstimator
+# Naive Bayes divides by variances, which are 0 before it has seen two rows of a class.
+QUIET: Any = {"divide": "ignore", "invalid": "ignore"}
+PARTS = 20  # in which `fit` reads its rows: a part is predicted before it trains
+
+
+class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
+    """Answers every row with one of several classifiers, and learns which is right where.
+
+    Rows come as a stream: each part is predicted by all models, scored in the regions of the
+    contexts around its rows, and then used for training. So a score is never of rows that a model
+    was trained with.
+
+    Parameters
+    ----------
+    models : dict of name to classifier with `partial_fit`, default=None
+        They are cloned: those that are given are not trained. None: naive Bayes and a linear model.
+    context : list, default=None
+        What the context of a row is made of, as in the table `[data]` of a configuration: names of
+        columns with values in [0, 1], or dicts with `column`, `scale`, `low` and `high`. Columns
+        without names are called x0, x1 and so on. None: there is one region.
+    policy : dict, default=None
+        The table `[policy]` of a configuration. None: the default policy.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels.
+    models_ : dict
+        The trained models.
+    n_features_in_ : int
+        The number of columns.
+    feature_names_in_ : ndarray
+        The names of the columns, if they have names.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, Any] | None = None,
+        context: Sequence[Any] | None = None,
+        policy: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.models = models
+        self.context = context
+        self.policy = policy
+
+    def fit(self, X: Any, y: Any) -> "CoveyClassifier":  # noqa: N803 - of scikit-learn
+        """Forget what was learnt, and learn from rows in their order."""
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+
+        X, y = validate_data(self, X, y)  # noqa: N806
+        check_classification_targets(y)
+        self._begin(np.unique(y))
+        for part in np.array_split(np.arange(len(X)), min(PARTS, len(X))):
+            self._learn(X[part], y[part])
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        classes: Any = None,
+    ) -> "CoveyClassifier":
+        """Learn from more rows; the first call needs all labels as `classes`."""
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import validate_data
+
+        is_first = not hasattr(self, "classes_")
+        X, y = validate_data(self, X, y, reset=is_first)  # noqa: N806
+        check_classification_targets(y)
+        if is_first:
+            if classes is None:
+                raise ConfigError("the first partial_fit needs classes; give all labels")
+            self._begin(np.unique(classes))
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise ConfigError(
+                f"the label {unknown.tolist()[0]!r} is not one of the classes; give it there"
+            )
+        self._learn(X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the answer of the chosen model for each row."""
+        X, said, chosen = self._chosen(X)  # noqa: N806
+        codes = [said[name][row] for row, name in enumerate(chosen)]
+        return self.classes_[np.array(codes, np.intp)]
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """Return the probabilities of the chosen model; 1 for its answer if it has none."""
+        X, said, chosen = self._chosen(X)  # noqa: N806
+        found = np.zeros((len(X), len(self.classes_)))
+        for name in dict.fromkeys(chosen):
+            rows = np.flatnonzero([one == name for one in chosen])
+            model = self.models_[name]
+            found[rows, said[name][rows]] = 1.0
+            if hasattr(model, "predict_proba") and len(self.classes_) > 1:
+                with np.errstate(**QUIET):
+                    shares = model.predict_proba(X[rows])
+                is_given = np.isfinite(shares).all(axis=1)
+                found[rows[is_given]] = shares[is_given]
+        return found
+
+    def _begin(self, classes: Any) -> None:
+        self.classes_ = classes
+        self.models_ = {name: _base.clone(model) for name, model in self._given().items()}
+        for name, model in self.models_.items():
+            if not hasattr(model, "partial_fit"):
+                raise ConfigError(
+                    f"model {name!r} is a {type(model).__name__} without partial_fit; give models "
+                    "that learn from a stream"
+                )
+        self._choice = ModelChoice(list(self.models_), self.context, self.policy)
+        self._is_trained = False
+
+    def _given(self) -> Mapping[str, Any]:
+        if self.models is not None:
+            return self.models
+        from sklearn.linear_model import SGDClassifier
+        from sklearn.naive_bayes import GaussianNB
+
+        return {"bayes": GaussianNB(), "linear": SGDClassifier(loss="log_loss", random_state=0)}
+
+    def _learn(self, X: Any, y: Any) -> None:  # noqa: N803
+        """Score the answers of all models to rows, if they have any, and train with them."""
+        codes = np.searchsorted(self.classes_, y)
+        if len(self.classes_) < 2:  # there is nothing to choose, and models may refuse it
+            return
+        if self._is_trained:
+            said = self._said(X)
+            for row, (record, code) in enumerate(zip(self._records(X), codes, strict=True)):
+                answers = {name: int(one[row]) for name, one in said.items()}
+                self._choice.learn(record, answers, int(code))
+        for model in self.models_.values():
+            if self._is_trained:
+                model.partial_fit(X, codes)
+            else:
+                model.partial_fit(X, codes, classes=np.arange(len(self.classes_)))
+        self._is_trained = True
+
+    def _chosen(self, X: Any) -> tuple[Any, dict[str, Any], list[str]]:  # noqa: N803
+        """Return checked rows, the answers of all models, and the model of each row."""
+        from sklearn.utils.validation import check_is_fitted, validate_data
+
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False)  # noqa: N806
+        said = self._said(X)
+        if not self.context:  # one region: the same model everywhere
+            any_row = {name: int(one[0]) for name, one in said.items()}
+            return X, said, [self._choice.best({}, any_row)] * len(X)
+        return (
+            X,
+            said,
+            [
+                self._choice.best(record, {name: int(one[row]) for name, one in said.items()})
+                for row, record in enumerate(self._records(X))
+            ],
+        )
+
+    def _said(self, X: Any) -> dict[str, Any]:  # noqa: N803
+        if len(self.classes_) < 2:
+            return {name: np.zeros(len(X), np.intp) for name in self.models_}
+        with np.errstate(**QUIET):
+            return {name: model.predict(X).astype(np.intp) for name, model in self.models_.items()}
+
+    def _records(self, X: Any) -> list[dict[str, Any]]:  # noqa: N803
+        """Return the rows as records by name, if contexts are made of them."""
+        if not self.context:
+            return [{}] * len(X)
+        names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(X.shape[1])])
+        return [dict(zip(names, row, strict=True)) for row in X.tolist()]
