@@ -37,6 +37,7 @@ COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, li
         "serve",
         "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
     ),
+    "completion": ("completion", "print a script that completes commands in a shell"),
 }
 
 
