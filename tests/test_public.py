@@ -25,7 +25,7 @@ ERRORS = [
 ]
 PUBLIC = {
     *("replay", "Result", "Summary", "Trace", "compare", "ReplayComparison"),
-    *("simulate", "SimulationResult", "bound", "Problem"),
+    *("simulate", "SimulationResult", "open_store", "bound", "Problem"),
     *("Network", "LocalSite", "Prediction", "Settlement", "Ensemble", "Links"),
     *("columns", "frozen", "untrained", "functions_from"),
     *("Auto", "CoS", "DCZA", "Settings", "CustomPolicy", "CellState"),

@@ -4,6 +4,7 @@ Replay and simulate:
   replay                    replay a log of predictions; returns a Result with Summary and Trace
   compare                   replay several policies on one log; returns a ReplayComparison
   simulate                  measure the regret of policies; returns a SimulationResult
+  open_store                read what the store of a site holds; returns a Result
   bound                     evaluate a theorem of the paper for a Problem
 
 Run sites in this process:
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from covey.report.results import SimulationResult as SimulationResult
     from covey.report.results import replay as replay
     from covey.report.results import simulate as simulate
+    from covey.report.stores import open_store as open_store
     from covey.report.summary import Summary as Summary
 
     __version__: str
@@ -130,6 +132,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "report.compare": ("compare",),
     "report.comparison": ("ReplayComparison",),
     "report.results": ("Result", "SimulationResult", "replay", "simulate"),
+    "report.stores": ("open_store",),
     "report.summary": ("Summary",),
 }
 _SOURCES = {name: module for module, names in _NAMES.items() for name in names}

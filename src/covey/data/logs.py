@@ -232,8 +232,10 @@ class Trace(Frame):
 
     def coded(self) -> Iterator[tuple[Sequence[Any], Array]]:
         """Yield, per column, its distinct values and the index of each row's value; -1: none."""
-        slots = range(self._first_slot, self._first_slot + len(self._log.labels))
-        yield slots, self.slot - self._first_slot
+        yield (
+            range(self._first_slot, int(self.slot.max(initial=0)) + 1),
+            self.slot - self._first_slot,
+        )
         for name in _NAMED:
             yield _present(self.names[name], getattr(self, name))
         if self.correct.dtype.kind == "i":

@@ -44,7 +44,7 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     exploit: int
     cost_total: float
     arms: dict[str, int]  # arm -> times chosen
-    alone_errors: float  # of the same policy without peers
+    alone_errors: float | None  # of the same policy without peers; None: not known
     timeline: Timeline
     cells: list[CellView]
     blind: int = 0  # decisions with no label at this learner or at any of its peers
@@ -104,6 +104,11 @@ class Outcome(msgspec.Struct, frozen=True):
     gain: Gain | None = None  # of all learners, each over its best own function, net of costs
     # Per context: places on its axis from 0 to 1, and what they stand for.
     context_ticks: list[list[tuple[float, float | str]]] = []
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether all functions answered every row, so that they can be compared."""
+        return bool(self.functions)
 
 
 def accounts_of(

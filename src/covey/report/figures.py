@@ -159,6 +159,10 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
         hue = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
         colours[learner.name] = hue
         colours[learner.name + BY_CONTEXT] = _blend(hue, "#ffffff", 0.5)
+    # Peers of a site whose own rows are not there.
+    peers = dict.fromkeys(pair.peer for learner in learners for pair in learner.pairs)
+    for position, name in enumerate((name for name in peers if name not in colours), len(learners)):
+        colours[name] = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
     return colours
 
 
@@ -210,8 +214,9 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
 
     def draw(figure: "Figure") -> None:
         axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
-        alone = 100 * learner.alone_errors / learner.judged
-        axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
+        if learner.alone_errors is not None:
+            alone = 100 * learner.alone_errors / learner.judged
+            axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
         axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
         axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
         marked = sorted({_pixel(slot, axes, width) for slot in learner.alarms})

@@ -150,13 +150,18 @@ def errors(outcome: Outcome) -> str:
     for learner in judged:
         colour = colours[learner.name]
         drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
-        error, alone = _error(learner.errors, learner), _error(learner.alone_errors, learner)
-        panels.append(panel(learner.name, drawn, note=f"{error}%, alone {alone}%"))
-    keys = [sign("heavy", "moving average"), sign("thin", "whole log"), sign("dotted", "alone")]
-    how = (
-        "The heavy line is a moving average of the error. If the thin line is below the dotted "
-        "one, asking peers reduced the error. All panels share one scale."
-    )
+        note = f"{_error(learner.errors, learner)}%"
+        if learner.alone_errors is not None:
+            note += f", alone {_error(learner.alone_errors, learner)}%"
+        panels.append(panel(learner.name, drawn, note=note))
+    keys = [sign("heavy", "moving average"), sign("thin", "whole log")]
+    how = "The heavy line is a moving average of the error."
+    if outcome.is_replayed:
+        keys.append(sign("dotted", "alone"))
+        how += (
+            " If the thin line is below the dotted one, asking peers reduced the error. All panels "
+            "share one scale."
+        )
     if any(learner.alarms for learner in judged):
         how = f"{how} Triangles on the axis mark alarms of the change detection."
     return section("Error over time", legend(keys) + grid(panels), how)
@@ -202,8 +207,10 @@ def phases(outcome: Outcome) -> str:
 
 def matrix(outcome: Outcome) -> str:
     """Return the section on the requests between learners."""
+    pairs = _pairs(outcome)
     if len(outcome.learners) < 2:
-        return section("Requests between learners", "", "There is one learner and no peer.")
+        how = "What the site got from each peer." if pairs else "There is one learner and no peer."
+        return section("Requests between learners", pairs, how)
     how = (
         "Each row is a learner, with the share of its slots for which it chose its own functions "
         "(bold, on the diagonal) or the peer of the column. A row sums to 100%. A dark column off "
@@ -212,7 +219,6 @@ def matrix(outcome: Outcome) -> str:
     if _shows_cells(outcome):
         how += " Peers that received only the cell are included."
     content = figures.draw_matrix(outcome.learners)
-    pairs = _pairs(outcome)
     if pairs:
         content += pairs
         how += (
@@ -229,7 +235,8 @@ def _pairs(outcome: Outcome) -> str:
     lines = []
     for learner in outcome.learners:
         for pair in learner.pairs:
-            worth = None if not pair.judged else pair.right - pair.best_own_right - pair.paid
+            is_known = pair.judged and outcome.is_replayed
+            worth = None if not is_known else pair.right - pair.best_own_right - pair.paid
             own = number(percent(pair.best_own_right, pair.judged), ".1f")
             lines.append(
                 f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
@@ -268,7 +275,7 @@ def preferences(outcome: Outcome) -> str:
 def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
     """Return the top of the common scale, above every line and never zero."""
     smoothed = [value for learner in judged for value in figures.smoothed_errors(learner.timeline)]
-    alone = [100 * learner.alone_errors / learner.judged for learner in judged]
+    alone = [100 * (learner.alone_errors or 0.0) / learner.judged for learner in judged]
     highest = max(value for value in [*smoothed, *alone, 1.0] if not math.isnan(value))
     return min(100.0, highest * 1.08)
 

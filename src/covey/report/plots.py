@@ -12,7 +12,7 @@ from covey.report.figures import (
     figure_type,
     smoothed_errors,
 )
-from covey.report.text import shorten
+from covey.report.text import percent, shorten
 from covey.simulation.comparison import Score
 from covey.types import Array
 
@@ -39,8 +39,9 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
         values = smoothed_errors(learner.timeline)
         middles = [(bucket + 0.5) * width for bucket in range(len(values))]
         axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
-        alone = 100 * learner.alone_errors / learner.judged
-        axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
+        alone = percent(learner.alone_errors, learner.judged)
+        if alone is not None:
+            axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
     axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
     if axes.lines:
         axes.legend()

@@ -37,6 +37,7 @@ _COLUMNS = {  # heading -> attribute of a row, format
     "train %": ("train", ".1f"),
     "explore %": ("explore", ".1f"),
 }
+_OF_REPLAYS = ("best own %", "net gain", "\N{PLUS-MINUS SIGN}", "alone %")
 _ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
 _NAME = 30  # characters of a name in a table
 _CENTRAL = (
@@ -50,7 +51,7 @@ def text(outcome: Outcome) -> str:
     parts = (
         f"{_extent(outcome)}\n{report_text.fill(outcome.policy)}",
         report_text.table([_headings(outcome), *(_printed(row, outcome) for row in rows)]),
-        report_text.fill(_best_single(outcome)),
+        *([report_text.fill(_best_single(outcome))] if outcome.is_replayed else []),
         report_text.fill(_verdict(outcome)),
         *map(report_text.fill, _remarks(outcome)),
         *([_baselines(outcome.baselines)] if outcome.baselines else []),
@@ -174,7 +175,12 @@ def _totals(outcome: Outcome) -> list[_Row]:
 
 def _columns(outcome: Outcome) -> dict[str, tuple[str, str]]:
     has_alarms = any(learner.alarms for learner in outcome.learners)
-    return _COLUMNS | _ALARMS if has_alarms else _COLUMNS
+    shown = {
+        name: column
+        for name, column in _COLUMNS.items()
+        if outcome.is_replayed or name not in _OF_REPLAYS
+    }
+    return shown | _ALARMS if has_alarms else shown
 
 
 def _headings(outcome: Outcome) -> tuple[str, ...]:
@@ -206,6 +212,8 @@ def _verdict(outcome: Outcome) -> str:
     if outcome.ensemble is not None:
         return _ensemble_verdict(outcome.ensemble)
     total = _total(outcome)
+    if not outcome.is_replayed:
+        return _as_it_was(outcome, total)
     if total.error is None or total.alone is None:
         return "The gain of cooperation is unknown: the log has no true labels."
     if total.best_own is None or total.gain is None or total.net_gain is None:
@@ -219,6 +227,18 @@ def _verdict(outcome: Outcome) -> str:
         f"Over all sites, the best own function of each was wrong on {total.best_own:.2f}% of its "
         f"rows. Together they were wrong on {total.error:.2f}% and paid {total.cost:.2f} points: "
         f"{_gained(total)}. Without peers the same policy was wrong on {total.alone:.2f}%."
+    )
+
+
+def _as_it_was(outcome: Outcome, total: _Row) -> str:
+    """Return what really happened; functions that were not chosen did not run."""
+    if total.error is None:
+        return "No labels have arrived yet."
+    labelled = sum(learner.judged for learner in outcome.learners)
+    return (
+        f"Of {total.slots:,} rows, {labelled:,} have a label; {total.error:.2f}% of those were "
+        f"wrong. Answers of peers cost {total.cost:.2f} points. What the best own function would "
+        "have done is not known, because only chosen functions ran."
     )
 
 
@@ -324,7 +344,9 @@ def _header(outcome: Outcome, title: str) -> str:
         page.tile("best own functions", number(total.best_own, ".2f"), "%"),
         page.tile("net gain", number(total.net_gain, "+.2f"), "points"),
     ]
-    if len(outcome.learners) == 1:
+    if not outcome.is_replayed:
+        tiles = tiles[:2]
+    elif len(outcome.learners) == 1:
         tiles = [page.tile("error", number(total.error, ".2f"), "%")]
     if outcome.ensemble is not None:
         voted = outcome.ensemble
@@ -351,7 +373,10 @@ def _numbers_section(outcome: Outcome) -> str:
         "errors in runs are allowed for). <b>alone</b> is the same policy without peers. "
         f"{escape(_best_single(outcome))}{escape(_idle(outcome))}"
     )
-    errors = _errors("Error % of each function", outcome.functions)
+    if not outcome.is_replayed:
+        how = "<b>cost</b> is in points: 1 point is 0.01 per slot. Rows are those still stored."
+    is_shown = outcome.is_replayed
+    errors = _errors("Error % of each function", outcome.functions) if is_shown else ""
     if outcome.baselines:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)

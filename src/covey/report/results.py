@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,7 +12,7 @@ from covey.config import tables_in
 from covey.data.logs import Trace, arrow_module
 from covey.errors import ConfigError, DataError
 from covey.replay.outcome import Outcome
-from covey.replay.replay import ConfigLike, Decided, Progress, replay_arrays, replay_table
+from covey.replay.replay import ConfigLike, Progress, replay_arrays, replay_table
 from covey.report import plots
 from covey.report import replay as replay_report
 from covey.report import simulation as simulation_report
@@ -57,17 +57,33 @@ class Shown:
         return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
+class HasDecisions(Protocol):
+    """Decisions and their counts, each computed on first use."""
+
+    @property
+    def trace(self) -> Trace: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+
 class Result(Shown):
-    """What a replay found.
+    """What a replay found, or what the store of a site holds.
 
     The columns of the trace are attributes of the result, too: `result.arm` is
     `result.trace.arm`.
     """
 
     def __init__(
-        self, found: Decided | Outcome, *, title: str = "Replay", config: ConfigLike | None = None
+        self,
+        found: HasDecisions | Outcome,
+        *,
+        title: str = "Replay",
+        config: ConfigLike | None = None,
+        kind: str = "replay",
     ) -> None:
-        """Without the decisions, an outcome has no trace."""
+        """Without the decisions, an outcome has no trace. `kind` is what it is a result of."""
+        self._kind = kind
         self._found = found
         self._title = title
         self._config = config
@@ -128,7 +144,7 @@ class Result(Shown):
             shown += f", {total.error_percent:.2f}% errors"
         if total.net_gain_points is not None:
             shown += f", net gain {total.net_gain_points.mean:+.2f} points"
-        return f"<Result of a replay: {shown}>"
+        return f"<Result of a {self._kind}: {shown}>"
 
 
 class SimulationResult(Shown, Sequence[Run]):

@@ -37,9 +37,9 @@ def fill(sentence: str) -> str:
     return textwrap.fill(sentence, width=COLUMNS)
 
 
-def percent(part: float, whole: int) -> float | None:
-    """Return a part in percent; None of nothing."""
-    return 100 * part / whole if whole else None
+def percent(part: float | None, whole: int) -> float | None:
+    """Return a part in percent; None of nothing, or if it is not known."""
+    return 100 * part / whole if whole and part is not None else None
 
 
 def number(value: float | None, form: str) -> str:

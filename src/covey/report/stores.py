@@ -1,0 +1,320 @@
+"""`covey.open_store`: what a site has decided and learnt, read from its store."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey import config as configs
+from covey.bandit.learner import UNKNOWN
+from covey.bandit.partitions import side, space_of
+from covey.data.contexts import Contexts
+from covey.data.logs import DecisionColumns, EncodedLog, Trace
+from covey.errors import StoreError
+from covey.node.requests import Request, is_own
+from covey.node.store import Store
+from covey.replay.engine import CellView
+from covey.replay.gains import PairOutcome
+from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
+from covey.replay.replay import ConfigLike
+from covey.report.results import Result
+from covey.types import Array, Phase
+
+PHASES = tuple(phase.name.lower() for phase in Phase)
+BUCKETS = 256
+
+
+def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
+    """Return what the store of a site holds: its decisions, labels, costs and preferred arms.
+
+    The file is read and not changed; a running site keeps it to itself, so read a copy of it then.
+    `config` is the file of the site, for the units of its contexts. Raises `StoreError` if the
+    store cannot be read.
+    """
+    with closing(_copied(Path(path))) as store:
+        loaded = store.load(store.name(), "")
+        requests = [request for request in store.requests() if is_own(request.source)]
+        kept = StoredSite(
+            name=store.name(),
+            fingerprint=loaded.fingerprint,
+            counters=_counters(loaded.counters, {arm.id: arm.name for arm in loaded.arms}),
+            own=[arm.name for arm in loaded.arms if arm.kind in ("own", "")],
+            requests=requests,
+            contexts=None if config is None else _contexts(config),
+        )
+    if not kept.rows:
+        raise StoreError(f"{path} holds no requests of own clients yet; nothing can be shown")
+    return Result(kept, title=f"Store of {kept.name}", config=config, kind=f"store {kept.name!r}")
+
+
+def _copied(path: Path) -> Store:
+    """Return a store in memory with the content of the file."""
+    if not path.is_file():
+        raise StoreError(f"{path} does not exist; name the store of a site")
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
+            file.execute("PRAGMA busy_timeout = 0")
+            # A running site has locked it: raises, where `backup` would wait for its end.
+            file.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+            file.backup(memory)
+        store = Store(path, connect=lambda *_, **__: memory)
+    except sqlite3.Error as error:
+        memory.close()
+        raise StoreError(
+            f"{path} cannot be read ({error}); if its site is running, read a copy of the store"
+        ) from None
+    if store.is_new or not store.name():
+        store.close()
+        raise StoreError(f"{path} holds no site yet; start it first")
+    return store
+
+
+def _counters(
+    counts: Mapping[tuple[str, str, str], tuple[int, int]], names: Mapping[str, str]
+) -> dict[str, dict[str, tuple[int, int]]]:
+    """Return cell -> arm -> labels and right ones, of own rows."""
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for (cell, source, arm), (labels, right) in counts.items():
+        if is_own(source):
+            of_cell = found.setdefault(cell, {})
+            before = of_cell.get(names.get(arm, arm), (0, 0))
+            of_cell[names.get(arm, arm)] = (before[0] + labels, before[1] + right)
+    return found
+
+
+def _contexts(config: ConfigLike) -> Contexts:
+    tables = configs.tables_in(config)
+    return configs.load({key: tables[key] for key in configs.TABLES if key in tables}).context
+
+
+class DecidedRow(NamedTuple):
+    """One row of a client, as it was decided."""
+
+    slot: int
+    cell: str
+    phase: str
+    arm: str
+    function: str
+    answer: Any
+    label: Any  # None: has not arrived
+    price: float
+    peer: str
+
+
+class StoredSite(msgspec.Struct, frozen=True, dict=True):
+    """What a store holds of a site; `trace` and `outcome` as a replay has them."""
+
+    name: str
+    fingerprint: str
+    counters: dict[str, dict[str, tuple[int, int]]]
+    own: list[str]
+    requests: list[Request]
+    contexts: Contexts | None
+
+    @cached_property
+    def rows(self) -> list[DecidedRow]:
+        """All rows that are still stored, by slot."""
+        found = [_row(request, row) for request in self.requests for row in range(len(request))]
+        return sorted(found, key=lambda row: row.slot)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The decisions on rows of own clients that are still stored."""
+        rows = self.rows
+        cells, cell = _coded(row.cell for row in rows)
+        arms, arm = _coded(row.arm for row in rows)
+        functions, function = _coded(row.function for row in rows)
+        labels, codes = _coded([row.label for row in rows] + [row.answer for row in rows])
+        label, answer = codes[: len(rows)], codes[len(rows) :]
+        phase = np.array([_phase(row) for row in rows], np.int8)
+        trace = Trace(
+            DecisionColumns(cell, phase, arm, function, _right(rows)),
+            EncodedLog(
+                contexts=memoryview(b""),
+                predictions=np.broadcast_to(answer, (len(functions), len(rows))).data,
+                labels=label.data,
+                at=np.zeros(len(rows), np.int32).data,
+                delays=None,
+            ),
+            first_slot=rows[0].slot,
+            costs=np.zeros((1, len(arms))),
+            receivers=[0],
+            names={
+                "learner": [self.name],
+                "cell": cells,
+                "phase": PHASES,
+                "arm": arms,
+                "function": functions,
+                "prediction": labels,
+                "label": labels,
+            },
+        )
+        trace.slot = np.array([row.slot for row in rows])  # they may have gaps
+        trace.cost = np.array([row.price for row in rows])
+        return trace
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """The counts of the site; what would have been without peers is not known."""
+        names = _names(self.fingerprint)
+        dimension = max((len(cell.low) for cell in self._cells()), default=0)
+        return Outcome(
+            slots=len(self.rows),
+            dimension=dimension,
+            context_names=names if len(names) == dimension else [],
+            policy=_policy(self.fingerprint),
+            learners=[self._learner()],
+            functions={},
+            context_ticks=self.contexts.ticks() if self.contexts is not None else [],
+        )
+
+    def _learner(self) -> LearnerOutcome:
+        trace = self.trace
+        judged = trace.correct >= 0
+        wrong = np.where(judged, 1 - trace.correct, 0)
+        phases = Counter(row.phase for row in self.rows)
+        return LearnerOutcome(
+            name=self.name,
+            functions=self.own,
+            slots=len(self.rows),
+            judged=int(judged.sum()),
+            errors=int(wrong.sum()),
+            train=phases["train"],
+            explore=phases["explore"],
+            exploit=len(self.rows) - phases["train"] - phases["explore"],
+            cost_total=float(trace.cost.sum()),
+            arms=dict(Counter(row.arm for row in self.rows).most_common()),
+            alone_errors=None,
+            timeline=_timeline(trace, judged, wrong),
+            cells=self._cells(),
+            pairs=_pairs(self.rows),
+        )
+
+    def _cells(self) -> list[CellView]:
+        """Return the cells of the rows; of cells that were split, those that were not."""
+        arrivals = Counter(row.cell for row in self.rows)
+        split = {ancestor for cell in arrivals for ancestor in _ancestors(cell)}
+        return [self._cell(name, count) for name, count in arrivals.items() if name not in split]
+
+    def _cell(self, name: str, arrivals: int) -> CellView:
+        places = [int(number) for number in name.rpartition("/")[2].split(":")[1:]]
+        length = side(name.rpartition("/")[2])
+        counts = {arm: (n, right) for arm, (n, right) in self.counters.get(name, {}).items() if n}
+        best = max(counts, key=lambda arm: counts[arm][1] / counts[arm][0], default=None)
+        low = tuple(place * length for place in places)
+        high = tuple((place + 1) * length for place in places)
+        is_known = self.contexts is not None and self.contexts.dimension == len(places)
+        return CellView(
+            name=name,
+            low=low,
+            high=high,
+            arrivals=arrivals,
+            arm=best,
+            estimate=None if best is None else counts[best][1] / counts[best][0],
+            bounds=self.contexts.bounds_at(low, high) if is_known and self.contexts else [],
+        )
+
+
+def _row(request: Request, row: int) -> DecidedRow:
+    group, truth = request.group(row), request.truths[row]
+    return DecidedRow(
+        slot=request.slot_of(row),
+        cell=group.cell,
+        phase=group.phase,
+        arm=group.arm,
+        function=request.function(row),
+        answer=request.answers[row],
+        label=None if truth is UNKNOWN else truth,
+        price=group.price,
+        peer=group.peer,
+    )
+
+
+def _coded(values: Iterable[Any]) -> tuple[list[Any], Array]:
+    """Return the distinct values and their codes; -1 for None."""
+    codes: dict[Any, int] = {None: -1}
+    found = [codes.setdefault(value, len(codes) - 1) for value in values]
+    return list(codes)[1:], np.array(found, np.int32)
+
+
+def _phase(row: DecidedRow) -> int:
+    """Return the phase of a row; an answer from memory has none, and explores nothing."""
+    return PHASES.index(row.phase) if row.phase in PHASES else Phase.EXPLOIT
+
+
+def _right(rows: Sequence[DecidedRow]) -> Array:
+    return np.array([-1 if row.label is None else row.answer == row.label for row in rows], np.int8)
+
+
+def _timeline(trace: Trace, judged: Array, wrong: Array) -> Timeline:
+    """Return the counts in time buckets."""
+    width = max(1, -(-int(trace.slot[-1] - trace.slot[0] + 1) // BUCKETS))
+    bucket = (trace.slot - trace.slot[0]) // width
+    counted = (
+        np.ones(len(bucket)),
+        judged,
+        wrong,
+        trace.phase == Phase.TRAIN,
+        trace.phase == Phase.EXPLORE,
+        np.where(judged, trace.cost, 0.0),
+    )
+    rows: list[list[Any]] = [np.bincount(bucket, weights).tolist() for weights in counted]
+    slots, labelled, errors, train, explore = ([int(n) for n in row] for row in rows[:-1])
+    return Timeline(width, slots, labelled, list(errors), train, explore, rows[-1])
+
+
+def _pairs(rows: Sequence[DecidedRow]) -> list[PairOutcome]:
+    """Return what the site got from each peer that it asked."""
+    by_peer: dict[str, list[DecidedRow]] = {}
+    for row in rows:
+        if row.peer:
+            by_peer.setdefault(row.peer, []).append(row)
+    pairs = [
+        PairOutcome(
+            peer=peer,
+            asked=len(asked),
+            paid=sum(row.price for row in asked),
+            judged=sum(row.label is not None for row in asked),
+            right=sum(row.label is not None and row.answer == row.label for row in asked),
+            best_own=None,
+            best_own_right=0,
+        )
+        for peer, asked in by_peer.items()
+    ]
+    return sorted(pairs, key=lambda pair: -pair.asked)
+
+
+def _ancestors(cell: str) -> list[str]:
+    """Return the names of the cells that a cell was split from."""
+    space, rest = space_of(cell), cell.rpartition("/")[2]
+    if not rest.startswith("z"):
+        return []
+    level, *places = (int(number) for number in rest[1:].split(":"))
+    prefix = f"{space}/" if space else ""
+    return [
+        prefix + ":".join([f"z{coarser}", *(str(place >> (level - coarser)) for place in places)])
+        for coarser in range(level)
+    ]
+
+
+def _names(fingerprint: str) -> list[str]:
+    """Return the names of the contexts in a fingerprint."""
+    return [
+        line.removeprefix("context: ").rpartition(" (")[0]
+        for line in fingerprint.splitlines()
+        if line.startswith("context: ")
+    ]
+
+
+def _policy(fingerprint: str) -> str:
+    """Return the preset and the cells of a site in one line."""
+    parts = [line.partition(": ") for line in fingerprint.splitlines()]
+    found = {part: value for part, _, value in reversed(parts)}
+    return f"{found.get('preset', 'policy')}: {found.get('cells', 'cells of several contexts')}"
