@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from covey.errors import DataError, PeerDeclined
+from covey.errors import DataError, PeerDeclined, StoreError
 from covey.node.budgets import Budgets
 from covey.node.node import Node, Question
 from covey.node.peers import PeerTimeouts
 from covey.node.relay import MOST_HOPS, RelayingNode, RelayRoute
 from covey.node.requests import AskRow, Payment
 from support import virtual
-from support.virtual import PayingLink, World
+from support.virtual import Crashed, PayingLink, Weather, World
 
 NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
 NEAR, FAR = 0.05, 0.04
@@ -274,5 +274,50 @@ def test_forwarded_rows_wait_for_their_labels_also_when_the_relay_gets_another_f
         assert await south.take_labels([("a", 0)], source="north") == ["taken"]
         await south.drained()
         assert labels_of(world, "west") == 1
+
+    run(main)
+
+
+def revive(world: World) -> None:
+    for name in world.names:
+        if name not in world.nodes:
+            world.boot(name)
+
+
+async def stubborn(world: World, id_: str, label: int) -> str:
+    """Send an instance and its label to north until both are taken; return the arm."""
+    while True:
+        revive(world)
+        try:
+            ticket = await world.predict("north", id_, label, (0.5,))
+            await world.learn("north", id_, label)
+        except (Crashed, StoreError):
+            continue
+        return str(ticket.arm)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_faults_and_crashes_each_label_and_each_payment_arrives_once_at_every_hop(
+    seed: int,
+) -> None:
+    async def main(world: World) -> None:
+        world.chance.seed(seed)
+        world.weather = Weather(delay_s=0.02, loss=0.01, repeats=0.2, commit_s=0.005, crash=0.01)
+        arms = [await stubborn(world, str(k), k % 2) for k in range(150)]
+        world.weather = Weather()
+        revive(world)
+        await asyncio.sleep(5_000)  # until all is delivered and stated
+
+        assert world.counts["crashes"] > 5
+        assert arms.count("west") > 20
+        counted = world.stores["west"].counters()
+        assert {source for _, source, _ in counted} == {"south"}
+        assert sum(labels for labels, _ in counted.values()) == arms.count("west")
+        for payer, payee in (("north", "south"), ("south", "west")):
+            paid, got = lines(world, payer, is_ours=True), lines(world, payee, is_ours=False)
+            assert [(one.id, one.amount) for one in paid] == [(one.id, one.amount) for one in got]
+        # South also pays for answers that north did not hear in time.
+        assert len(lines(world, "south", is_ours=True)) >= arms.count("west")
+        assert all(node.undelivered == 0 for node in world.nodes.values())
 
     run(main)
