@@ -204,7 +204,8 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
         "from covey.server import config as sites\n"
         "from covey.node.store import Store\n"
         "site = sites.load(__import__('pathlib').Path('site.toml'))\n"
-        "Store('north.store').load('north', site.fingerprint)\n"
+        "store = Store('north.store')\n"
+        "store.load('north', site.fingerprint)\n"
         "os._exit(1)\n"
     )
     (tmp_path / "site.toml").write_text(SITE)
