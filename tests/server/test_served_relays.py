@@ -1,5 +1,6 @@
 """Files of sites that relay, or ask through relays: what is refused, and what the doctor finds."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from covey.errors import ConfigError
 from covey.server import config
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.site_processes import Offices, served, table
+from support.site_processes import Client, Offices, served, table
 
 pytestmark = pytest.mark.beside_the_kernel
 NAMES = ["north", "south", "west"]
@@ -114,6 +115,34 @@ def test_what_cannot_be_combined_with_relays_is_refused_by_both_keys(offices: Of
     ):
         with pytest.raises(ConfigError, match=sentence):
             loaded(offices, text)
+
+
+def asked(clients: dict[str, Client], ids: Sequence[str]) -> list[str]:
+    """Send instances to north; return the arms that answered."""
+    arms = []
+    for id_ in ids:
+        inputs = [
+            {"name": "size", "shape": [1], "datatype": "FP64", "data": [1.0]},
+            {"name": "context", "shape": [1, 1], "datatype": "FP64", "data": [0.5]},
+        ]
+        arms.append(clients["north"].infer(id_, inputs)["parameters"]["arm"])
+        clients["north"].label(id_, 0)
+    return arms
+
+
+def test_a_site_begins_to_relay_when_its_file_is_read_again(offices: Offices) -> None:
+    sites = {"south": south(offices, relay=False), "west": west(offices), "north": north(offices)}
+    with served(offices.folder, sites) as clients:
+        before = examine(offices.folder, north(offices))["peer south, relaying"].state
+        (offices.folder / "south.toml").write_text(south(offices))
+        clients["south"].reload()
+        while examine(offices.folder, north(offices))["peer south, relaying"].state != "ok":
+            pass  # reading takes its time
+        arms = asked(clients, [f"a{k}" for k in range(20)])
+        relayed = clients["south"].state()["phases"]["relay"]
+
+    assert before == "failure"
+    assert relayed == arms.count("west") > 0
 
 
 @pytest.mark.parametrize("is_relay", [True, False])
