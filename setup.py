@@ -21,8 +21,8 @@ JOINED = Path("build/kernel")
 OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.LShift: operator.lshift}
 PARTS = (
     *("memory", "thresholds", "cells", "history", "counters", "pending", "table"),
-    *("phases", "index", "belief", "tree", "custom", "spaces", "candidates", "tickets", "arena"),
-    "batches",
+    *("phases", "index", "belief", "tree", "custom", "spaces", "candidates", "tickets"),
+    *("calendar", "arena", "batches"),
 )
 
 

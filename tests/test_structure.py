@@ -18,8 +18,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 156
-MOST_LINES = 44_500
+MOST_MODULES = 157
+MOST_LINES = 44_560
 MOST_LINES_OF_A_FILE = 600
 
 

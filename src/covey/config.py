@@ -103,6 +103,7 @@ class LearnerSpec(NamedTuple):
     views: tuple[FeatureView, ...] = ()
     stream: int = 0  # index of its instance stream, when there are several
     reports_falsely: bool = False  # to peers; simulations only
+    labels_falsely: bool = False  # what peers have answered; simulations only
     free: tuple[int, ...] = ()  # indices of functions that every label scores
 
     @property

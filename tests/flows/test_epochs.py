@@ -11,6 +11,7 @@ from covey.bandit.epochs import EpochKey, EpochTable
 from covey.config import load
 from covey.errors import ConfigError, DataError
 from covey.node.network import learner_of
+from covey.node.node import Question
 from covey.server import doctor
 from support import flows, virtual
 from support.flow import (
@@ -79,6 +80,48 @@ async def isolated(stream: Stream, config: dict[str, Any], restart_every: int) -
     return await flows.through_nodes(
         play, table, slots=NODE_SLOTS, restart_every=restart_every, trust="isolated"
     )
+
+
+def test_nodes_whose_trust_is_earned_have_epochs_restarted_or_not(stream: Stream) -> None:
+    play = flows.Stream(stream.predictions, stream.labels, stream.contexts, ["x", "y"], stream.at)
+    table = {**doubling("cos"), "data": {"context": ["x", "y"]}}
+    first, second = (
+        virtual.run(
+            flows.through_nodes(play, table, slots=300, restart_every=every, trust="earned")
+        )
+        for every in (10, 1_000)
+    )
+
+    assert first == second
+
+
+def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
+    async def change() -> tuple[list[str], set[str]]:
+        world = virtual.World(
+            doubling("cos", horizon=100), stream.functions, dimension=2, trust="full"
+        )
+        for slot in range(90):
+            node, id_ = world.nodes[stream.at[slot]], str(slot)
+            context = tuple(stream.contexts[slot].tolist())
+            await node.predict(slot, context, question=Question("", id_), slot=slot + 1)
+            await node.learn(id_, int(stream.labels[slot]))
+            await node.drained()
+        world.setup = load(doubling("cos"))
+        world.crash("site0")
+        world.boot("site0")
+        node = world.nodes["site0"]
+        cells = {name.split("@")[1] for name, _ in node.learner.snapshot().cells}
+        for one in world.nodes.values():
+            one.stop()
+        return node.plan.lines(), cells
+
+    lines, epochs = virtual.run(change())
+
+    assert lines[0] == (
+        "changes cells: 3 slices per dimension before, in epochs of 50 slots, doubled, alpha 1.0: "
+        "at first 3 slices per dimension now"
+    )
+    assert epochs == {"0", "1"}
 
 
 # -- alpha ----------------------------------------------------------------------------------------

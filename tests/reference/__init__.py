@@ -447,7 +447,8 @@ class Network:
             tally.pay(lesson.paid)
         if decision.asks_for_data:
             for record in self.records_asked(decision):
-                record.take(self.setup, record.arms[decision.function], right=lesson.right)
+                told = lesson.right != self.setup.sites[decision.site].misleads
+                record.take(self.setup, record.arms[decision.function], right=told)
         for record in [*self.records_around(decision), *self.records_asked(decision)]:
             record.history.take(lesson.label)
         said = self.arm_says(decision, lesson.answers) if lesson.answers else None
@@ -466,7 +467,9 @@ class Network:
         for function in self.setup.sites[owner].free:
             if function != chosen:
                 said = lesson.answers[self.functions_before(owner) + function]
-                self.score_function(decision, owner, function, right=said == lesson.label)
+                is_told = owner != decision.site and self.setup.sites[decision.site].misleads
+                right = (said == lesson.label) != is_told
+                self.score_function(decision, owner, function, right=right)
 
     def score_function(self, decision: Decision, owner: int, function: int, *, right: bool) -> None:
         is_here = owner == decision.site

@@ -23,6 +23,7 @@ class Site:
     patience: int | None = None  # slots that it waits for an answer; None: as long as it takes
     cost_columns: tuple[int | None, ...] = ()  # per arm: what it cost on top; (): nothing
     free: tuple[int, ...] = ()  # own functions that every label scores
+    misleads: bool = False  # tells the site that it asked the opposite of the label
 
 
 @dataclass(frozen=True)

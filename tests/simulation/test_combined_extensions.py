@@ -48,6 +48,7 @@ KEYS: list[dict[str, Any]] = [
     {"classes": {"usual": 0.6}, "ensemble": {}},
     {"measured": ["learner-2"]},
     {"liars": {"learner-3": "zero-arrivals"}},
+    {"liars": {"learner-3": "false-labels"}},
     {"failing": {"learner-2": 0.3}},
     {"dependence": 0.6},
 ]

@@ -243,13 +243,6 @@ def test_restricted_askers_do_not_change_the_oracle() -> None:
 
 WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
     (
-        {"liars": {"learner-2": "false-labels"}},
-        CoS(),
-        100,
-        [],
-        "environment 'x': liars with false-labels cannot be simulated yet; remove them",
-    ),
-    (
         {},
         CoS(horizon=50),
         100,

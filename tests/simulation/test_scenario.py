@@ -121,7 +121,7 @@ def test_a_policy_that_differs_by_dimension_is_described_for_each() -> None:
         ("environment", 0, {"name": "one", "dimension": 9}, "dimension is 9; it must"),
         ("environment", 0, {"name": "one", "kase": "C1"}, "unknown key 'kase' in [[environment]]"),
         ("environment", 0, "C1", "[[environment]] 1 name is None"),
-        ("environment", 0, {"name": "one", "liars": {"learner-2": "false-labels"}}, "liars with"),
+        ("environment", 0, {"name": "one", "liars": {"learner-2": "false-lables"}}, "false-labels"),
         ("policy", 0, {"name": "grid", "horizon": 999}, "horizon is 999 slots, but the run has 1"),
     ],
 )  # fmt: skip

@@ -1,10 +1,11 @@
 cimport cython
 from cpython.object cimport PyObject
+from covey.kernel.calendar cimport LabelCalendar
 from covey.kernel.spaces cimport Ledger
 from covey.kernel.table cimport Table
 from covey.kernel.thresholds cimport Clock
 
-cdef long long NEVER, AHEAD
+cdef long long AHEAD
 
 
 @cython.final
@@ -15,9 +16,10 @@ cdef class Arena:
     cdef long long[:, ::1] busy
     cdef int[::1] offsets, starts, behind, cost_columns, receives, streams, lies
     cdef int[::1] labels, cells, arms, functions, correct, paid
-    cdef int hidden_from, count, spaces, stream_count, width
-    cdef long long wait, total, written, seen
-    cdef dict calendar, known
+    cdef LabelCalendar calendar
+    cdef int count, spaces, stream_count, width
+    cdef long long total, written, seen
+    cdef dict known
     cdef long long[::1] patience, rows, choices, met, served, helpers, ahead
     cdef long long alike
     cdef list tables
@@ -84,7 +86,6 @@ cdef class Arena:
     @cython.locals(helper=cython.longlong, function=cython.longlong, gain=cython.longlong, paid=cython.longlong)
     cdef int _end(self, Ledger ledger, long long i, long long slot, long long t, long long delay) except -1
     cdef list _gains(self, long long i, long long owner, long long chosen, long long t)
-    cdef int _score(self, long long i, long long helper, tuple rows, tuple met, scores, long long slot) except -1
     cdef inline long long _row(self, long long i, long long function) noexcept
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
@@ -93,11 +94,3 @@ cdef class Arena:
     @cython.locals(said=cython.longlong)
     cdef _said(self, long long i, long long function, long long t)
     cdef int _remember(self, long long i, long long slot, tuple told) except -1
-    cdef long long _delay(self, long long i, long long delay) noexcept
-    cdef long long _later(self, long long delay, long long busy) noexcept
-    cdef int _note(self, long long i, long long slot, long long gain, long long delay, tuple told, long long paid) except -1
-    cdef int _deliver(self, long long slot) except -1
-    cdef int _settle(self, note, long long gain, long long decided, points, tuple told, long long paid) except -1
-    cdef int _settle_served(self, tuple asked, long long gain, long long decided, tuple told) except -1
-    cdef int _release(self, tuple note) except -1
-    cdef int _expect(self, tuple note, long long by) except -1

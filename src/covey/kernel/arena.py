@@ -17,7 +17,8 @@ except ModuleNotFoundError:
 if cython.compiled:
     from cython.cimports.covey.kernel.memory import items_of
 
-from covey.kernel.counters import EXPLOIT, MILLIONTHS, SERVE, UNPAID
+from covey.kernel.calendar import NEVER, LabelCalendar
+from covey.kernel.counters import EXPLOIT, MILLIONTHS, UNPAID
 from covey.kernel.rules import Cell, Seat
 from covey.kernel.spaces import Ledger
 from covey.kernel.table import Table
@@ -28,7 +29,6 @@ POINTED = (
     *("contexts", "columns", "labels", "cells", "phases", "arms", "functions", "correct"),
     *("rows", "choices", "met", "served", "helpers", "ahead", "behind", "starts", "offsets"),
 )
-NEVER = -1  # in `delays`: the label never arrives
 
 
 class Arena:
@@ -64,9 +64,7 @@ class Arena:
         self.lies = array("i", [seat.lies for seat in seats])
         self.free = [seat.free for seat in seats]
         self.has_free = max([len(free) for free in self.free]) > 0
-        self.hidden_from = hidden_from  # the first so many learners never see a hidden label
-        self.wait = -1 if label_wait is None else label_wait  # -1: no limit
-        self.calendar: dict[int, list[Any]] = {}  # slot -> labels that arrive at its end
+        self.calendar = LabelCalendar(ledgers, seats, hidden_from, label_wait)
         self.seen, self.scores = 0, ((), ())  # labels of consulted peers; gains of free functions
         # Of the current slot, per learner: its row and choice, its helper, whose row and function.
         self.rows, self.choices, self.helpers, self.met, self.served = [
@@ -116,8 +114,8 @@ class Arena:
                 if self.receives[i]:
                     is_shown = shown is None or shown[t, i] != 0
                     self._end(self._ledger(i), i, slot, t, delay if is_shown else FAR)
-            if self.calendar:
-                self._deliver(slot)
+            if self.calendar.due:
+                self.calendar._deliver(slot)
 
     def _open(self, log: Any, trace: Any) -> int:
         self.contexts = log.contexts
@@ -144,6 +142,8 @@ class Arena:
     def _is_plain(self) -> bool:
         """Return whether no option is in use: then a shorter loop makes the same decisions."""
         if self.has_gains or self.has_costs or self.is_busy or self.remembers or self.has_free:
+            return False
+        if not self.calendar.is_honest:
             return False
         if self.spaces > 1 or self.stream_count > 1:
             return False
@@ -426,22 +426,25 @@ class Arena:
                 table = self._ledger(helper)._table(ledger.own[k])
                 table._count_served(ledger.asked_rows[k], 1)
             if self.is_busy and delay != FAR:
-                delay = self._later(delay, self.busy[t, helper])
-        delay = self._delay(i, delay) if self.labels[t] >= 0 else NEVER
+                delay = self.calendar._later(delay, self.busy[t, helper])
+        delay = self.calendar._delay(i, delay) if self.labels[t] >= 0 else NEVER
         if self.has_free and delay != NEVER:
             own = self._gains(i, i, ledger.choice >> 2, t)
             self.scores = (own, self._gains(i, helper, ledger.function, t))
         if delay != 0 or self.is_batched:  # labels of a batch come together, in order
-            self._note(i, slot, gain, delay, (self.labels[t], self._said(i, function, t)), paid)
+            told = (self.labels[t], self._said(i, function, t), self.scores)
+            self.calendar._note(i, slot, gain, delay, told, paid)
             return 0
         ledger._learn(gain, slot, paid)
         if helper >= 0 and ledger.function >= 0:
+            gain = self.calendar._told(i, gain)
             ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain, slot)
             for k in range(1, ledger.count):
                 table = self._ledger(helper)._table(ledger.own[k])
                 table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
         if self.has_free:
-            self._score(i, helper, tuple(ledger.rows), tuple(ledger.asked_rows), self.scores, slot)
+            rows, met = tuple(ledger.rows), tuple(ledger.asked_rows)
+            self.calendar._score(i, helper, rows, met, self.scores, slot)
         if self.remembers:
             self._remember(i, slot, (self.labels[t], self._said(i, function, t)))
         return 0
@@ -457,14 +460,6 @@ class Arena:
             return []
         row = self._row(i, self.offsets[owner])
         return [(f, self._gain(row + f, t)) for f in self.free[owner] if f != chosen]
-
-    def _score(self, i: int, helper: int, rows: Any, met: Any, scores: Any, slot: int) -> int:
-        """Record labels of free functions, in the cells of a decision made at `slot`."""
-        ledger = self._ledger(i)
-        ledger._score(ledger, rows, scores[0], slot, False)
-        if scores[1]:
-            self._ledger(helper)._score(ledger, met, scores[1], slot, True)
-        return 0
 
     def _row(self, i: int, function: int) -> int:
         """Return the row of predictions that holds the answers of `function` to learner `i`."""
@@ -514,87 +509,4 @@ class Arena:
                 table = self._ledger(ledger.helper)._table(ledger.own[k])
                 if table.remembers:
                     table.memory.take(ledger.asked_rows[k], label, answer)
-        return 0
-
-    def _delay(self, i: int, delay: int) -> int:
-        """Return when learner `i` sees the label; hidden ones are written as `-1 - delay`."""
-        if delay == FAR:
-            return NEVER
-        if delay < 0:
-            delay = -1 - delay if i >= self.hidden_from else NEVER
-        return delay if self.wait < 0 or delay <= self.wait else NEVER
-
-    def _later(self, delay: int, busy: int) -> int:
-        """Return the delay of a label whose answer takes `busy` slots; hidden ones stay hidden."""
-        return max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
-
-    def _note(self, i: int, slot: int, gain: int, delay: int, told: Any, paid: int) -> int:
-        """Schedule the label of the current decision of learner `i`, if it arrives."""
-        ledger = self._ledger(i)
-        rows = tuple(ledger.rows)
-        asked_rows = tuple(ledger.asked_rows)
-        note = (i, rows, ledger.choice, ledger.helper, asked_rows, ledger.function)
-        self._expect(note, 1)
-        if delay != NEVER:
-            points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
-            kept = (note, gain, slot, points, told, paid, self.scores)
-            self.calendar.setdefault(slot + delay, []).append(kept)
-        elif self.wait >= 0:
-            self.calendar.setdefault(slot + self.wait, []).append((note, -1, slot, (), (), 0, ()))
-        return 0
-
-    def _deliver(self, slot: int) -> int:
-        """Settle the labels that arrive at the end of `slot`."""
-        for note, gain, decided, points, told, paid, scores in self.calendar.pop(slot, ()):
-            if gain < 0:
-                self._release(note)
-                continue
-            self._expect(note, -1)
-            self._settle(note, gain, decided, points, told, paid)
-            if self.has_free:
-                self._score(note[0], note[3], note[1], note[4], scores, decided)
-        return 0
-
-    def _settle(self, note: Any, gain: int, decided: int, points: Any, told: Any, paid: int) -> int:
-        i, rows, choice, helper, asked_rows, function = note
-        ledger = self._ledger(i)
-        for k in range(ledger.count):
-            table = ledger._at(k)
-            table._read(points[k])
-            table._follow()
-            table._learn_own(rows[k], choice >> 2, choice & 3, gain, decided, paid)
-            if table.remembers:
-                table._remember_around(told[0], told[1] if helper < 0 else None, decided)
-            if helper >= 0:
-                asked = (helper, ledger.own[k], asked_rows[k], function)
-                self._settle_served(asked, gain, decided, told)
-        return 0
-
-    def _settle_served(self, asked: Any, gain: int, decided: int, told: Any) -> int:
-        helper, space, row, function = asked
-        table = self._ledger(helper)._table(space)
-        if function >= 0:
-            table._learn_served(row, function, gain, decided)
-        if table.remembers:
-            table.memory.take(row, told[0], told[1])
-        return 0
-
-    def _release(self, note: tuple[Any, ...]) -> int:
-        i, rows, choice, helper, asked_rows, function = note
-        ledger = self._ledger(i)
-        for k in range(ledger.count):
-            ledger._at(k)._release(rows[k], choice >> 2, choice & 3)
-            if helper >= 0 and function >= 0:
-                table = self._ledger(helper)._table(ledger.own[k])
-                table._release(asked_rows[k], function, SERVE)
-        return 0
-
-    def _expect(self, note: tuple[Any, ...], by: int) -> int:
-        i, rows, choice, helper, asked_rows, function = note
-        ledger = self._ledger(i)
-        for k in range(ledger.count):
-            ledger._at(k)._expect(rows[k], choice >> 2, choice & 3, by)
-            if helper >= 0 and function >= 0:
-                table = self._ledger(helper)._table(ledger.own[k])
-                table._expect(asked_rows[k], function, SERVE, by)
         return 0

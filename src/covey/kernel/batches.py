@@ -53,8 +53,8 @@ class Batches:
             is_shown = log.shown is None or log.shown[t, i] != 0
             delay = 0 if log.delays is None else log.delays[t]
             arena._end(arena._ledger(i), i, slot, t, delay if is_shown else FAR)
-        if arena.calendar:
-            arena._deliver(slot)
+        if arena.calendar.due:
+            arena.calendar._deliver(slot)
         return 0
 
     def _hold(self, ledger: Ledger) -> tuple[Any, ...]:

@@ -49,12 +49,9 @@ def describe_cells(policy: Policy) -> str:
     """Return how a policy divides contexts into cells."""
     partition = policy.partition
     if isinstance(partition, EpochCells):
-        settings = policy.settings
-        slices = settings.slices or f"those of {settings.parameters} parameters"
-        return (
-            f"in epochs of {partition.first_epoch} slots and twice as many each, alpha "
-            f"{settings.alpha}, slices {slices}"
-        )
+        first = describe_cells(partition.policy_of(partition.first))
+        alpha = f"alpha {policy.settings.alpha}"
+        return f"in epochs of {partition.first_epoch} slots, doubled, {alpha}: at first {first}"
     if isinstance(partition, Uniform):
         return f"{partition.slices} slices per dimension"
     if isinstance(partition, Zooming):

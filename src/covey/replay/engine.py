@@ -455,6 +455,7 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             stream=site.stream,
             patience=-1 if site.answer_wait is None else site.answer_wait,
             lies=site.reports_falsely,
+            misleads=site.labels_falsely,
             free=site.free,
         )
         for site in sites

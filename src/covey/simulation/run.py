@@ -285,11 +285,6 @@ def check(
                 f'environment {environment.name!r}: the context {{ scale = "slot" }} has the '
                 f"horizon {scale.horizon}, but the run has {horizon} slots; raise it"
             )
-    if "false-labels" in environment.liars.values():
-        raise ConfigError(
-            f"environment {environment.name!r}: liars with false-labels cannot be simulated yet; "
-            "remove them"
-        )
     if isinstance(settings.horizon, int) and settings.horizon < horizon:
         raise ConfigError(
             f"the policy's horizon is {settings.horizon} slots, but the run has {horizon}; raise "

@@ -95,7 +95,11 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
         raise ConfigError(f"environment {environment.name!r}: {error}") from None
     are_apart = environment.streams != 1
     sites = tuple(
-        site._replace(stream=place * are_apart, reports_falsely=site.name in environment.liars)
+        site._replace(
+            stream=place * are_apart,
+            reports_falsely=environment.liars.get(site.name) == "zero-arrivals",
+            labels_falsely=environment.liars.get(site.name) == "false-labels",
+        )
         for place, site in enumerate(setup.sites)
     )
     return setup._replace(sites=sites)
@@ -257,12 +261,22 @@ def check_extensions(environment: Environment) -> None:
     _check_regions(environment, where)
     _check_columns(environment, where)
     _check_labels(environment, where)
+    _check_liars(environment, where)
     if environment.link and environment.prices:
         raise ConfigError(f"{where} has prices and link, which sets prices; remove one of them")
     if environment.link_change and not environment.link:
         raise ConfigError(f"{where} has link-change without link; list the links first")
     if environment.ensemble is not None:
         _check_ensemble(environment, environment.ensemble, where)
+
+
+def _check_liars(environment: Environment, where: str) -> None:
+    has_readers = any(table.get("context-peers") for table in environment.learner)
+    if has_readers and "false-labels" in environment.liars.values():
+        raise ConfigError(
+            f"{where}: liars with false-labels cannot be combined with context-peers; remove one "
+            "of them"
+        )
 
 
 def _check_entries(environment: Environment, table: Mapping[str, Any], where: str) -> None:

@@ -1,0 +1,156 @@
+"""Learners that tell peers false labels, in simulation: as a slow reference decides and loses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import reference
+from covey.bandit.policies import CoS
+from covey.bandit.settings import Settings, Threshold
+from covey.errors import ConfigError
+from covey.replay.engine import start
+from covey.simulation.environment import environment_from
+from covey.simulation.run import CAUSES, log_of, network, play
+from covey.simulation.world import World
+from reference import Setup, Site, choices
+
+SLOTS = 600
+PRICE = 0.05
+LIMIT = (1.0, 0.2)
+TABLE: dict[str, Any] = {
+    "name": "world",
+    "learners": 3,
+    "functions": 2,
+    "prices": PRICE,
+    "lipschitz": 1.2,
+}
+LIE = {"liars": {"learner-3": "false-labels"}}
+SETTINGS = CoS(
+    slices=2,
+    explore=Threshold(*LIMIT),
+    train=Threshold(*LIMIT),
+    explore_peers=Threshold(*LIMIT),
+    check_claims=False,
+)
+
+
+def by_reference(table: dict[str, Any], delay: int = 0) -> tuple[list[int], np.ndarray]:
+    """Return the functions that the slow reference uses, and what each decision loses."""
+    chunk = World(environment_from(table), seed=3, horizon=SLOTS).draw(SLOTS)
+    sites = [
+        Site(
+            f"learner-{k + 1}",
+            2,
+            (0.0, 0.0),
+            True,
+            tuple((other, PRICE) for other in range(3) if other != k),
+            misleads=f"learner-{k + 1}" in table.get("liars", {}),
+            free=(0, 1) if table.get("free") else (),
+        )
+        for k in range(3)
+    ]
+    setup = Setup(
+        tuple(sites),
+        zooming=False,
+        slices=2,
+        split_scale=1.0,
+        split_power=1.0,
+        level_offset=0,
+        explore=LIMIT,
+        train=LIMIT,
+        explore_peers=LIMIT,
+        order="own-train-peers",
+        helper="explore-first",
+        count="arrivals",
+        askers="all",
+        hidden_from="all",
+        pending=False,
+        label_wait=None,
+    )
+    rows = reference.replay(
+        setup,
+        contexts=[tuple(point) for point in chunk.points[:, 0].tolist()],
+        predictions=np.asarray(chunk.right[0]).tolist(),
+        labels=[1] * SLOTS,
+        delay=[delay] * SLOTS,
+    )
+    functions = [row.function for row in rows]
+    learners = [
+        {
+            "name": one.name,
+            "functions": [f"{one.name}.1", f"{one.name}.2"],
+            "peers": {sites[other].name: price for other, price in one.peers},
+        }
+        for one in sites
+    ]
+    world = choices.World(learners, chunk.accuracy)
+    lost = []
+    for row in rows:
+        best = max(choices.plain(one) for one in world.choices(row.site, row.slot - 1))
+        paid = 0.0 if row.function // 2 == row.site else PRICE
+        lost.append(best - (world.known(row.site, row.function, row.slot - 1) - paid))
+    return functions, np.array(lost)
+
+
+def decided(table: dict[str, Any], settings: Settings = SETTINGS) -> list[int]:
+    environment = environment_from(table)
+    setup = network(environment, settings)
+    chunk = World(environment, seed=3, horizon=SLOTS).draw(SLOTS)
+    found: list[int] = start(setup, setup.sites, 1, [0, 1]).play(log_of(chunk)).function.tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"delay-slots": 7, "least-delay-slots": 7}, {"free": True}],
+    ids=["at once", "late", "free functions"],
+)
+def test_decisions_and_regret_with_false_labels_are_those_of_the_reference(
+    more: dict[str, Any],
+) -> None:
+    table = {**TABLE, **LIE, **more}
+    functions, lost = by_reference(table, delay=more.get("delay-slots", 0))
+    run = play(
+        environment_from(table), SETTINGS, seed=3, horizon=SLOTS, checkpoints=[SLOTS // 2, SLOTS]
+    )
+
+    assert decided(table) == functions
+    found = np.array([run.regret[cause] for cause in CAUSES]).sum(axis=0)
+    half = len(lost) // 2
+    assert found == pytest.approx([lost[:half].sum(), lost.sum()], abs=2e-3)
+    assert functions != by_reference({**TABLE, **more}, delay=more.get("delay-slots", 0))[0]
+
+
+def test_false_labels_cost_the_learners_that_are_asked() -> None:
+    """The liar is not harmed itself: it learns from the true labels."""
+    honest, lying = (
+        play(
+            environment_from({**TABLE, **lie, "measured": ["learner-1", "learner-2"]}),
+            SETTINGS,
+            seed=3,
+            horizon=20_000,
+            checkpoints=[20_000],
+        )
+        for lie in ({}, LIE)
+    )
+
+    regret = [sum(run.regret[cause][-1] for cause in CAUSES) for run in (honest, lying)]
+    assert regret[1] > 1.2 * regret[0]
+
+
+def test_the_default_policy_plays_with_false_labels_too() -> None:
+    assert decided({**TABLE, **LIE}, Settings()) != decided(TABLE, Settings())
+
+
+def test_false_labels_and_context_peers_are_refused_together() -> None:
+    readers = [{"name": "learner-1", "context-peers": {"learner-2": 0.02}}]
+    environment = environment_from({**TABLE, **LIE, "learner": readers, "classes": {"usual": 0.6}})
+
+    with pytest.raises(ConfigError) as caught:
+        play(environment, SETTINGS, seed=3, horizon=10, checkpoints=[10])
+
+    assert str(caught.value) == (
+        "environment 'world': liars with false-labels cannot be combined with context-peers; "
+        "remove one of them"
+    )
