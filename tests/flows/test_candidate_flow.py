@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from support import virtual
-from support.flows import (
+from support.flow import (
     Stream,
-    in_a_network,
+    column_file,
+    decided_in_a_network,
+    drawn_stream,
     replayed,
-    site_file,
-    stream,
     through_nodes,
     through_processes,
 )
@@ -38,7 +38,7 @@ PRESETS = pytest.mark.parametrize("preset", ["cos", "dcza"])
 
 @pytest.fixture(scope="module")
 def play() -> Stream:
-    return stream(3, ["a", "b", "c"], slots=SLOTS)
+    return drawn_stream(3, ["a", "b", "c"], slots=SLOTS)
 
 
 def config(own: Any, preset: str = "cos", **policy: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def config(own: Any, preset: str = "cos", **policy: Any) -> dict[str, Any]:
 @PRESETS
 @pytest.mark.parametrize("mode", ["spec", "paper"])
 def test_replay_and_network_decide_the_same(play: Stream, own: Any, preset: str, mode: str) -> None:
-    live = in_a_network(play, config(own, preset, mode=mode))
+    live = decided_in_a_network(play, config(own, preset, mode=mode))
 
     assert live == replayed(play, config(own, preset, mode=mode))
     if mode == "spec":
@@ -114,7 +114,7 @@ def test_replay_and_processes_over_https_decide_the_same_also_after_a_restart(
     play: Stream, tmp_path: Path
 ) -> None:
     offices, setup = Offices(tmp_path, SITES), config(OTHERS)
-    sites = {name: site_file(offices, play, setup, name) for name in SITES}
+    sites = {name: column_file(offices, play, setup, name) for name in SITES}
 
     half = PROCESS_SLOTS // 2
     live = through_processes(play, sites, tmp_path, slots=range(half))

@@ -15,7 +15,7 @@ from covey.node.node import Question
 from covey.replay.replay import replay_file
 from support import virtual
 from support.examined import examine, states
-from support.flows import Stream, send, site_file, stream
+from support.flow import Stream, column_file, drawn_stream, send
 from support.site_processes import Offices, served
 
 SITES = ["site0", "site1", "site2"]
@@ -32,7 +32,7 @@ EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 
 @pytest.fixture(scope="module")
 def play() -> Stream:
-    return stream(3, ["a"], slots=SLOTS)
+    return drawn_stream(3, ["a"], slots=SLOTS)
 
 
 def config(rule: str, preset: str = "cos", **policy: Any) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, st
     voting["learner"][0]["peers"] = dict.fromkeys(SITES[1:], 0.0)
     plain = {key: value for key, value in voting.items() if key != "ensemble"}
     return {
-        name: site_file(offices, play, voting if name == "site0" else plain, name, known=[])
+        name: column_file(offices, play, voting if name == "site0" else plain, name, known=[])
         for name in SITES
     }
 
@@ -246,7 +246,7 @@ def test_what_cannot_be_combined_with_a_vote_is_refused_with_both_keys(
     setup["learner"] = [{**one, "peers": {}} for one in setup["learner"]]
     setup["learner"][0] |= {"peers": {"site1": 0.0}, **own}
 
-    found = examine(tmp_path, site_file(Offices(tmp_path, SITES), play, setup, "site0", known=[]))
+    found = examine(tmp_path, column_file(Offices(tmp_path, SITES), play, setup, "site0", known=[]))
 
     failures = [one.message for one in found.values() if one.state == "failure"]
     assert any("[ensemble]" in one and said in one for one in failures), failures

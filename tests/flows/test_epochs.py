@@ -13,15 +13,18 @@ from covey.errors import ConfigError, DataError
 from covey.node.network import learner_of
 from covey.node.node import Question
 from covey.server import doctor
-from support import flows, virtual
+from support import virtual
 from support.flow import (
     NODE_SLOTS,
     Stream,
+    column_file,
     config_of,
     decided_in_a_network,
+    drawn_stream,
     recorded_stream,
     replayed,
     through_nodes,
+    through_processes,
 )
 from support.site_processes import Offices
 
@@ -64,30 +67,13 @@ def test_nodes_restart_in_epochs_as_a_replay_does(
     assert live == replayed(stream, doubling(preset))[:NODE_SLOTS]
 
 
-@pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
-def test_nodes_that_isolate_their_peers_have_epochs_too(stream: Stream, restart_every: int) -> None:
-    first, second = (
-        virtual.run(isolated(stream, doubling("cos"), restart_every)) for _ in range(2)
-    )
-
-    assert first == second
-    assert first == virtual.run(isolated(stream, doubling("cos"), NODE_SLOTS + 1))
-
-
-async def isolated(stream: Stream, config: dict[str, Any], restart_every: int) -> list[Any]:
-    table = {**config, "data": {"context": ["x", "y"]}}
-    play = flows.Stream(stream.predictions, stream.labels, stream.contexts, ["x", "y"], stream.at)
-    return await flows.through_nodes(
-        play, table, slots=NODE_SLOTS, restart_every=restart_every, trust="isolated"
-    )
-
-
-def test_nodes_whose_trust_is_earned_have_epochs_restarted_or_not(stream: Stream) -> None:
-    play = flows.Stream(stream.predictions, stream.labels, stream.contexts, ["x", "y"], stream.at)
-    table = {**doubling("cos"), "data": {"context": ["x", "y"]}}
+@pytest.mark.parametrize("trust", ["isolated", "earned"])
+def test_nodes_that_do_not_trust_fully_have_epochs_restarted_or_not(
+    stream: Stream, trust: str
+) -> None:
     first, second = (
         virtual.run(
-            flows.through_nodes(play, table, slots=300, restart_every=every, trust="earned")
+            through_nodes(stream, doubling("cos"), slots=300, restart_every=every, trust=trust)
         )
         for every in (10, 1_000)
     )
@@ -128,7 +114,7 @@ def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
 
 
 @pytest.fixture(scope="module")
-def rough() -> flows.Stream:
+def rough() -> Stream:
     """Return two sites: accuracies of one are straight lines, those of the other random walks."""
     rng = np.random.default_rng(9)
     x = np.arange(ROUGH_SLOTS) * 0.618034 % 1
@@ -138,7 +124,7 @@ def rough() -> flows.Stream:
     labels = rng.integers(0, 2, ROUGH_SLOTS)
     predictions = np.where(rng.random(chance.shape) < chance, labels, 1 - labels)
     at = [f"site{k}" for k in rng.integers(0, 2, ROUGH_SLOTS)]
-    return flows.Stream(predictions, labels, x[:, np.newaxis], ["x"], at)
+    return Stream(predictions, labels, x[:, np.newaxis], at, ("x",))
 
 
 def estimated(**policy: Any) -> dict[str, Any]:
@@ -165,7 +151,7 @@ def estimated(**policy: Any) -> dict[str, Any]:
     }
 
 
-def test_sites_with_different_alphas_decide_as_in_a_replay(rough: flows.Stream) -> None:
+def test_sites_with_different_alphas_decide_as_in_a_replay(rough: Stream) -> None:
     """The rougher functions get a smaller alpha, so cells of the two sites differ."""
     network = covey.Network(estimated(), functions=rough.functions)
     live = []
@@ -174,8 +160,8 @@ def test_sites_with_different_alphas_decide_as_in_a_replay(rough: flows.Stream) 
         settled = network[name].learn(answer.ticket, int(rough.labels[slot]))
         live.append((answer.phase, answer.arm, answer.function, answer.price, settled.is_right))
 
-    assert live == flows.replayed(rough, estimated())
-    assert live != flows.replayed(rough, estimated(alpha=1.0))
+    assert live == replayed(rough, estimated())
+    assert live != replayed(rough, estimated(alpha=1.0))
     smooth, less = (alpha_at(network[f"site{k}"].learner, ROUGH_SLOTS) for k in range(2))
     assert smooth > less
     assert any(row[1].startswith("site") for row in live[ROUGH:])  # cells of both are asked about
@@ -187,10 +173,10 @@ def alpha_at(learner: Any, slot: int) -> int:
     return table.key_at(slot).percent
 
 
-def test_restarted_nodes_with_different_alphas_decide_as_in_a_replay(rough: flows.Stream) -> None:
-    live = virtual.run(flows.through_nodes(rough, estimated(), slots=ROUGH_SLOTS, restart_every=90))
+def test_restarted_nodes_with_different_alphas_decide_as_in_a_replay(rough: Stream) -> None:
+    live = virtual.run(through_nodes(rough, estimated(), slots=ROUGH_SLOTS, restart_every=90))
 
-    assert live == flows.replayed(rough, estimated())
+    assert live == replayed(rough, estimated())
 
 
 # -- sites whose slots differ ---------------------------------------------------------------------
@@ -358,7 +344,7 @@ def test_the_alpha_of_an_epoch_stays_once_the_site_has_decided_in_it() -> None:
 def test_served_sites_restart_in_epochs_as_a_replay_does_restarted_in_between(
     tmp_path: Path,
 ) -> None:
-    play = flows.stream(2, ["x"], slots=160, seed=5)
+    play = drawn_stream(2, ["x"], slots=160, seed=5)
     config = {
         "data": {"context": ["x"]},
         **two_sites(**{"pending": False, "check-claims": False, "first-epoch": 24}),
@@ -368,12 +354,12 @@ def test_served_sites_restart_in_epochs_as_a_replay_does_restarted_in_between(
         ],
     }
     offices = Offices(tmp_path, ["site0", "site1"])
-    sites = {name: flows.site_file(offices, play, config, name) for name in ("site0", "site1")}
+    sites = {name: column_file(offices, play, config, name) for name in ("site0", "site1")}
 
-    live = flows.through_processes(play, sites, tmp_path, slots=range(60))
-    live += flows.through_processes(play, sites, tmp_path, slots=range(60, 160))
+    live = through_processes(play, sites, tmp_path, slots=range(60))
+    live += through_processes(play, sites, tmp_path, slots=range(60, 160))
 
-    assert live == flows.replayed(play, config)
+    assert live == replayed(play, config)
     assert any(row[1].startswith("site") for row in live[72:])  # in the third epoch
     found = {one.what: one for one in doctor.examine(tmp_path / "site0.toml")}
     assert found["horizon"].message == (
@@ -381,7 +367,7 @@ def test_served_sites_restart_in_epochs_as_a_replay_does_restarted_in_between(
     )
 
 
-def test_a_saved_network_continues_in_its_epochs(rough: flows.Stream, tmp_path: Path) -> None:
+def test_a_saved_network_continues_in_its_epochs(rough: Stream, tmp_path: Path) -> None:
     network = covey.Network(estimated(), functions=rough.functions)
     live = []
     for slot, name in enumerate(rough.at):
@@ -392,4 +378,4 @@ def test_a_saved_network_continues_in_its_epochs(rough: flows.Stream, tmp_path: 
         settled = network[name].learn(answer.ticket, int(rough.labels[slot]))
         live.append((answer.phase, answer.arm, answer.function, answer.price, settled.is_right))
 
-    assert live == flows.replayed(rough, estimated())
+    assert live == replayed(rough, estimated())

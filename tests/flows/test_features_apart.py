@@ -7,12 +7,12 @@ import pytest
 
 from support import virtual
 from support.examined import examine, states
-from support.flows import (
+from support.flow import (
     Stream,
-    in_a_network,
+    column_file,
+    decided_in_a_network,
+    drawn_stream,
     replayed,
-    site_file,
-    stream,
     through_nodes,
     through_processes,
 )
@@ -35,7 +35,7 @@ EARLY = {
 
 @pytest.fixture(scope="module")
 def play() -> Stream:
-    return stream(3, ["a", "b"], slots=SLOTS)
+    return drawn_stream(3, ["a", "b"], slots=SLOTS)
 
 
 def config(preset: str = "cos", own: Any = OWN) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def config(preset: str = "cos", own: Any = OWN) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", ["cos", "dcza"])
 def test_replay_and_network_decide_the_same(play: Stream, preset: str) -> None:
-    live = in_a_network(play, config(preset))
+    live = decided_in_a_network(play, config(preset))
 
     assert live == replayed(play, config(preset))
     assert any(row[1].startswith("site") for row in live)
@@ -75,8 +75,8 @@ def test_replay_and_nodes_decide_the_same_restarted_or_not(
 
 def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, str]:
     """Return the files of sites; the first does not list the last, which has the same contexts."""
-    files = {name: site_file(offices, play, setup, name) for name in SITES}
-    return files | {"site0": site_file(offices, play, setup, "site0", known=["site1"])}
+    files = {name: column_file(offices, play, setup, name) for name in SITES}
+    return files | {"site0": column_file(offices, play, setup, "site0", known=["site1"])}
 
 
 def test_replay_and_processes_over_https_decide_the_same_also_after_a_restart(
@@ -102,7 +102,7 @@ def two(offices: Offices, play: Stream, *own: Any) -> dict[str, str]:
     for one in setup["learner"]:
         one.pop("context")
     return {
-        name: site_file(offices, play, {**setup, "data": {"context": own[k]}}, name, known=[])
+        name: column_file(offices, play, {**setup, "data": {"context": own[k]}}, name, known=[])
         for k, name in enumerate(SITES[:2])
     }
 

@@ -10,7 +10,7 @@ import covey
 from covey.config import load
 from covey.errors import DataError
 from covey.server import doctor
-from support.flows import Row, Stream, site_file, stream, through_processes
+from support.flow import Row, Stream, column_file, drawn_stream, through_processes
 from support.site_processes import Offices
 
 HORIZON = 40
@@ -44,7 +44,7 @@ def config(after: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def play() -> Stream:
-    return stream(2, ["x"], slots=SLOTS, seed=5)
+    return drawn_stream(2, ["x"], slots=SLOTS, seed=5)
 
 
 def replayed(play: Stream, table: dict[str, Any]) -> list[Row]:
@@ -93,7 +93,7 @@ def test_served_sites_decide_as_a_replay_past_the_horizon_restarted_in_between(
     play: Stream, after: str, tmp_path: Path
 ) -> None:
     offices = Offices(tmp_path, ["site0", "site1"])
-    sites = {name: site_file(offices, play, config(after), name) for name in ("site0", "site1")}
+    sites = {name: column_file(offices, play, config(after), name) for name in ("site0", "site1")}
 
     live = through_processes(play, sites, tmp_path, slots=range(60))
     live += through_processes(play, sites, tmp_path, slots=range(60, SLOTS))
@@ -116,7 +116,7 @@ def test_the_doctor_says_what_comes_after_the_horizon(
 ) -> None:
     offices = Offices(tmp_path, ["site0", "site1"])
     file = tmp_path / "site0.toml"
-    file.write_text(site_file(offices, play, config(after), "site0"))
+    file.write_text(column_file(offices, play, config(after), "site0"))
 
     found = {one.what: one for one in doctor.examine(file)}
 
