@@ -6,8 +6,8 @@ with another version is another arm. Other cells or another preset mean other co
 counted again from the requests that are still in the store.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -36,7 +36,6 @@ from covey.node.requests import (
     said_in,
 )
 from covey.node.status import kinds_of
-from covey.node.store import Store
 from covey.node.trust import NO_LIMIT, Trust
 from covey.types import BY_CONTEXT, PHASES, Label
 
@@ -126,8 +125,21 @@ def wanted_arms(learner: Learner, functions: Sequence[Function]) -> list[WantedA
     return [own.get(name, WantedArm(name, kind)) for name, kind in kinds_of(learner).items()]
 
 
+class ArmStore(Protocol):
+    """What keeps the counters of arms: a store, or a network in one process."""
+
+    @property
+    def path(self) -> str: ...
+
+    def set_aside(self, id: str) -> Sequence[SetAside]: ...  # noqa: A002 - a field
+
+    def requests(self) -> Iterator[Request]: ...
+
+    def change(self, change: StoreChange) -> None: ...
+
+
 def adopt(
-    store: Store,
+    store: ArmStore,
     loaded: Loaded,
     learner: Learner,
     wanted: Sequence[WantedArm],

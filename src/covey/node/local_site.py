@@ -59,6 +59,7 @@ class LocalSite:
         self._contexts = contexts
         self._is_supervised = learner.is_supervised
         self.dealings: Dealings | None = None  # where it keeps account
+        self.in_flight = 0  # requests that wait for functions
         self._state = TicketState(learner)
         self._tickets = self._state.tickets
         self.functions = functions
@@ -109,7 +110,7 @@ class LocalSite:
 
         Other requests are answered in the meantime. Functions that are not coroutines run at once.
         """
-        request = await Stepped(self._begin(instance, context, slot), self.lock)
+        request = await self._awaited(self._begin(instance, context, slot))
         return prediction_of(request, 0, request.number)
 
     def peek(
@@ -197,7 +198,16 @@ class LocalSite:
         with self.lock:
             begun = self._begin_rows(rows, contexts, slot)
             self._count_pending()
-        return _predictions(await Stepped(begun, self.lock))
+        return _predictions(await self._awaited(begun))
+
+    async def _awaited(self, begun: Coroutine[Any, Any, Request]) -> Request:
+        with self.lock:
+            self.in_flight += 1
+        try:
+            return await Stepped(begun, self.lock)
+        finally:
+            with self.lock:
+                self.in_flight -= 1
 
     def _begin_rows(
         self, rows: Any, contexts: Any, slot: int | None

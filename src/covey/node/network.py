@@ -21,6 +21,13 @@ from covey.bandit.policies import EPOCHED, Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
+from covey.node.altering import (
+    altered,
+    arms_of,
+    check_alone,
+    with_function,
+    without_function,
+)
 from covey.node.at_once import Wait
 from covey.node.fingerprint import differences
 from covey.node.learnt import LearntCells
@@ -72,16 +79,19 @@ class Network(Mapping[str, LocalSite]):
         wait: Wait | None = None,
         policy: Any = None,
     ) -> None:
-        tables = tables_in(config, policy=policy)
-        self._given = _Given(tables, dict(functions), dimension, wait)
-        setup = load(self._given.config)
+        # Held by whoever reads or changes a site: sites ask each other.
+        self._lock = threading.RLock()
+        self._build(_Given(tables_in(config, policy=policy), dict(functions), dimension, wait))
+
+    def _build(self, given: "_Given") -> None:
+        self._given = given
+        _, functions, dimension, wait = given
+        setup = load(given.config)
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
         self._members: dict[str, LocalSite] = {}
         self._serving_costs = {site.name: site.serving_cost for site in setup.sites}
         self._are_carried = setup.settings.carry_serving_costs
-        # Held by whoever reads or changes a site: sites ask each other.
-        self._lock = threading.RLock()
         has_async = False
         kind = AccountedSite if any(self._serving_costs.values()) else LocalSite
         self._sites = {
@@ -178,6 +188,96 @@ class Network(Mapping[str, LocalSite]):
     def _named_functions(self) -> Iterator[tuple[str, Any]]:
         for name, function in self._given.functions.items():
             yield f"function {name!r}", function
+
+    # -- changing functions ---------------------------------------------------------------------
+
+    def add_function(
+        self, site: str, name: str, function: Any, *, cost: float = 0.0, version: str = ""
+    ) -> None:
+        """Let a site have one more function from now on; all that was learnt stays.
+
+        A function that was retired, by its name and version, continues with what it had learnt.
+        """
+        with self._lock:
+            config = with_function(self._given.config, self[site].name, name, cost)
+            self._alter(site, config, {name: function}, {name: version})
+
+    def replace_function(
+        self, site: str, name: str, function: Any, *, carry: float = 0.0, version: str | None = None
+    ) -> None:
+        """Let another function answer under a name from now on, such as a retrained model.
+
+        It is another arm: it begins with the share `carry` of what the earlier one has learnt. The
+        labels of open tickets still count for the earlier one, whose counters are set aside.
+        """
+        with self._lock:
+            check_alone(self._given.config, self[site].name, name)
+            arms = self[site].state.arms
+            known = max(1, sum(arm.name == name for arm in arms))
+            renewed = str(known + 1) if version is None else version
+            self._alter(site, self._given.config, {name: function}, {name: renewed}, carry)
+
+    def retire_function(self, site: str, name: str) -> None:
+        """Let a site have a function no more; what was learnt of it is set aside."""
+        with self._lock:
+            config = without_function(self._given.config, self[site].name, name)
+            self._alter(site, config, {name: None}, {})
+
+    def _alter(
+        self,
+        name: str,
+        config: Mapping[str, Any],
+        functions: Mapping[str, Any],
+        versions: Mapping[str, str],
+        carry: float = 0.0,
+    ) -> None:
+        """Continue with other functions of a site; None: there is none of that name."""
+        site, own = self[name], {**self._given.functions, **functions}
+        listed = {one for learner in config["learner"] for one in learner["functions"]}
+        own = {key: one for key, one in own.items() if key in listed and one is not None}
+        self._check_can_alter(site, own, listed)
+        for ticket in range(site.state.tickets.first, site.state.tickets.next):
+            site.state.find_ticket(ticket)  # so that it is held in a request
+        saved = self._saved()
+        other = Network.__new__(Network)
+        other._lock = self._lock
+        other._build(self._given._replace(config=config, functions=own))
+        place = list(self._members).index(name)
+        before = saved.sites[place]
+        saved.sites[place] = altered(
+            before,
+            arms_of(before, site.learner),
+            other[name].learner,
+            other[name].meaning,
+            versions=versions,
+            carry=carry,
+        )
+        other._restore(saved, "the network")
+        self._become(other)
+
+    def _check_can_alter(
+        self, site: LocalSite, functions: Mapping[str, Any], listed: set[str]
+    ) -> None:
+        if any(one.in_flight for one in self._members.values()):
+            raise ConfigError("requests wait for functions; change functions when they are done")
+        if site.learner.candidates:
+            raise ConfigError(
+                f"learner {site.name!r} chooses among candidates of contexts; its functions cannot "
+                "be changed while it runs"
+            )
+        missing = sorted(listed - set(functions))
+        if missing:
+            raise ConfigError(f"function {missing[0]!r} is None; give a callable or a model")
+
+    def _become(self, other: "Network") -> None:
+        """Continue as another network; sites and the ensemble that callers hold do so, too."""
+        for name, site in self._members.items():
+            site.__dict__ = other._members[name].__dict__
+            other._members[name] = site
+        if self._ensemble is not None:
+            self._ensemble.__dict__ = cast("LocalEnsemble", other._ensemble).__dict__
+            other._ensemble = self._ensemble
+        self.__dict__ = other.__dict__
 
     def _voting(self, setup: NetworkConfig, functions: Mapping[str, Any]) -> LocalEnsemble:
         voters = [site for site in setup.sites if site.receives]

@@ -15,14 +15,16 @@ from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, un
 from covey.kernel.rules import Cell
 from covey.node.requests import (
     NONE,
+    Arm,
     Assistance,
     Draft,
     PeerAnswer,
     Prediction,
     Request,
+    SetAside,
     is_own,
 )
-from covey.node.state import RECALL, SiteState, codes_of
+from covey.node.state import RECALL, Costs, SiteState, codes_of
 from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
@@ -47,8 +49,35 @@ class TicketState(SiteState):
             remembers=learner.remembers,
         )
         self.tickets.count_in(learner.table, learner.is_pending)
+        # Where functions were changed: all arms that there are or were, and what was learnt of
+        # those that are retired.
+        self.arms: list[Arm] = []
+        self.aside: list[SetAside] = []
         # The slot and the label of the latest own instance in a request that has a label.
         self.latest: tuple[int, Label] | None = None
+
+    def take_arms(self, arms: list[Arm], aside: list[SetAside]) -> None:
+        """Count labels of arms under their identities; some rows may be of retired ones."""
+        self.arms, self.aside = arms, aside
+        self.arm_ids.update(
+            {arm.name: arm.id for arm in arms if arm.place >= 0 and arm.id != arm.name}
+        )
+
+    def _learn(
+        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
+    ) -> None:
+        if self.arms:
+            kept = [k for k, row in enumerate(rows) if request.group(row).code >= 0]
+            rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
+        if rows:
+            super()._learn(request, rows, labels, costs)
+
+    def _learn_row(self, request: Request, row: int, label: Label, costs: Costs) -> None:
+        if request.group(row).code >= 0:
+            super()._learn_row(request, row, label, costs)
+
+    def _forget(self, request: Request, rows: Sequence[int]) -> None:
+        super()._forget(request, [row for row in rows if request.group(row).code >= 0])
 
     @property
     def pending_rows(self) -> int:

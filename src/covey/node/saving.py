@@ -20,7 +20,16 @@ from covey.bandit.link_prices import PriceState
 from covey.data.inputs import plain_label
 from covey.errors import DataError, StoreError
 from covey.functions.function import Late
-from covey.node.requests import FEW, NONE, Assistance, PeerAnswer, Request, RowGroup
+from covey.node.requests import (
+    FEW,
+    NONE,
+    Arm,
+    Assistance,
+    PeerAnswer,
+    Request,
+    RowGroup,
+    SetAside,
+)
 from covey.node.rows import TicketState
 from covey.node.state import codes_of
 from covey.node.voting import Votes
@@ -80,6 +89,8 @@ class SavedSite(msgspec.Struct, frozen=True):
     rows: list[SavedRow]
     requests: list[SavedRequest]
     dealings: Dealings | None = None
+    arms: list[Arm] = []  # that the site has or had, where functions were changed
+    aside: list[SetAside] = []  # what was learnt of retired arms
 
 
 class SavedNetwork(msgspec.Struct, frozen=True):
@@ -129,6 +140,8 @@ def saved_site(site: Saveable) -> SavedSite:
         rows=rows,
         requests=requests,
         dealings=None if site.dealings is None else msgspec.structs.replace(site.dealings),
+        arms=state.arms,
+        aside=state.aside,
     )
 
 
@@ -148,6 +161,7 @@ def restore_site(site: Saveable, saved: SavedSite) -> None:
         if before != now and not is_by_context:
             learner.reprice(peer, before)
     state.latest_slot, state.latest = saved.latest_slot, saved.latest
+    state.take_arms(saved.arms, saved.aside)
     _restore_tickets(state, saved)
     if saved.dealings is not None:
         site.dealings = saved.dealings
@@ -168,7 +182,7 @@ def _held(state: TicketState) -> tuple[list[SavedRow], list[SavedRequest]]:
             rows.append(SavedRow(ticket, code, slot, context, said, kept, source, given))
             ticket += 1
         else:
-            requests.append(_saved_request(request, name))
+            requests.append(saved_request(request, name))
             ticket += len(request)
     return rows, requests
 
@@ -182,7 +196,8 @@ def _said(label: Any, ticket: int, learner: str) -> Any:
     return None if label is NO_ANSWER else label
 
 
-def _saved_request(request: Request, learner: str) -> SavedRequest:
+def saved_request(request: Request, learner: str) -> SavedRequest:
+    """Return a request as a record; raise `DataError` for an answer that has not come yet."""
     predictions = [
         _said(one, request.number + row, learner) for row, one in enumerate(request.predictions)
     ]
@@ -205,7 +220,8 @@ def _saved_request(request: Request, learner: str) -> SavedRequest:
     )
 
 
-def _request_of(saved: SavedRequest) -> Request:
+def request_of(saved: SavedRequest) -> Request:
+    """Return the request of a record."""
     count = len(saved.truths)
     predictions = [NO_ANSWER if one is None else one for one in saved.predictions]
     answers = predictions
@@ -245,7 +261,7 @@ def _restore_tickets(state: TicketState, saved: SavedSite) -> None:
             if one.truth is not None:
                 held.note(one.ticket, one.truth)
         else:
-            request = _request_of(one)
+            request = request_of(one)
             held.hold_request(request, len(request), request.last_slot, LATER)
             held.pending -= len(request) - len(request.pending)
     if saved.is_pending:
