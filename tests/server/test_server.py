@@ -365,7 +365,7 @@ def test_feedback_that_makes_no_sense_is_422(tmp_path: Path, body: Any) -> None:
 def test_wrong_paths_methods_and_types_are_4xx(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         told = [
-            await client.get("/"),
+            await client.get("/nowhere"),
             await client.get("/v2/models/south"),
             await client.get(INFER),
             await client.post("/v2/models/south/infer", infer()),

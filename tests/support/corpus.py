@@ -168,6 +168,11 @@ CORPUS: dict[str, bytes] = {
     "JSON beyond the body": in_bytes(bytes(8), size=8, length=10**6),
     "JSON of negative length": in_bytes(bytes(8), size=8, length=-1),
     "JSON cut short": in_bytes(bytes(8), size=8, length=20),
+    "the page under another host": b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+    "the page for another site": b"GET / HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
+    "a form to the page": post(b"<script>alert(1)</script>", path="/"),
+    "a file beside the page's": b"GET /assets/%2e%2e/page.py HTTP/1.1\r\n" + HOST + b"\r\n",
+    "a folder of the page": b"GET /assets/ HTTP/1.1\r\n" + HOST + b"\r\n",
     "a token in the path": b"GET /nowhere?token=abc HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 

@@ -26,6 +26,7 @@ from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
 from covey.server.config import SiteConfig
+from covey.server.events import EventLog, kept_events
 from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
@@ -60,7 +61,8 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths, PATHS)
-        site = ServedSite(*_threads(served, stack, metrics), metrics)
+        events = stack.enter_context(kept_events())
+        site = ServedSite(*_threads(served, stack, metrics), metrics, events=events)
         await site.open(served, certificate)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -113,8 +115,10 @@ class ServedSite:
         metrics: Metrics,
         connect: Callable[[SiteConfig, keys.OwnCertificate | None], HttpsPeers | None]
         | None = None,
+        events: EventLog | None = None,
     ) -> None:
         """`connect` returns the clients of the peers with a url; the default is https."""
+        self._events = events
         self._connect = connect or _peers
         self.metrics = metrics
         self.listeners: list[Listener] = []
@@ -148,7 +152,7 @@ class ServedSite:
         """Serve with these parts from now on."""
         self.served, self.node = served, node
         self.gate = _gate(served)
-        self.for_clients = ClientApi(served, node, self.metrics, self.reload)
+        self.for_clients = ClientApi(served, node, self.metrics, self.reload, self._events)
         self.for_peers = PeerApi(
             node,
             served.neighbours,

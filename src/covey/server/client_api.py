@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, NamedTuple, cast, get_args
@@ -21,8 +22,9 @@ from covey.node.node import Node
 from covey.node.questions import Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
-from covey.server import oip, tensors
+from covey.server import oip, page, tensors
 from covey.server.config import SiteConfig
+from covey.server.events import EventLog
 from covey.server.http import (
     BINARY,
     JSON,
@@ -34,13 +36,14 @@ from covey.server.http import (
     HttpResponse,
     ProblemBody,
 )
-from covey.server.metrics import Metrics
+from covey.server.metrics import Metrics, disk_use
 from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 RELOAD = "/admin/reload"
-OPEN_PATHS = frozenset([LIVE, READY])  # that need no token
+ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
+OPEN_PATHS = frozenset([LIVE, READY, *ASSET_PATHS])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
 _EVERYWHERE = {
@@ -87,6 +90,7 @@ class Route(NamedTuple):
     scopes: tuple[str, ...] = ()  # one of which a client must have; none: any client
     takes: Any = None  # JSON, or JSON with tensors in bytes after it
     gives_bytes: bool = False
+    media: str = JSON  # of what it gives
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
 
     @property
@@ -107,6 +111,11 @@ class Route(NamedTuple):
 MODEL = "/v2/models/{model}"
 READINESS = {200: tensors.Ready, 503: tensors.Ready}
 _ROUTES = (
+    Route("page", "/", "The live page of the site.", {200: TEXT}, ("read",), media=page.HTML_KIND),
+    *(
+        Route("asset", path, "A file of the page.", {200: TEXT}, media=page.ASSETS[name])
+        for path, name in ASSET_PATHS.items()
+    ),
     Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
     Route("ready", READY, "Whether it can serve.", READINESS),
     Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
@@ -134,7 +143,14 @@ _ROUTES = (
         takes=tensors.Feedback,
         problems=frozenset(_FEEDBACK),
     ),
-    Route("metrics", "/metrics", "Counters and times for Prometheus.", {200: TEXT}, ("metrics",)),
+    Route(
+        "metrics",
+        "/metrics",
+        "Counters and times for Prometheus.",
+        {200: TEXT},
+        ("metrics",),
+        media="text/plain",
+    ),
     Route(
         "reload",
         RELOAD,
@@ -210,7 +226,7 @@ def _say_items(schema: Any) -> None:
 
 def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) -> Schema:
     responses: Schema = {
-        str(status): {"description": "", "content": _content(kind, schemas)}
+        str(status): {"description": "", "content": _content(kind, schemas, route.media)}
         for status, kind in route.gives.items()
     }
     if route.gives_bytes:
@@ -242,7 +258,7 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         "responses": responses,
     }
     if route.takes is not None:
-        content = _content(route.takes, schemas)
+        content = _content(route.takes, schemas, JSON)
         if route.takes is not Nothing:
             content |= {BINARY: {"schema": BYTES}}
             operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
@@ -254,8 +270,8 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
     return operation
 
 
-def _content(kind: Any, schemas: dict[int, Schema]) -> Schema:
-    return {"text/plain" if kind is TEXT else JSON: {"schema": schemas[id(kind)]}}
+def _content(kind: Any, schemas: dict[int, Schema], media: str) -> Schema:
+    return {media.partition(";")[0]: {"schema": schemas[id(kind)]}}
 
 
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
@@ -279,9 +295,11 @@ class ClientApi:
         node: Node,
         metrics: Metrics,
         reload: Callable[[], Awaitable[Plan]] | None = None,
+        events: EventLog | None = None,
     ) -> None:
         """`reload` applies the file of the site and returns what that has changed."""
         self._reload = reload
+        self._events = events
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
@@ -307,6 +325,7 @@ class ClientApi:
             "model": self._metadata,
             "state": lambda: _json(node.state()),
             "metrics": metrics.page,
+            "page": lambda: page.page(self._content()),
         }
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
@@ -323,7 +342,20 @@ class ClientApi:
                 return await self._infer(call)
         if route.name == "reload":
             return await self._apply(call)
+        if route.name == "asset":
+            return page.asset(ASSET_PATHS[call.path])
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
+
+    def _content(self) -> page.PageContent:
+        """Return what the page shows now."""
+        return page.PageContent(
+            self._node.state(),
+            datetime.now(UTC),
+            self._queue.in_progress,
+            self._queue.waiting,
+            disk_use(self._served.store),
+            () if self._events is None else self._events.latest(),
+        )
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
         if self._served.tokens is None or self._reload is None:

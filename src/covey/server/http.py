@@ -319,6 +319,16 @@ class AdmissionQueue:
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
+    @property
+    def in_progress(self) -> int:
+        """How many requests are being served."""
+        return self._most - self._free
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for their turn."""
+        return len(self._waiting)
+
     async def __aenter__(self) -> None:
         if self._free:
             self._free -= 1

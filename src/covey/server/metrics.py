@@ -1,14 +1,13 @@
 """Metrics of a node for Prometheus."""
 
 import asyncio
-import contextlib
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
@@ -22,6 +21,23 @@ from covey.server.http import HttpResponse
 from covey.types import Label
 
 Given = TypeVar("Given")
+
+
+class DiskUse(NamedTuple):
+    """The size of a store, its log included, and the free space on its disk."""
+
+    store_bytes: int
+    free_bytes: int
+
+
+def disk_use(store: Path) -> DiskUse | None:
+    """Return what a store takes and what is left; None if the file is gone."""
+    log = store.with_name(f"{store.name}-wal")
+    try:
+        size = store.stat().st_size + log.stat().st_size
+        return DiskUse(size, shutil.disk_usage(store.parent).free)
+    except OSError:
+        return None
 
 
 class ObservedPeer:
@@ -257,11 +273,10 @@ class _NodeCollector(Collector):
         yield _filled(ends, {(of,): end.timestamp() for of, end in self._ends().items()})
         size = GaugeMetricFamily("covey_store_bytes", "Size of the store, its log included.")
         free = GaugeMetricFamily("covey_store_free_bytes", "Free space on the disk of the store.")
-        if self._store is not None:
-            log = self._store.with_name(f"{self._store.name}-wal")
-            with contextlib.suppress(OSError):  # a file that is gone has no size
-                free.add_metric([], shutil.disk_usage(self._store.parent).free)
-                size.add_metric([], self._store.stat().st_size + log.stat().st_size)
+        found = None if self._store is None else disk_use(self._store)
+        if found is not None:
+            size.add_metric([], found.store_bytes)
+            free.add_metric([], found.free_bytes)
         yield from (size, free)
 
     def _arms(self, state: State) -> Iterator[Metric]:

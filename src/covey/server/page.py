@@ -1,0 +1,321 @@
+"""The live page of a site, made of its state: complete without scripts."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from importlib.metadata import version
+
+import msgspec
+
+from covey.node.status import ArmState, PeerState, State
+from covey.server.events import SiteEvent
+from covey.server.http import HttpResponse
+from covey.server.markup import Markup, bar, join, table, tag
+from covey.server.metrics import DiskUse
+from covey.types import BY_CONTEXT
+
+HTML_KIND = "text/html; charset=utf-8"
+ASSETS = {"page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+NONE = "\N{EN DASH}"
+KINDS = {"own": "own function", "peer": "peer", "context_only": "peer, sees the cell only"}
+STATES = {"open": "open", "resting": "resting", "over_budget": "over budget"}
+PHASES = {
+    "train": "rows that train a peer",
+    "explore": "rows that try an arm",
+    "exploit": "rows for the best arm",
+    "serve": "rows of peers, by own functions",
+    "recall": "rows of peers, by labels seen",
+    "relay": "rows of peers, forwarded",
+}
+
+
+class PageContent(msgspec.Struct, frozen=True):
+    """What the page shows."""
+
+    state: State
+    moment: datetime  # now
+    in_progress: int = 0  # requests that are being answered
+    waiting: int = 0  # and those that wait for their turn
+    disk: DiskUse | None = None
+    events: Sequence[SiteEvent] = ()
+
+
+def page(content: PageContent) -> HttpResponse:
+    """Return the page of a site."""
+    name = content.state.name
+    return html(f"{name} \N{MIDDLE DOT} covey", tag("main", *sections(content)))
+
+
+def html(title: str, *inside: Markup, status: int = 200) -> HttpResponse:
+    """Return a document; it loads nothing but the assets of the site, and no script of others."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("link", rel="icon", href="/assets/icon.svg"),
+        tag("link", rel="stylesheet", href="/assets/page.css"),
+    )
+    foot = tag("footer", f"covey {version('covey')}")
+    whole = "<!doctype html>" + tag("html", head, tag("body", *inside, foot), lang="en")
+    return HttpResponse(status, whole.encode(), HTML_KIND, HEADERS)
+
+
+def asset(name: str) -> HttpResponse:
+    """Return a file of the package that pages load."""
+    found = resources.files("covey.server").joinpath("assets", name).read_bytes()
+    return HttpResponse(200, found, ASSETS[name], HEADERS | {"Cache-Control": "no-cache"})
+
+
+def sections(content: PageContent) -> Iterator[Markup]:
+    """Yield the parts of the page."""
+    state = content.state
+    yield _top(content)
+    yield _section("figures", "At a glance", _figures(content))
+    yield _section("arms", "Arms", _arms(state.arms))
+    yield _section("peers", "Peers", _peers(state))
+    yield _section("phases", "Phases", _phases(state.phases))
+    yield _section("events", "Alarms and events", _alarms(state), _events(content.events))
+
+
+def _top(content: PageContent) -> Markup:
+    state = content.state
+    word, kind = (
+        ("ready", "good") if state.is_ready else ("not ready: labels cannot be kept", "bad")
+    )
+    facts = join(
+        [
+            tag("span", word, class_=f"state {kind}"),
+            f" \N{MIDDLE DOT} slot {_count(state.slot)} \N{MIDDLE DOT} up for ",
+            _duration(state.uptime_s),
+            f" \N{MIDDLE DOT} start {_count(state.starts)}",
+        ]
+    )
+    told = tag("p", "As of ", _time(content.moment), id="age", role="status")
+    return tag("header", tag("h1", "Site ", tag("b", state.name)), tag("p", facts), told)
+
+
+def _section(name: str, heading: str, *inside: Markup) -> Markup:
+    title = tag("h2", heading, id=f"{name}-title")
+    return tag("section", title, *inside, id=name, aria_labelledby=f"{name}-title")
+
+
+# -- figures ---------------------------------------------------------------------------------------
+
+
+def _figures(content: PageContent) -> Markup:
+    state = content.state
+    labels, right = (sum(getattr(arm, name) for arm in state.arms) for name in ("labels", "right"))
+    decisions, spent = sum(arm.decisions for arm in state.arms), sum(a.spent for a in state.arms)
+    best = best_own(state.arms)
+    own = "no own function has labels"
+    if best is not None:
+        own = f"best own function: {best.name}, {_error(best)} of its rows"
+    per = f"{_amount(spent / decisions)} per decision" if decisions else "no decision yet"
+    if best is not None and best.price is not None:
+        per += f"; {best.name} costs {_amount(best.price)}"
+    tiles = [
+        ("Error", _percent(labels - right, labels), own),
+        ("Cost since the start", _amount(spent), per),
+        ("Decisions since the start", _count(decisions), _served(state)),
+        ("Pending labels", _count(state.open_tickets), f"{_count(labels)} came, over all starts"),
+        ("Undelivered to peers", _count(state.owed), "labels that wait in the store"),
+        ("Requests in progress", _count(content.in_progress), f"{_count(content.waiting)} wait"),
+        ("Cells", _count(state.cells), "known parts of the context space"),
+        ("Store", *_disk(content.disk)),
+    ]
+    return tag("dl", *(_tile(*one) for one in tiles), class_="tiles")
+
+
+def _tile(name: str, value: str, note: str) -> Markup:
+    return tag("div", tag("dt", name), tag("dd", tag("b", value), " ", tag("small", note)))
+
+
+def best_own(arms: Sequence[ArmState]) -> ArmState | None:
+    """Return the own function with the best answers less its price; None: none has labels."""
+    own = [arm for arm in arms if arm.kind == "own" and arm.labels]
+    return max(own, key=lambda arm: arm.right / arm.labels - (arm.price or 0.0), default=None)
+
+
+def _served(state: State) -> str:
+    return f"and {_count(sum(arm.served for arm in state.arms))} for peers"
+
+
+def _disk(disk: DiskUse | None) -> tuple[str, str]:
+    if disk is None:
+        return NONE, "the file is not there"
+    return _bytes(disk.store_bytes), f"{_bytes(disk.free_bytes)} free on its disk"
+
+
+# -- tables ----------------------------------------------------------------------------------------
+
+
+def _arms(arms: Sequence[ArmState]) -> Markup:
+    chosen = max(1, sum(arm.decisions for arm in arms))
+    headings = [
+        "arm",
+        "kind",
+        "price",
+        "decisions",
+        "share",
+        "for peers",
+        "spent",
+        "labels",
+        "error",
+    ]
+    rows = [
+        (
+            arm.name,
+            KINDS[arm.kind],
+            _amount(arm.price),
+            _count(arm.decisions),
+            bar(arm.decisions / chosen, arm.kind),
+            _count(arm.served),
+            _amount(arm.spent),
+            _count(arm.labels),
+            _error(arm),
+        )
+        for arm in arms
+    ]
+    how = (
+        "Decisions, answers for peers and costs are since the start; labels of own clients and "
+        "errors are over all starts, of the rows that the arm answered."
+    )
+    return join([table("Decisions per arm", headings, rows), tag("p", how, class_="how")])
+
+
+def _peers(state: State) -> Markup:
+    if not state.peers:
+        return tag("p", "This site has no peers.")
+    prices, asked = dict[str, float | None](), Counter[str]()
+    for arm in state.arms:
+        if arm.kind != "own":
+            peer_of_arm = arm.name.removesuffix(BY_CONTEXT)
+            prices[peer_of_arm] = arm.price
+            asked[peer_of_arm] += arm.decisions
+    trust = {one.source: one.state for one in state.trust}
+    rows = [
+        (
+            peer.name,
+            tag("td", _peer_state(peer), class_="bad" if peer.state == "resting" else ""),
+            _amount(prices.get(peer.name)),
+            _count(asked[peer.name]),
+            _count(peer.asked),
+            tag("td", _count(peer.owed), class_="bad" if peer.owed else ""),
+            _budget(peer),
+            trust.get(peer.name, NONE),
+        )
+        for peer in state.peers
+    ]
+    headings = [
+        "peer",
+        "circuit",
+        "price",
+        "asked by this site",
+        "rows it asked",
+        "labels to deliver",
+        "paid today",
+        "its labels",
+    ]
+    how = (
+        "A resting peer failed or is busy; it is tried again by itself. Labels to deliver wait in "
+        "the store until the peer takes them."
+    )
+    return join([table("Peers and their circuits", headings, rows), tag("p", how, class_="how")])
+
+
+def _peer_state(peer: PeerState) -> str:
+    return STATES.get(peer.state, peer.state)
+
+
+def _budget(peer: PeerState) -> str:
+    of = "" if peer.budget is None else f" of {_amount(peer.budget)}"
+    return _amount(peer.spent_today) + of
+
+
+def _phases(phases: dict[str, int]) -> Markup:
+    if not phases:
+        return tag("p", "No decision since the start.")
+    whole = sum(phases.values())
+    known = [name for name in PHASES if name in phases]
+    rows = [
+        (name, PHASES.get(name, ""), _count(phases[name]), bar(phases[name] / whole))
+        for name in [*known, *(phases.keys() - PHASES.keys())]
+    ]
+    return table("Decisions since the start", ["phase", "what it is", "decisions", "share"], rows)
+
+
+def _alarms(state: State) -> Markup:
+    if not state.alarms_total:
+        return tag("p", "The change detection has given no alarm.")
+    latest = ", ".join(_count(slot) for slot in reversed(state.alarm_slots))
+    told = f"{_count(state.alarms_total)} alarms of the change detection, {_count(state.alarms)} "
+    return tag("p", f"{told}since the start; the latest at slots {latest}.")
+
+
+def _events(events: Sequence[SiteEvent]) -> Markup:
+    if not events:
+        return tag("p", "No event since the start.")
+    lines = [
+        tag("li", _time(one.moment), " ", tag("b", one.level, class_=one.level), " ", one.text)
+        for one in events
+    ]
+    listed = tag("ol", *lines, class_="events")
+    return tag("div", listed, class_="wide", tabindex="0", role="region", aria_label="Events")
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2f} %" if whole else NONE
+
+
+def _error(arm: ArmState) -> str:
+    return _percent(arm.labels - arm.right, arm.labels)
+
+
+def _amount(amount: float | None) -> str:
+    if amount is None:
+        return NONE
+    return f"{amount:,.0f}" if abs(amount) >= 10_000 else f"{amount:.4g}"
+
+
+def _time(moment: datetime) -> Markup:
+    shown = moment.astimezone(UTC)
+    return tag("time", f"{shown:%Y-%m-%d %H:%M:%S} UTC", datetime=f"{shown:%Y-%m-%dT%H:%M:%SZ}")
+
+
+def _duration(seconds: float) -> str:
+    minutes = int(seconds // 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    days, hours = divmod(minutes // 60, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes % 60, "min"))
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1_000:
+            return f"{count:.3g} {unit}"
+        count /= 1_024
+    return f"{count:.3g} TiB"

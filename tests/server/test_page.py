@@ -1,0 +1,265 @@
+"""The live page: complete without scripts, escaped, and nothing in it comes from elsewhere."""
+
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.node.earned import TrustState
+from covey.node.status import ArmState, PeerState, ServedState, State
+from covey.server import page, tokens
+from covey.server.events import SiteEvent
+from covey.server.markup import bar, escaped, tag
+from covey.server.metrics import DiskUse
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run
+
+pytestmark = pytest.mark.beside_the_kernel
+
+NASTY = "</title><script>alert('1')</script>\"'&<img src=x onerror=alert(2)>\u202e\x00"
+MOMENT = datetime(2026, 11, 17, 12, 30, 5, tzinfo=UTC)
+
+
+class Reading(HTMLParser):
+    """Collects the elements, attributes and texts of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in ("meta", "link", "input"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [value or "" for _, key, value in self.attributes if key == name]
+
+
+def state(name: str = "north", **changes: Any) -> State:
+    fields: dict[str, Any] = {
+        "name": name,
+        "is_ready": True,
+        "starts": 3,
+        "uptime_s": 93_784.0,
+        "slot": 12_345,
+        "alarms": 1,
+        "alarm_slot": 900,
+        "alarms_total": 2,
+        "alarm_slots": [40, 900],
+        "phases": {"explore": 25, "exploit": 75},
+        "arms": [
+            ArmState("tree", "own", 0.0, 60, 7, 0.0, 50, 40),
+            ArmState("forest", "own", 0.25, 10, 0, 2.5, 10, 9),
+            ArmState("east", "peer", 0.1, 30, 0, 3.0, 40, 39),
+        ],
+        "peers": [
+            PeerState("east", "resting", 4, 11, 1.5, 20.0),
+            PeerState("west", "not asked", 0, 2),
+        ],
+        "open_tickets": 17,
+        "cells": 8,
+        "owed": 4,
+        "for_peers": ServedState(0, 0, 0),
+    }
+    return State(**fields | changes)
+
+
+def shown(given: State, **changes: Any) -> Reading:
+    content = page.PageContent(given, MOMENT, **changes)
+    return Reading(page.page(content).body.decode())
+
+
+def test_the_page_shows_all_of_a_state_without_scripts() -> None:
+    event = SiteEvent(MOMENT, "warning", "peer 'east': circuit open (timeout)")
+
+    read = shown(state(), in_progress=3, waiting=2, disk=DiskUse(5 << 20, 7 << 30), events=[event])
+
+    for told in (
+        "Site north",
+        "ready",
+        "slot 12,345",
+        "up for 1 d 2 h 3 min",
+        "Error12.00 %",  # 12 of 100 labels
+        "best own function: tree, 20.00 % of its rows",
+        "Cost since the start5.5",
+        "0.055 per decision; tree costs 0",
+        "Decisions since the start100",
+        "and 7 for peers",
+        "Undelivered to peers4",
+        "Requests in progress3",
+        "2 wait",
+        "5 MiB",
+        "7 GiB free",
+        "1.5 of 20",
+        "resting",
+        "explorerows that try an arm25",
+        "2 alarms of the change detection, 1 since the start; the latest at slots 900, 40",
+        "peer 'east': circuit open (timeout)",
+        "2026-11-17 12:30:05 UTC",
+    ):
+        assert told in read.text, told
+    assert "script" not in read.tags
+
+
+def test_the_best_own_function_is_the_best_after_its_price() -> None:
+    cheap, dear = (
+        ArmState("a", "own", 0.0, 1, 0, 0, 10, 8),
+        ArmState("b", "own", 0.3, 1, 0, 0, 10, 10),
+    )
+    peer = ArmState("c", "peer", 0.0, 1, 0, 0, 10, 10)
+
+    assert page.best_own([dear, cheap, peer]) == cheap
+    assert page.best_own([peer]) is None
+
+
+def test_a_site_at_its_beginning_has_a_page() -> None:
+    arms = [ArmState("tree", "own", None, 0, 0, 0.0, 0, 0)]
+
+    read = shown(state(arms=arms, peers=[], phases={}, alarms_total=0, is_ready=False))
+
+    assert "not ready: labels cannot be kept" in read.text
+    assert "no own function has labels" in read.text
+    assert "This site has no peers." in read.text
+    assert "No event since the start." in read.text
+
+
+def named(name: str) -> Reading:
+    """The page of a site on which everything has one name."""
+    arms = [ArmState(name, kind, 0.1, 1, 0, 0.0, 1, 1) for kind in ("own", "peer", "context_only")]
+    peers, trust = [PeerState(name, "open", 0, 0)], [TrustState(name, "pooled", 0, 0, name)]
+    given = state(name, arms=arms, peers=peers, trust=trust, phases={name: 1})
+    return shown(given, events=[SiteEvent(MOMENT, "info", name)])
+
+
+def test_no_name_becomes_markup() -> None:
+    plain, read = named("x"), named(NASTY)
+
+    seen = NASTY.replace("\u202e\x00", "\N{REPLACEMENT CHARACTER}" * 2)
+    assert read.text.count(seen) >= 8
+    assert read.tags == plain.tags
+    assert [one[:2] for one in read.attributes] == [one[:2] for one in plain.attributes]
+
+
+def test_escaped_text_cannot_leave_an_attribute_or_an_element() -> None:
+    assert tag("p", "\"<&'", title="\"<&'") == (
+        '<p title="&quot;&lt;&amp;&#x27;">&quot;&lt;&amp;&#x27;</p>'
+    )
+    assert escaped(tag("b", "x")) == "<b>x</b>"
+    assert tag("input", disabled=True, value=None, checked=False) == "<input disabled>"
+    assert 'width="100.0"' in bar(7.0)
+    assert 'width="0.0"' in bar(-1.0)
+
+
+def test_nothing_on_the_page_is_inline_or_from_elsewhere() -> None:
+    read = shown(state())
+
+    inline = [one for one in read.attributes if one[1] == "style" or one[1].startswith("on")]
+    assert inline == []
+    assert "style" not in read.tags
+    links = read.values("href") + read.values("src")
+    assert all(re.fullmatch(r"/assets/[a-z]+\.[a-z]+", one) for one in links)
+    assert len(links) == 2
+
+
+def test_the_page_can_be_used_with_keys_and_a_screen_reader() -> None:
+    read = shown(state())
+
+    assert ("html", "lang", "en") in read.attributes
+    ids = read.values("id")
+    assert len(ids) == len(set(ids))
+    assert set(read.values("aria-labelledby")) <= set(ids)
+    assert read.tags.count("caption") == read.tags.count("table") == 3
+    assert all(value in ("row", "col") for value in read.values("scope"))
+    assert read.tags.count("main") == read.tags.count("h1") == 1
+    regions = [one for one in read.attributes if one[:2] == ("div", "tabindex")]
+    assert len(regions) == read.values("role").count("region") > 0
+
+
+def test_the_files_of_the_page_are_small_and_name_no_other_site() -> None:
+    folder = resources.files("covey.server") / "assets"
+    files = {one.name: one.read_text() for one in folder.iterdir()}
+
+    assert set(files) == set(page.ASSETS)
+    assert sum(map(len, files.values())) < 200_000
+    for text in files.values():
+        assert "url(" not in text
+        assert re.findall(r"https?://[^\"]+", text) in ([], ["http://www.w3.org/2000/svg"])
+
+
+async def fetched(client: Client, path: str, **headers: str) -> tuple[int, Any, str]:
+    async with client.session.get(client.root + path, headers=headers) as response:
+        return response.status, response.headers, await response.text()
+
+
+def test_a_site_serves_its_page_on_the_loopback(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+        await client.post(FEEDBACK, {"id": "a", "truth": 1})
+
+        status, headers, text = await fetched(client, "/")
+
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        directives = headers["Content-Security-Policy"].split("; ")
+        assert directives[0] == "default-src 'none'"
+        assert not any("unsafe" in one or "*" in one or ":" in one for one in directives)
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        read = Reading(text)
+        assert "Site north" in read.text
+        assert "Error100.00 %" in read.text
+        assert "store read: start 1" in read.text
+        for link in read.values("href"):
+            status, headers, _ = await fetched(client, link)
+            assert status == 200
+            assert headers["Content-Type"] == page.ASSETS[link.removeprefix("/assets/")]
+        assert (await client.post("/", b""))[1]["code"] == "method"
+
+    run(tmp_path, story)
+
+
+def test_a_function_with_a_name_of_markup_is_shown_as_text(tmp_path: Path) -> None:
+    name = "<img src=x onerror=alert(1)>"
+
+    async def story(client: Client) -> None:
+        _, _, text = await fetched(client, "/")
+        assert name in Reading(text).text
+        assert "img" not in Reading(text).tags
+
+    run(tmp_path, story, SITE.replace('"zero"', f'"{name}"'))
+
+
+def test_with_tokens_the_page_needs_scope_read_and_its_files_need_none(tmp_path: Path) -> None:
+    secrets = {
+        scope: tokens.new(tmp_path / "tokens.json", scope, scopes=[scope])[0]
+        for scope in ("read", "infer")
+    }
+
+    async def story(client: Client) -> None:
+        found = [
+            (await fetched(client, "/", Authorization=f"Bearer {secrets[scope]}"))[0]
+            for scope in ("read", "infer")
+        ]
+        assert found == [200, 403]
+        assert (await fetched(client, "/"))[0] == 401
+        for name in page.ASSETS:
+            assert (await fetched(client, f"/assets/{name}"))[0] == 200
+        assert (await fetched(client, "/assets/../page.py"))[0] == 401
+
+    run(tmp_path, story, SITE.replace("dimension", 'tokens = "tokens.json"\ndimension'))
