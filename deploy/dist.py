@@ -19,13 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-LEFT_OUT = re.compile(r"\.(ci/.*|gitignore|pre-commit-config\.yaml)")
+LEFT_OUT = re.compile(r"\.(ci/.*|gitignore)")
 ADDED = re.compile(r"PKG-INFO|setup\.cfg|src/covey\.egg-info/.*")
 TESTS = (
-    "tests/test_structure.py",
-    "tests/test_public.py",
-    "tests/bandit",
-    "tests/node/test_store.py",
+    *("tests/test_structure.py", "tests/test_public.py", "tests/test_distribution.py"),
+    *("tests/bandit/test_policies.py", "tests/node/test_store.py"),
 )
 NO_COMPILER = {"CC": "/nonexistent/cc", "COVEY_BUILD": ""}
 TRIALS = (  # what a new environment must do, and what it must print

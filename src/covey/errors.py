@@ -6,7 +6,8 @@ CoveyError
 │   ├── ContextError    a context outside the unit cube
 │   └── UnfitLabel      a label that is not one of the site's classes
 ├── FunctionError       a classification function failed               (RuntimeError)
-│   └── FunctionBusy        it did not return in time, or is not free  (LimitError)
+│   ├── FunctionBusy        it did not return in time, or is not free  (LimitError)
+│   └── NoAnswerYet         it learns, and has had no label yet
 ├── PolicyError         a policy of one's own failed                   (RuntimeError)
 ├── LimitError          a limit on cells or levels was reached         (RuntimeError)
 ├── MissingExtra        an optional package is not installed           (ImportError)
