@@ -308,3 +308,28 @@ def test_what_would_be_decided_knows_the_prices_of_its_slot_and_changes_none() -
         north.learn(answer.ticket, 1, cost={"line": 0.5 + 0.001 * (slot % 7)})
 
     assert 0.5 < north.learner.costs[1] < 0.51
+
+
+@pytest.mark.parametrize("changed", [{"functions": ["n", "m"]}, {"slices": 2}])
+def test_a_node_keeps_what_it_knows_of_links_when_its_file_changes(changed: dict[str, Any]) -> None:
+    async def main() -> None:
+        functions = {**FUNCTIONS, "m": lambda x: 0}
+        world = virtual.World(chain(), functions, dimension=1)
+        for slot in range(1, 31):
+            node = world.nodes["north"]
+            ticket = await node.predict(slot, (0.5,), slot=slot)
+            await node.learn(ticket.ticket, 1, cost={"line": 0.5})
+        assert world.nodes["north"].learner.costs[-1] == 0.5
+        other = chain(**{key: changed[key] for key in changed if key == "functions"})
+        other["policy"] |= {key: changed[key] for key in changed if key == "slices"}
+        world.crash("north")
+        world.setup = load(other)
+        world.boot("north")
+
+        assert world.nodes["north"].learner.costs[-1] == 0.5
+        world.setup = load({**other, "link": [{**other["link"][0], "guess": 0.125}]})
+        world.crash("north")
+        world.boot("north")
+        assert world.nodes["north"].learner.costs[-1] == 0.5  # a guess is for links not used yet
+
+    virtual.run(main())
