@@ -24,6 +24,7 @@ MORE: dict[str, dict[str, Any]] = {
         "policy": {"preset": "cos", "slices": 2},
         "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
     },
+    "an unknown horizon": {"policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 40}},
     "unsupervised": {"policy": {"preset": "cos", "slices": 2}, "at": {"supervised": False}},
     "links that change": {
         "learner": {"peers": None},

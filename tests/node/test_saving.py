@@ -140,6 +140,7 @@ MORE: dict[str, dict[str, Any]] = {
         "policy": {"preset": "cos", "slices": 2},
         "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
     },
+    "an unknown horizon": {"policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 40}},
     "labels that are forgotten": {"policy": {"preset": "discounted", "slices": 2}},
     "links that change": {
         "learner": {"peers": None},

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from covey.bandit.epochs import EpochCells
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.data.inputs import ALL, FeatureView, cut, shown
 from covey.data.logs import Frame, arrow_module
@@ -180,7 +181,7 @@ class Peeking:
 def _copy(site: Known, space: str, point: Context) -> Table:
     """Return a copy of a table, with the cells around a point at least."""
     learner = site.learner
-    if learner.candidates:  # their cells are those of several tables
+    if learner.candidates or _is_epoched(learner):  # a decision depends on several tables
         codes = codes_of(site.state.pending())
         codes.setdefault(learner.space, []).extend(site.state.tickets.pending_codes())
         tables = learner.empty_tables()
@@ -199,10 +200,14 @@ def _copy_at(site: Known, cell: Cell) -> Table:
     """Return a copy of the table of a peer, with the cells around a cell at least."""
     learner = site.learner
     policy = learner.policies.get(cell.space)
-    if policy is None:
+    if policy is None or _is_epoched(learner):
         return _copy(site, cell.space, ())
     side = policy.partition.levels(policy.dimension)[cell.level].side
     return _copy(site, cell.space, tuple((k + 0.5) / side for k in cell.coordinates))
+
+
+def _is_epoched(learner: Learner) -> bool:
+    return any(isinstance(one.partition, EpochCells) for one in learner.policies.values())
 
 
 def _cell(table: Table, space: str, row: int) -> Cell:
