@@ -263,3 +263,10 @@ def test_paths_lead_through_relays_only() -> None:
     assert Links("abcd", chain, relays="b").path("a", "c") == ("a", "b", "c")
     assert Links("abcd", chain, relays="b").copy().path("a", "d") is None
     assert Links("abcd", chain, relays="").prices().keys() == {("a", "b"), ("b", "c"), ("c", "d")}
+
+
+def test_of_paths_with_the_same_cost_the_shortest_is_used() -> None:
+    around = [("z", "a", 0.25), ("a", "m", 0.25), ("z", "b", 0.5), ("b", "m", 0.0)]
+
+    assert Links("zabm", [*around, ("z", "m", 0.5)]).path("z", "m") == ("z", "m")
+    assert Links("zabm", around).path("z", "m") == ("z", "a", "m")

@@ -169,11 +169,14 @@ class Links:
         self._paths = {asker: self._cheapest(asker) for asker in self._links}
 
     def _cheapest(self, asker: str) -> "dict[str, _Step]":
-        """Return the last steps of the cheapest paths to all reachable peers (Dijkstra)."""
+        """Return the last steps of the cheapest paths to all reachable peers (Dijkstra).
+
+        Of paths with the same cost the one with the fewest links counts.
+        """
         found: dict[str, _Step] = {}
-        waiting = [(0.0, asker, asker)]
+        waiting = [(0.0, 0, asker, asker)]
         while waiting:
-            cost, here, before = heapq.heappop(waiting)
+            cost, links, here, before = heapq.heappop(waiting)
             if here in found:
                 continue
             found[here] = _Step(cost, before)
@@ -182,7 +185,7 @@ class Links:
             for end, link in self._links[here].items():
                 total = cost + link.estimate
                 if end not in found and total <= MOST_PRICE:
-                    heapq.heappush(waiting, (total, end, here))
+                    heapq.heappush(waiting, (total, links + 1, end, here))
         return found
 
     def _check_names(self, *names: str) -> None:
