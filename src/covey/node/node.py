@@ -540,7 +540,7 @@ class Node:
         request = None if found is None else found[0]
         if request is None:
             self._check_alive()
-            self._in_progress.check_room(asked.source, self._state.held(asked.source), rows)
+            self._in_progress.check_room(asked.source, self._state, rows)
             with self._in_progress.noted(keys, rows):
                 stored = {} if is_new else await self._stored(asked.source, [asked.id])
                 request = stored[asked.id][0] if stored else None

@@ -447,6 +447,20 @@ class RecordedState(SiteState):
         while queue and slot > queue[0].last_slot + wait:
             self._close(queue.popleft())
 
+    def make_room(self, source: str, most: int) -> None:
+        """Close the oldest requests of a source until at most so many of its rows are held.
+
+        Only where the rows of a request share a slot: else enough slots pass before there are more.
+        """
+        queue = self._queues.get(OWN if self.is_pooled(source) else source, deque())
+        while self.learner.shares_slots and self.held(source) > most:
+            mine = (one for one in queue if holder(one.source) == holder(source))
+            oldest = next(mine, None)
+            if oldest is None:
+                return
+            queue.remove(oldest)
+            self._close(oldest)
+
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
         if request.number in self._detached:
             rows = [row for row in rows if request.group(row).code != DETACHED]
@@ -458,6 +472,7 @@ class RecordedState(SiteState):
     def _closed(self, request: Request) -> None:
         self._detached.discard(request.number)
         self._commit.closed.append(request.number)
+        self._held[holder(request.source)] -= len(request)
         self._done.append(request)
         self._has_changed = True
 
@@ -465,7 +480,6 @@ class RecordedState(SiteState):
         """Forget closed requests that the store has."""
         while self._done and self._done[0].is_stored:
             request = self._done.popleft()
-            self._held[holder(request.source)] -= len(request)
             for key, _ in _keys(request):
                 self._by_id.pop(key, None)
 

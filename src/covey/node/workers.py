@@ -437,14 +437,14 @@ class InProgress:
         while running := next(filter(None, map(self.by_key.get, keys)), None):
             await running.wait()
 
-    def check_room(self, source: str, held: int, rows: int) -> None:
-        """Raise `LimitError` if there is none; peers cannot use up that of own clients.
-
-        `held` are the rows that are in memory.
-        """
+    def check_room(self, source: str, state: RecordedState, rows: int) -> None:
+        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
         is_ours = is_own(source)
-        held += self._reserved[holder(source)]
-        if held + rows > (self._limits.tickets if is_ours else self._limits.peer_tickets):
+        most = self._limits.tickets if is_ours else self._limits.peer_tickets
+        rows += self._reserved[holder(source)]
+        state.make_room(source, most - rows)
+        held = state.held(source)
+        if held + rows > most:
             raise LimitError(f"{held} rows are in memory or in progress; try again later")
         most = self._limits.requests if is_ours else self._limits.peer_requests
         if self._requests[is_ours] >= most:
