@@ -25,6 +25,7 @@ def _with_reading(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         "unlabelled": ("cos", {"unlabelled": "accuracy"}),
         "unlabelled by an index": ("auto", {"unlabelled": "accuracy"}),
         "history": ("cos", {"history": "predictions"}),
+        "history by an index": ("auto", {"history": "predictions"}),
     }[name]
     config = config_of(preset, "spec")
     if name == "queries":  # so that one peer is trained before the other
@@ -34,7 +35,7 @@ def _with_reading(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if name.startswith("unlabelled"):
         config["learner"][0]["supervised"] = False
         config["learner"][0]["peers"] = {"site1": 0.3, "site2": 0.05}
-    if name == "history":
+    if name.startswith("history"):
         for one in config["learner"]:
             one["context-peers"] = one.pop("peers")
             one["peers"] = {}
@@ -51,6 +52,7 @@ READINGS = pytest.mark.parametrize(
         "unlabelled",
         "unlabelled by an index",
         "history",
+        "history by an index",
     ],
 )
 

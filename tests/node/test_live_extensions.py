@@ -75,15 +75,11 @@ def _paid(config: Any, columns: Any, who: str, arm: str, slot: int) -> float | N
     return None if column is None else float(columns[column][slot])
 
 
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
 def test_context_only_peers_are_asked_alike_in_replay_and_live(preset: str) -> None:
+    phases = {"slices": 3, "split-scale": 30.0, "train": {"scale": 0.3, "power": 0.1}}
     config = {
-        "policy": {
-            "preset": preset,
-            "slices": 3,
-            "split-scale": 30.0,
-            "train": {"scale": 0.3, "power": 0.1},
-        },
+        "policy": {"preset": preset, **(phases if preset != "auto" else {})},
         "learner": [
             site("north", ["a"], **{"peers": {"south": 0.1}, "context-peers": {"south": 0.02}}),
             site("south", ["b", "c"], peers={}),

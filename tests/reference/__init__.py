@@ -449,6 +449,10 @@ class Network:
             for record in self.records_asked(decision):
                 told = lesson.right != self.setup.sites[decision.site].misleads
                 record.take(self.setup, record.arms[decision.function], right=told)
+        self.remember(decision, lesson)
+
+    def remember(self, decision: Decision, lesson: Lesson) -> None:
+        """Keep the label, for those that show only the cell."""
         for record in [*self.records_around(decision), *self.records_asked(decision)]:
             record.history.take(lesson.label)
         said = self.arm_says(decision, lesson.answers) if lesson.answers else None

@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 from reference import Decision, Lesson, Network
 from reference.detection import WHOLE, Contest, Detector, Moods, whole
 from reference.owners import IndexSetup, klucb, rounded_slot
-from reference.records import MILLION, Cell, Context, cell_at, level_of, lowest_of_largest
+from reference.records import (
+    MILLION,
+    Cell,
+    Context,
+    Record,
+    cell_at,
+    level_of,
+    lowest_of_largest,
+)
 
 GOLDEN, TURN = 1327217885, 2**31 - 1  # the fractional part of the golden ratio, and 1
 SILVER = 889516852  # that of the square root of 2
@@ -74,6 +82,7 @@ class Learner:
     functions: int
     costs: tuple[float, ...]  # of all arms
     counts_once: bool = False
+    readers: int = 0  # the last arms: peers that see the cell alone, and report nothing
     unit: int = 1  # gain of a right answer
     gains: dict[tuple[Cell, int], list[int]] = field(default_factory=dict)
     # Of the same labels, what earlier ones foretold of them; beliefs leave it out.
@@ -97,6 +106,9 @@ class Learner:
         self.expected = 0.0
         self.contest = Contest(self.setup.alarm or 5.0)
         self.tries_tree = False  # in the decision that is being made
+
+    def may_report(self, arm: int) -> bool:
+        return self.functions <= arm < len(self.costs) - self.readers and not self.is_wary
 
     # -- cells ---------------------------------------------------------------------------------
 
@@ -249,10 +261,9 @@ class Learner:
         arms, means, values = [], [], []
         slope = self.moods.slope
         for arm in range(len(self.costs)):
-            is_peer = arm >= self.functions
-            if is_peer and arm in closed:
+            if arm >= self.functions and arm in closed:
                 continue
-            by_report = is_peer and not self.is_wary
+            by_report = self.may_report(arm)
             mean, index = (self.by_report if by_report else self.by_own_labels)(cell, arm, slot)
             value = index if index == math.inf else mean + self.share(slot) * (index - mean)
             price = math.inf if arm in closed else self.price(cell, arm)
@@ -261,7 +272,7 @@ class Learner:
             means.append(mean + mood - price)
             values.append(value + mood - price)
         chosen = arms[lowest_of_largest(values)]
-        if chosen >= self.functions and not self.is_wary:
+        if self.may_report(chosen):
             report = self.reports.get((cell, chosen))
             if report is None or report.slot != slot:
                 return "ask", chosen
@@ -339,7 +350,7 @@ class Learner:
     def is_credible(self, cell: Cell, arm: int, gain: int, slot: int, detector: Detector) -> bool:
         if slot <= self.forgotten:
             return False
-        if arm >= self.functions and not self.is_wary and (cell, arm) in self.reports:
+        if self.may_report(arm) and (cell, arm) in self.reports:
             believed = self.reports[cell, arm].mean
         else:
             believed = self.belief(cell, arm).mean
@@ -389,11 +400,26 @@ class TreeNetwork(Network):
                 setup,
                 site.name,
                 site.functions,
-                (*site.costs, *(price for _, price in site.peers)),
+                (*site.costs, *(price for _, price in (*site.peers, *site.readers))),
                 counts_once,
+                len(site.readers),
             )
             for site in setup.sites
         ]
+
+    def record(self, site: int, cell: Cell, slot: int) -> Record:
+        """A cell is known together with those that it lies in."""
+        for one in self.learners[site].path(cell):
+            super().record(site, one, slot)
+        return super().record(site, cell, slot)
+
+    def best_own_function(self, site: int, cells: tuple[Cell, ...]) -> int:
+        (cell,) = cells
+        learner = self.learners[site]
+        every = range(learner.functions)
+        return lowest_of_largest(
+            [self.accuracy(learner, cell, f) - learner.price(cell, f) for f in every]
+        )
 
     def active_cell(self, site: int, space: int, context: Context) -> Cell:
         return self.learners[site].cell_of(space, context)
@@ -411,6 +437,7 @@ class TreeNetwork(Network):
             learner.hear(cell, arm, self.reported(peer, cell, slot), slot)
 
     def reported(self, peer: int, cell: Cell, slot: int) -> tuple[float, float]:
+        self.record(peer, cell, slot)
         return self.learners[peer].report(cell, slot)
 
     def hearsay(self, site: int, cell: Cell, slot: int) -> list[float]:
@@ -419,9 +446,12 @@ class TreeNetwork(Network):
             self.accuracy(learner, cell, f) - learner.costs[f] for f in range(learner.functions)
         ]
         for peer, price in self.peers(site):
+            self.record(peer, cell, slot)
             other = self.learners[peer]
             every = range(other.functions)
             values.append(max(self.accuracy(other, cell, f) for f in every) - price)
+        for reader, price in self.readers(site):
+            values.append(self.answers_of(self.record(reader, cell, slot)).share - price)
         return values
 
     def accuracy(self, learner: Learner, cell: Cell, function: int) -> float:
@@ -430,6 +460,7 @@ class TreeNetwork(Network):
 
     def assist(self, helper: int, cells: tuple[Cell, ...], slot: int) -> int:
         (cell,) = cells
+        self.record(helper, cell, slot)
         return self.learners[helper].help(cell, slot)
 
     def end_slot(self, decision: Decision) -> None:
@@ -456,6 +487,7 @@ class TreeNetwork(Network):
             self.learners[decision.owner].learn_served(
                 decision.cell, decision.function, gain, decision.slot
             )
+        self.remember(decision, lesson)
 
     def score_function(self, decision: Decision, owner: int, function: int, **label: Any) -> None:
         self.learners[owner].score(decision.cell, function, int(label["right"]), decision.slot)

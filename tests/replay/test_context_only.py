@@ -4,12 +4,15 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pytest
 
 import covey
 from support.two_sites import NORTH, SOUTH, answers, late_arms
 
 
-def by_cell(*, is_told_by_the_cell: bool, history: str = "labels", **north: Any) -> covey.Trace:
+def by_cell(
+    *, is_told_by_the_cell: bool, preset: str = "cos", history: str = "labels", **north: Any
+) -> covey.Trace:
     """North's functions are bad; south sees the same contexts, where labels may depend on them."""
     rng = np.random.default_rng(5)
     contexts = rng.random((6_000, 1))
@@ -17,7 +20,7 @@ def by_cell(*, is_told_by_the_cell: bool, history: str = "labels", **north: Any)
     if is_told_by_the_cell:
         is_usual = rng.random(6_000) < 0.95
         labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
-    policy = {"preset": "cos", "slices": 4, "reading": {"history": history}}
+    policy = {"preset": preset, "slices": 4, "reading": {"history": history}}
     config = {"policy": policy, "learner": [{**NORTH, **north}, SOUTH]}
     predictions = answers(labels, 0.55, 0.5, 0.95)
     return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)
@@ -28,12 +31,12 @@ def late_of_north(trace: covey.Trace) -> tuple[float, float]:
     return float(trace.correct[mine].mean()), float(trace.cost[mine].mean())
 
 
-def test_a_context_peer_beats_bad_functions_and_costs_less_than_data() -> None:
-    alone, _ = late_of_north(by_cell(is_told_by_the_cell=True))
-    by_data, price = late_of_north(by_cell(is_told_by_the_cell=True, peers={"south": 0.2}))
-    shown, low_price = late_of_north(
-        by_cell(is_told_by_the_cell=True, **{"context-peers": {"south": 0.02}})
-    )
+@pytest.mark.parametrize("preset", ["auto", "cos"])
+def test_a_context_peer_beats_bad_functions_and_costs_less_than_data(preset: str) -> None:
+    told: dict[str, Any] = {"is_told_by_the_cell": True, "preset": preset}
+    alone, _ = late_of_north(by_cell(**told))
+    by_data, price = late_of_north(by_cell(**told, peers={"south": 0.2}))
+    shown, low_price = late_of_north(by_cell(**told, **{"context-peers": {"south": 0.02}}))
 
     assert alone < 0.6
     assert shown > 0.92

@@ -81,9 +81,7 @@ def assert_same(run: Run, lost: np.ndarray, receivers: int = 3) -> None:
 
 
 POLICIES = [CoS(slices=3), DCZA(), Settings(preset="auto")]
-PHASED = POLICIES[:2]
 by_preset = pytest.mark.parametrize("settings", POLICIES, ids=lambda one: one.preset)
-by_phases = pytest.mark.parametrize("settings", PHASED, ids=lambda one: one.preset)
 
 
 # Time as a context; functions that improve.
@@ -273,7 +271,7 @@ def usual_class(chunk: WorldChunk, slot: int, classes: int) -> int:
 
 
 @pytest.mark.parametrize("history", ["labels", "predictions"])
-@by_phases
+@by_preset
 def test_regret_with_context_peers_is_against_the_best_label(
     settings: Settings, history: Any
 ) -> None:

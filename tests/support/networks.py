@@ -346,6 +346,8 @@ def index_cases(draw: st.DrawFn) -> Case:
         slots=slots,
         dimension=draw(st.integers(0, 3)),
     )
+    if preset == "auto" and draw(st.booleans()):
+        case = _with_readers(case, draw)
     return turned(case) if draw(st.booleans()) else case
 
 

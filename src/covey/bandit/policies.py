@@ -240,17 +240,21 @@ def _definite(settings: Settings, given: Collection[str]) -> Settings:
 def within(
     settings: Settings, *, is_named: bool, has_candidates: bool, has_context_peers: bool
 ) -> Settings:
-    """Return the settings for a network with these features, which index presets lack."""
+    """Return the settings for a network with these features, which most index presets lack."""
     if not has_candidates and not has_context_peers:
         return settings
     if not is_named:
         by_phases = msgspec.structs.replace(settings, preset="cos")
         _check_alarm(by_phases)
         return by_phases
+    if settings.preset == "auto" and not has_candidates:
+        return settings
     if settings.preset in INDEXED or ":" in settings.preset:
-        what = "several candidates" if has_candidates else "context-peers"
+        what, others = "context-peers", "auto, cos, dcza or cos-ce"
+        if has_candidates:
+            what, others = "several candidates", "cos, dcza or cos-ce"
         raise ConfigError(
-            f"[policy] preset {settings.preset!r} does not support {what}; use cos, dcza or cos-ce"
+            f"[policy] preset {settings.preset!r} does not support {what}; use {others}"
         )
     return settings
 

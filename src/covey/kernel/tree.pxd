@@ -21,7 +21,9 @@ cdef class TreeTable(BeliefTable):
     cdef inline double _index(self, long long under_way) noexcept
     @cython.final
     @cython.locals(at=cython.longlong, arm=cython.longlong)
-    cdef inline void _refresh(self, long long row, long long end) noexcept
+    cdef inline void _refresh(self, long long row, long long first, long long end) noexcept
+    @cython.final
+    cdef inline bint _is_reported(self, long long arm) noexcept
     @cython.final
     cdef inline void _start(self, long long slot) noexcept
     @cython.final

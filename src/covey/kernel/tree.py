@@ -101,15 +101,20 @@ class TreeTable(BeliefTable):
         self.mood_slots = array("q", bytes(8 * max(1, self.arms)))
         self.fading = array("d", [REMEMBERED**k for k in range(LONGEST)])
         # Per row and arm: mean and index, and the version or slot that they are of. Those of
-        # peers are what they reported, or, if reports are ignored, what own labels say.
+        # peers are what they reported, or, if reports are ignored, what own labels say. Peers that
+        # see the cell only do not report.
         self.parts = 2
         self._has_grown(4)
         self._set_units()
 
     def _has_changed(self, row: int, arm: int) -> int:
-        if arm < self.functions or self.ignores_reports:
+        if not self._is_reported(arm):
             self.stamps[row * self.arms + arm] = 0
         return 0
+
+    def _is_reported(self, arm: int) -> bool:
+        """Return whether an arm is judged by the reports of a peer, not by own labels."""
+        return self.functions <= arm < self.asked and not self.ignores_reports
 
     def _replies(self, row: int) -> list[int]:
         replies = []
@@ -139,9 +144,9 @@ class TreeTable(BeliefTable):
             bound = bound / (1.0 + unfixed(under_way * self.runs[ARRIVING]) * self.variance)
         return upper(self.mean, bound)
 
-    def _refresh(self, row: int, end: int) -> None:
-        """Bring means and indices of the arms before `end`, by own labels, up to date."""
-        for arm in range(end):
+    def _refresh(self, row: int, first: int, end: int) -> None:
+        """Bring means and indices of the arms from `first` to `end`, by own labels, up to date."""
+        for arm in range(first, end):
             at = row * self.arms + arm
             if self.stamps[at] != self.versions[arm]:
                 BeliefTable._believe(self, row, arm)
@@ -158,7 +163,7 @@ class TreeTable(BeliefTable):
 
     def _outdate(self) -> None:
         """Let beliefs and indices by own labels be computed again."""
-        for arm in range(self.functions if not self.ignores_reports else self.arms):
+        for arm in range(self.arms):
             self.versions[arm] += 1
 
     def _try_tree(self, tries: bool) -> None:
@@ -238,9 +243,10 @@ class TreeTable(BeliefTable):
         self.share = float(((slot & TURN) * GOLDEN + self.offset) & TURN) / TURN
         self._try_tree(self.uses_one_cell and self._is_try(slot))
         judged = self.asked if self.ignores_reports else self.functions  # by own labels
-        self._refresh(row, judged)
-        for arm in range(self.asked):
-            self._consider(row, arm, slot, arm >= judged)
+        self._refresh(row, 0, judged)
+        self._refresh(row, self.asked, self.arms)
+        for arm in range(self.arms):
+            self._consider(row, arm, slot, judged <= arm < self.asked)
         return self._pick(row, slot)
 
     def _choose_again(self, row: int, slot: int) -> int:
@@ -273,14 +279,14 @@ class TreeTable(BeliefTable):
         """Return the choice of the arm with the largest offer; -1 if its report is needed first."""
         chosen = best = 0 if self.functions > 0 else -1
         largest = highest = -FOREVER
-        for arm in range(self.asked):
+        for arm in range(self.arms):
             if self.offers[2 * arm] > largest:
                 largest = self.offers[2 * arm]
                 chosen = arm
             if self.offers[2 * arm + 1] > highest:
                 highest = self.offers[2 * arm + 1]
                 best = arm
-        if chosen >= self.functions and not self.ignores_reports:
+        if self._is_reported(chosen):
             self.wanted = chosen - self.functions
             if self.stamps[row * self.arms + chosen] != slot:
                 return -1
@@ -317,7 +323,7 @@ class TreeTable(BeliefTable):
     def _help(self, row: int) -> int:
         self._start(self.clock.now)
         self._try_tree(False)
-        self._refresh(row, self.functions)
+        self._refresh(row, 0, self.functions)
         chosen = 0
         largest = -1.0
         for function in range(self.functions):
@@ -332,7 +338,7 @@ class TreeTable(BeliefTable):
         Table._make_report(self, row, slot)
         self._start(slot)
         self._try_tree(False)
-        self._refresh(row, self.functions)
+        self._refresh(row, 0, self.functions)
         self.lowest = self.highest = 0.0
         for function in range(self.functions):
             at = 2 * (row * self.arms + function)
@@ -423,11 +429,7 @@ class TreeTable(BeliefTable):
         if slot <= self.forgotten:
             return False
         self._try_tree(False)
-        if (
-            arm >= self.functions
-            and not self.ignores_reports
-            and self.stamps[row * self.arms + arm]
-        ):
+        if self._is_reported(arm) and self.stamps[row * self.arms + arm]:
             believed = self.values[2 * (row * self.arms + arm)]
         else:
             at = row * self.arms + arm
