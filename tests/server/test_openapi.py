@@ -18,7 +18,7 @@ pytestmark = pytest.mark.beside_the_kernel
 
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: peer messages have other problems.
-FRONT = ["client_api", "connection", "http", "listener", "oip", "tensors"]
+FRONT = ["client_api", "connection", "http", "listener", "oip", "page_api", "tensors"]
 PAGES = [SOURCES.parents[1] / "docs" / "operations" / name for name in ("node.md", "operating.md")]
 DOCUMENT = client_api.openapi_document("north", has_tokens=True)
 
@@ -91,7 +91,8 @@ def test_the_document_shows_where_tensors_may_be_binary() -> None:
     }
     (infer,) = (operation for _, path, operation in operations() if path == INFER)
 
-    assert takes == {"infer": True, "feedback": True, "reload": False}
+    for_people = {"session": False, "logout": False}
+    assert takes == {"infer": True, "feedback": True, "reload": False, **for_people}
     assert "application/octet-stream" in infer["responses"]["200"]["content"]
     assert [one["name"] for one in infer["parameters"]] == [oip.LENGTH]
     assert list(infer["responses"]["200"]["headers"]) == [oip.LENGTH]

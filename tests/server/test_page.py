@@ -257,7 +257,7 @@ def test_with_tokens_the_page_needs_scope_read_and_its_files_need_none(tmp_path:
             for scope in ("read", "infer")
         ]
         assert found == [200, 403]
-        assert (await fetched(client, "/"))[0] == 401
+        assert (await fetched(client, "/", Authorization="Bearer x"))[0] == 401
         for name in page.ASSETS:
             assert (await fetched(client, f"/assets/{name}"))[0] == 200
         assert (await fetched(client, "/assets/../page.py"))[0] == 401

@@ -173,6 +173,13 @@ CORPUS: dict[str, bytes] = {
     "a form to the page": post(b"<script>alert(1)</script>", path="/"),
     "a file beside the page's": b"GET /assets/%2e%2e/page.py HTTP/1.1\r\n" + HOST + b"\r\n",
     "a folder of the page": b"GET /assets/ HTTP/1.1\r\n" + HOST + b"\r\n",
+    "a log-in where there are no tokens": post(b"token=x", path="/session"),
+    "a log-in with a cookie": post(
+        b"token=" + b"%00" * 100, path="/session", more=b"Cookie: __Host-covey=\xff; =; ;;\r\n"
+    ),
+    "a log-out of another site": post(
+        b"", path="/logout", more=b"Origin: https://evil.example\r\n"
+    ),
     "a token in the path": b"GET /nowhere?token=abc HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 

@@ -24,7 +24,7 @@ from covey.node.relay import RelayingNode
 from covey.node.store import Store
 from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
-from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
+from covey.server.client_api import OPEN_PATHS, PAGES, RELOAD, ROUTES, ClientApi
 from covey.server.config import SiteConfig
 from covey.server.events import EventLog, kept_events
 from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
@@ -33,6 +33,7 @@ from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.neighbours import pinned_keys
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
+from covey.server.sessions import Sessions
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # for requests in progress, before a reload is given up
@@ -137,6 +138,7 @@ class ServedSite:
 
     async def open(self, served: SiteConfig, certificate: keys.OwnCertificate | None) -> None:
         """Begin with the parts of a file; raise `CoveyError` if they cannot be used."""
+        self._sessions = Sessions(served.serving.name)
         peers = self._connect(served, certificate)
         try:
             node = self._node(served, peers)
@@ -151,8 +153,8 @@ class ServedSite:
     def _use(self, served: SiteConfig, node: Node) -> None:
         """Serve with these parts from now on."""
         self.served, self.node = served, node
-        self.gate = _gate(served)
-        self.for_clients = ClientApi(served, node, self.metrics, self.reload, self._events)
+        self.gate, door = _gate(served, self._sessions)
+        self.for_clients = ClientApi(served, node, self.metrics, self.reload, self._events, door)
         self.for_peers = PeerApi(
             node,
             served.neighbours,
@@ -410,13 +412,17 @@ def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> Https
     )
 
 
-def _gate(served: SiteConfig) -> Authenticator:
+def _gate(served: SiteConfig, sessions: Sessions) -> tuple[Authenticator, TokenAuth | None]:
+    """Return the gate of clients, and what logs people in; None: there are no tokens."""
+    door = None
     gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
-        gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
+        gate = door = TokenAuth(
+            served.tokens, open_paths=OPEN_PATHS, pages=PAGES, sessions=sessions
+        )
     if served.requests_per_s is not None:
         gate = RateLimited(gate, served.requests_per_s)
-    return gate
+    return gate, door
 
 
 def _for_clients(site: ServedSite) -> Listener:

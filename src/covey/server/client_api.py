@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any, NamedTuple, cast, get_args
@@ -22,7 +22,7 @@ from covey.node.node import Node
 from covey.node.questions import Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
-from covey.server import oip, page, tensors
+from covey.server import oip, page, page_api, tensors
 from covey.server.config import SiteConfig
 from covey.server.events import EventLog
 from covey.server.http import (
@@ -36,14 +36,15 @@ from covey.server.http import (
     HttpResponse,
     ProblemBody,
 )
-from covey.server.metrics import Metrics, disk_use
+from covey.server.metrics import Metrics
+from covey.server.page_api import Door, PageApi
 from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 RELOAD = "/admin/reload"
-ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
-OPEN_PATHS = frozenset([LIVE, READY, *ASSET_PATHS])  # that need no token
+OPEN_PATHS = frozenset([LIVE, READY]) | page_api.WITHOUT_TOKEN  # that need no token
+PAGES = frozenset([page_api.PAGE])  # for which a session is enough
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
 _EVERYWHERE = {
@@ -91,6 +92,8 @@ class Route(NamedTuple):
     takes: Any = None  # JSON, or JSON with tensors in bytes after it
     gives_bytes: bool = False
     media: str = JSON  # of what it gives
+    takes_media: str = JSON
+    is_for_people: bool = False
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
 
     @property
@@ -104,18 +107,50 @@ class Route(NamedTuple):
     def codes(self) -> frozenset[str]:
         """Return the codes of the problems that it may give."""
         if self.path in OPEN_PATHS:
-            return EVERYWHERE - {"no_token"}
+            return (EVERYWHERE | self.problems) - {"no_token"}
         return EVERYWHERE | self.problems
 
 
+class LogInForm(msgspec.Struct, forbid_unknown_fields=True):
+    """What a person sends to log in."""
+
+    token: str
+
+
+_page = partial(Route, media=page.HTML_KIND, is_for_people=True)
+_FOR_PEOPLE = (
+    _page(
+        "page",
+        page_api.PAGE,
+        "The live page; without a token or a session, the way to the log-in form.",
+        {200: TEXT, 303: TEXT},
+        ("read",),
+    ),
+    _page(
+        "login",
+        page_api.LOG_IN,
+        "The log-in form; without tokens, the way to the page.",
+        {200: TEXT, 303: TEXT},
+    ),
+    _page(
+        "session",
+        page_api.SESSION,
+        "Log in with a token that has scope read: sets a cookie for at most 12 hours.",
+        {303: TEXT, 401: TEXT, 403: TEXT},
+        takes=LogInForm,
+        takes_media=page_api.FORM,
+        problems=frozenset(["invalid"]),
+    ),
+    _page("logout", page_api.LOG_OUT, "Log out.", {303: TEXT}, takes=Nothing),
+    *(
+        _page("asset", path, "A file of the page.", {200: TEXT}, media=page.ASSETS[name])
+        for path, name in page_api.ASSET_PATHS.items()
+    ),
+)
 MODEL = "/v2/models/{model}"
 READINESS = {200: tensors.Ready, 503: tensors.Ready}
 _ROUTES = (
-    Route("page", "/", "The live page of the site.", {200: TEXT}, ("read",), media=page.HTML_KIND),
-    *(
-        Route("asset", path, "A file of the page.", {200: TEXT}, media=page.ASSETS[name])
-        for path, name in ASSET_PATHS.items()
-    ),
+    *_FOR_PEOPLE,
     Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
     Route("ready", READY, "Whether it can serve.", READINESS),
     Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
@@ -258,8 +293,8 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         "responses": responses,
     }
     if route.takes is not None:
-        content = _content(route.takes, schemas, JSON)
-        if route.takes is not Nothing:
+        content = _content(route.takes, schemas, route.takes_media)
+        if route.takes is not Nothing and route.takes_media == JSON:
             content |= {BINARY: {"schema": BYTES}}
             operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         operation["requestBody"] = {"required": route.takes is not Nothing, "content": content}
@@ -296,15 +331,16 @@ class ClientApi:
         metrics: Metrics,
         reload: Callable[[], Awaitable[Plan]] | None = None,
         events: EventLog | None = None,
+        door: Door | None = None,
     ) -> None:
         """`reload` applies the file of the site and returns what that has changed."""
         self._reload = reload
-        self._events = events
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
         # Of requests that may wait for functions and peers; all others are answered meanwhile.
         self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
+        self._people = PageApi(served, node, self._queue, events, door)
         self._contexts = served.contexts
         self._node = node
         self._metrics = metrics
@@ -325,7 +361,6 @@ class ClientApi:
             "model": self._metadata,
             "state": lambda: _json(node.state()),
             "metrics": metrics.page,
-            "page": lambda: page.page(self._content()),
         }
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
@@ -335,6 +370,8 @@ class ClientApi:
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
+        if route.is_for_people:
+            return self._people.handle(route.name, call)
         if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
         if route.name == "infer":
@@ -342,20 +379,7 @@ class ClientApi:
                 return await self._infer(call)
         if route.name == "reload":
             return await self._apply(call)
-        if route.name == "asset":
-            return page.asset(ASSET_PATHS[call.path])
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
-
-    def _content(self) -> page.PageContent:
-        """Return what the page shows now."""
-        return page.PageContent(
-            self._node.state(),
-            datetime.now(UTC),
-            self._queue.in_progress,
-            self._queue.waiting,
-            disk_use(self._served.store),
-            () if self._events is None else self._events.latest(),
-        )
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
         if self._served.tokens is None or self._reload is None:

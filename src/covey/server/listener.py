@@ -27,6 +27,7 @@ from covey.server.http import (
     TokenBucket,
     is_loopback,
 )
+from covey.server.sessions import READ, Sessions
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +72,22 @@ def _check_origin(head: HttpRequest) -> None:
 class TokenAuth:
     """Admits clients by the tokens of a file, which is read again when it has changed."""
 
-    def __init__(self, path: Path, *, open_paths: Container[str] = ()) -> None:
-        """Require a token except for `open_paths`."""
+    def __init__(
+        self,
+        path: Path,
+        *,
+        open_paths: Container[str] = (),
+        pages: Container[str] = (),
+        sessions: Sessions | None = None,
+    ) -> None:
+        """Require a token except for `open_paths`; for `pages` a session of one is enough.
+
+        Pages without either are admitted with no scope, so that they can show a log-in form.
+        """
         self._path = path
         self._open_paths = open_paths
+        self._pages = pages
+        self._sessions = Sessions("") if sessions is None else sessions
         self._version = _version(path)
         self._known = tokens.listed(path)
 
@@ -82,12 +95,33 @@ class TokenAuth:
         _check_origin(head)
         if head.path in self._open_paths:
             return Caller()
-        if _version(self._path) != self._version:
-            self._reload()
-        found = tokens.find(self._known, head.headers.get("authorization"))
+        header = head.headers.get("authorization")
+        if header is None and head.path in self._pages:
+            person = self._sessions.find(head.headers.get("cookie"), self._present())
+            return Caller() if person is None else Caller(person.name, frozenset([READ]))
+        found = tokens.find(self._present(), header)
         if isinstance(found, tokens.Refused):
             raise HttpProblem(401, "no_token", found.sentence, {"WWW-Authenticate": "Bearer"})
         return Caller(found.name, frozenset(found.scopes))
+
+    def log_in(self, secret: str, cookie: str | None) -> str | tokens.Refused:
+        """Return the Set-Cookie header of a session of a token with scope `read`."""
+        found = tokens.find(self._present(), f"Bearer {secret}")
+        if isinstance(found, tokens.Refused):
+            return found
+        if READ not in found.scopes:
+            return tokens.Refused("scope")
+        return self._sessions.begin(found, cookie)
+
+    def log_out(self, cookie: str | None) -> str:
+        """End a session; return the Set-Cookie header that removes its cookie."""
+        return self._sessions.end(cookie)
+
+    def _present(self) -> tuple[tokens.Token, ...]:
+        """Return the tokens of the file as it is now."""
+        if _version(self._path) != self._version:
+            self._reload()
+        return self._known
 
     def _reload(self) -> None:
         """Read the file. A missing file admits no client; a broken one keeps the known tokens."""

@@ -51,12 +51,48 @@ class PageContent(msgspec.Struct, frozen=True):
     waiting: int = 0  # and those that wait for their turn
     disk: DiskUse | None = None
     events: Sequence[SiteEvent] = ()
+    has_log_out: bool = False
 
 
 def page(content: PageContent) -> HttpResponse:
     """Return the page of a site."""
     name = content.state.name
     return html(f"{name} \N{MIDDLE DOT} covey", tag("main", *sections(content)))
+
+
+def redirect(path: str, cookie: str | None = None) -> HttpResponse:
+    """Return the way to another page of the site, with a cookie to set."""
+    more = {} if cookie is None else {"Set-Cookie": cookie}
+    return HttpResponse(303, b"", HTML_KIND, {**HEADERS, **more, "Location": path})
+
+
+def log_in_form(site: str, why: str = "", status: int = 200) -> HttpResponse:
+    """Return the form to log in; `why` says what was wrong with the token before."""
+    told = tag("p", f"{why[:1].upper()}{why[1:]}.", id="why", role="alert", class_="bad")
+    field = tag(
+        "input",
+        id="token",
+        name="token",
+        type="password",
+        autocomplete="current-password",
+        required=True,
+        autofocus=True,
+        maxlength="200",
+        aria_describedby="why hint" if why else "hint",
+    )
+    hint = "A token with scope read, as covey tokens new printed it. You stay logged in for 12 h."
+    form = tag(
+        "form",
+        tag("label", "Token", for_="token"),
+        field,
+        tag("p", hint, id="hint", class_="how"),
+        tag("button", "Log in", type="submit"),
+        method="post",
+        action="/session",
+    )
+    heading = tag("h1", "Site ", tag("b", site))
+    inside = tag("main", heading, _section("login", "Log in", *([told] if why else []), form))
+    return html(f"Log in \N{MIDDLE DOT} {site} \N{MIDDLE DOT} covey", inside, status=status)
 
 
 def html(title: str, *inside: Markup, status: int = 200) -> HttpResponse:
@@ -106,7 +142,9 @@ def _top(content: PageContent) -> Markup:
         ]
     )
     told = tag("p", "As of ", _time(content.moment), id="age", role="status")
-    return tag("header", tag("h1", "Site ", tag("b", state.name)), tag("p", facts), told)
+    leave = tag("form", tag("button", "Log out"), method="post", action="/logout")
+    more = [leave] if content.has_log_out else []
+    return tag("header", tag("h1", "Site ", tag("b", state.name)), tag("p", facts), told, *more)
 
 
 def _section(name: str, heading: str, *inside: Markup) -> Markup:

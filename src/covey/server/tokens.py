@@ -32,12 +32,13 @@ _HEADER = re.compile(rf"(?i:bearer) +({PREFIX}[A-Za-z0-9_-]{{43}})", re.ASCII)
 _LONGEST_HEADER = 200
 _MOST_BYTES = 16 << 20
 
-Why = Literal["missing", "malformed", "unknown", "expired"]
+Why = Literal["missing", "malformed", "unknown", "expired", "scope"]
 _SENTENCES: dict[Why, str] = {
     "missing": "no token; send the header Authorization: Bearer TOKEN",
     "malformed": "the Authorization header does not hold a token of covey",
     "unknown": "the token is unknown or was revoked",
     "expired": "the token has expired; ask for a new one",
+    "scope": "the token is not for this; it needs scope 'read'",
 }
 
 

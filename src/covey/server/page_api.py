@@ -1,0 +1,107 @@
+"""The paths for people: the live page of a site, its files, and log-ins."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+from covey.node.node import Node
+from covey.server import page, tokens
+from covey.server.config import SiteConfig
+from covey.server.events import EventLog
+from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, content_type
+from covey.server.metrics import disk_use
+
+PAGE, LOG_IN, SESSION, LOG_OUT = "/", "/login", "/session", "/logout"
+ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
+WITHOUT_TOKEN = frozenset([LOG_IN, SESSION, LOG_OUT, *ASSET_PATHS])
+FORM = "application/x-www-form-urlencoded"
+
+
+class Door(Protocol):
+    """Logs people in and out: see `TokenAuth`."""
+
+    def log_in(self, secret: str, cookie: str | None) -> str | tokens.Refused: ...
+
+    def log_out(self, cookie: str | None) -> str: ...
+
+
+class PageApi:
+    """Answers people at one site; nothing that they send changes more than their session."""
+
+    def __init__(
+        self,
+        served: SiteConfig,
+        node: Node,
+        queue: AdmissionQueue,
+        events: EventLog | None = None,
+        door: Door | None = None,
+    ) -> None:
+        """Without a `door` the site has no tokens, and nobody has to log in."""
+        self._served, self._node, self._queue = served, node, queue
+        self._events, self._door = events, door
+        self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
+            "page": lambda call: page.page(self._content()),
+            "asset": lambda call: page.asset(ASSET_PATHS[call.path]),
+            "login": self._form,
+            "session": self._log_in,
+            "logout": self._log_out,
+        }
+
+    def handle(self, name: str, call: HttpRequest) -> HttpResponse:
+        """Answer at the route of this name."""
+        if name == "page" and not call.rights:
+            return page.redirect(LOG_IN)
+        if name == "page" and "read" not in call.rights:
+            raise HttpProblem(403, "not_allowed", tokens.Refused("scope").sentence)
+        return self._answers[name](call)
+
+    def _content(self) -> page.PageContent:
+        """Return what the page shows now."""
+        return page.PageContent(
+            self._node.state(),
+            datetime.now(UTC),
+            self._queue.in_progress,
+            self._queue.waiting,
+            disk_use(self._served.store),
+            () if self._events is None else self._events.latest(),
+            has_log_out=self._door is not None,
+        )
+
+    # -- log-ins --------------------------------------------------------------------------------
+
+    def _form(self, call: HttpRequest) -> HttpResponse:
+        if self._door is None:
+            return page.redirect(PAGE)
+        return page.log_in_form(self._served.serving.name)
+
+    def _log_in(self, call: HttpRequest) -> HttpResponse:
+        given = self._checked(call).log_in(_token_of(call), call.headers.get("cookie"))
+        if isinstance(given, tokens.Refused):
+            name, status = self._served.serving.name, 403 if given.why == "scope" else 401
+            return page.log_in_form(name, given.sentence, status)
+        return page.redirect(PAGE, given)
+
+    def _log_out(self, call: HttpRequest) -> HttpResponse:
+        return page.redirect(LOG_IN, self._checked(call).log_out(call.headers.get("cookie")))
+
+    def _checked(self, call: HttpRequest) -> Door:
+        """Return the door, for a form that is from a page of the site itself."""
+        if self._door is None:
+            raise HttpProblem(403, "not_allowed", "this site has no tokens; nobody has to log in")
+        # The gate has refused other origins; a browser sends this header with every form.
+        if "origin" not in call.headers:
+            raise HttpProblem(403, "not_allowed", "send the form from the page (no Origin header)")
+        return self._door
+
+
+def _token_of(call: HttpRequest) -> str:
+    if content_type(call.headers) != FORM:
+        raise HttpProblem(415, "media_type", f"send a form ({FORM})")
+    try:
+        fields = parse_qsl(call.body.decode("ascii"), strict_parsing=True, max_num_fields=1)
+    except ValueError:
+        fields = []
+    if len(fields) != 1 or fields[0][0] != "token":
+        raise HttpProblem(422, "invalid", "send a form with the field token, and no other")
+    return fields[0][1].strip()
