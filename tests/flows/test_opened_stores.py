@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 import covey
 from covey.node.store import Store
-from support.flows import Stream, site_file, stream, through_processes
+from support.flow import Stream, column_file, drawn_stream, through_processes
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import Offices
 
@@ -37,7 +37,7 @@ SAME = ("learner", "cell", "phase", "arm", "function", "prediction", "label", "c
 
 @pytest.fixture(scope="module")
 def play() -> Stream:
-    return stream(2, ["x"], slots=SLOTS, seed=3)
+    return drawn_stream(2, ["x"], slots=SLOTS, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def folder(play: Stream, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stores of two sites that have served the stream."""
     path = tmp_path_factory.mktemp("sites")
     offices = Offices(path, ["site0", "site1"])
-    sites = {name: site_file(offices, play, CONFIG, name) for name in ("site0", "site1")}
+    sites = {name: column_file(offices, play, CONFIG, name) for name in ("site0", "site1")}
     through_processes(play, sites, path, slots=range(SLOTS))
     return path
 
