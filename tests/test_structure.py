@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MOST_MODULES = 163
-MOST_LINES = 45_680
+MOST_LINES = 45_800
 MOST_LINES_OF_A_FILE = 600
 
 

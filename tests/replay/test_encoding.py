@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from covey.config import NetworkConfig, load
-from covey.data.logs import Column, EncodedLog
+from covey.data.logs import CodedColumn, Column, EncodedLog
 from covey.data.tables import open_log
 from covey.errors import DataError
 from covey.replay.encoding import Arrivals, Encoder, Vocabulary
@@ -53,6 +53,39 @@ def sentence_of(call: Any, *arguments: Any, **told: Any) -> str:
     with pytest.raises(DataError) as caught:
         call(*arguments, **told)
     return str(caught.value)
+
+
+def test_coded_text_has_the_codes_of_a_list_and_names_the_first_bad_row() -> None:
+    values = ["b", None, "a", "b", "c"]
+    coded = CodedColumn(["c", "a", "unused", "b"], np.array([3, -1, 1, 3, 0]))
+    of_list, of_codes = (Vocabulary(is_typed=True) for _ in range(2))
+
+    assert list(coded) == values
+    assert (list(coded[1:4]), coded[1], coded[2]) == (values[1:4], None, "a")
+    assert np.asarray(coded).tolist() == values
+    assert (
+        of_codes.encode(coded, name="x", first_slot=1).tolist()
+        == of_list.encode(values, name="x", first_slot=1).tolist()
+        == [0, -1, 1, 0, 2]
+    )
+    assert of_codes.values == of_list.values == ["b", "a", "c"]
+    numbers = Vocabulary(is_typed=True)
+    numbers.encode(np.array([1, 0]), name="y", first_slot=1)
+    with pytest.raises(DataError, match="row 7: column 'x' holds 'b'"):
+        numbers.encode(coded, name="x", first_slot=7)
+
+
+def test_many_distinct_texts_are_coded_in_the_order_of_their_rows() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(-1, 3_000, 9_000)
+    values = [f"text {k}" for k in range(3_000)]
+    of_list, of_codes = (Vocabulary(is_typed=True) for _ in range(2))
+    coded = CodedColumn(values, codes)
+
+    assert np.array_equal(
+        of_codes.encode(coded, name="x", first_slot=1),
+        of_list.encode(list(coded), name="x", first_slot=1),
+    )
 
 
 def test_labels_are_numbered_as_they_come() -> None:

@@ -79,7 +79,7 @@ def test_a_long_table_is_replayed_in_chunks_with_one_trace(
 ) -> None:
     log, config = files
     monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 64)
-    result = covey.replay(config, pd.read_csv(log))
+    result = covey.replay(config, log)
 
     assert result.trace.columns() == by_path.trace.columns()
     assert result.trace.to_arrow().equals(by_path.trace.to_arrow())

@@ -214,7 +214,10 @@ class Contexts:
         for coordinate, scale in enumerate(self._scales):
             # A missing value lies in a cell of its own by another coordinate, `is-missing`.
             places = scale.place(rows)
-            contexts[:, coordinate] = np.where(np.isnan(places), 0.0, places)
+            may_lack = getattr(scale, "missing", None) == "own"
+            contexts[:, coordinate] = (
+                np.where(np.isnan(places), 0.0, places) if may_lack else places
+            )
         check_unit(contexts, names=self.names, at=rows.at)
         return contexts
 

@@ -56,6 +56,28 @@ def slot_starts(log: EncodedLog, *, are_shared: bool) -> Sequence[int]:
     return [*starts, len(numbers)]
 
 
+class CodedColumn(Sequence[Any]):
+    """A column of text as its distinct values and the index of each row's value; -1: missing."""
+
+    def __init__(self, values: Sequence[Any], codes: Array) -> None:
+        self.values, self.codes = values, codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, place: Any) -> Any:
+        if isinstance(place, slice):
+            return CodedColumn(self.values, self.codes[place])
+        code = int(self.codes[place])
+        return None if code < 0 else self.values[code]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(named(self.values, self.codes))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(list(self), dtype or object)
+
+
 Column = np.ndarray | Sequence[Any]
 Columns = dict[str, Column]
 

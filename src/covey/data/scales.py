@@ -474,7 +474,7 @@ def _each(
     lack: _Lack | None = None,
 ) -> Floats:
     if convert is float and isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        numbers = values.astype(np.float64)
+        numbers = values.astype(np.float64, copy=False)
     else:
         numbers = _numbers_of(convert, listed(values))
     unusable = np.isnan(numbers)

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 
 from covey import toml
-from covey.data.logs import Column, Columns, arrow_module, parquet_module
+from covey.data.logs import CodedColumn, Column, Columns, arrow_module, parquet_module
 from covey.errors import DataError
 
 ROWS_PER_CHUNK = 65_536
@@ -134,9 +134,10 @@ class ParquetLog:
             raise _unreadable(self._path, error) from None
 
 
-def open_table(data: Any, wanted: Sequence[str]) -> "Reader":
+def open_table(data: Any, wanted: Sequence[str], *, is_whole: bool = False) -> "Reader":
     """Return a reader of the `wanted` columns of a path, a frame or a mapping.
 
+    What is in memory already is one chunk if `is_whole`.
     Frames are those that hand out an Arrow stream: pandas, polars, pyarrow, DuckDB and others.
     Raises `DataError` for anything else, and for a missing column.
     """
@@ -145,9 +146,9 @@ def open_table(data: Any, wanted: Sequence[str]) -> "Reader":
     if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):
         data = data.collect()  # a lazy frame
     if isinstance(data, Mapping):
-        return MappingLog(data, wanted)
+        return MappingLog(data, wanted, is_whole=is_whole)
     if hasattr(data, "__arrow_c_stream__"):
-        return FrameLog(data, wanted)
+        return FrameLog(data, wanted, is_whole=is_whole)
     raise DataError(
         f"data is a {type(data).__name__}; pass the path of a log, a data frame, a pyarrow table, "
         "or a dict of columns"
@@ -159,7 +160,7 @@ class FrameLog:
 
     is_typed = True
 
-    def __init__(self, frame: Any, wanted: Sequence[str]) -> None:
+    def __init__(self, frame: Any, wanted: Sequence[str], *, is_whole: bool = False) -> None:
         arrow = arrow_module("pyarrow", what="Data frames")
         try:
             table = arrow.table(frame)
@@ -168,15 +169,16 @@ class FrameLog:
         check_columns(wanted, table.column_names, "the table")
         self._table = table.select(list(wanted))
         self.rows_total: int | None = table.num_rows
+        self._at_once = max(1, table.num_rows) if is_whole else ROWS_PER_CHUNK
         self._read = 0
 
     def share_read(self) -> float:
         return self._read / max(1, self.rows_total or 1)
 
     def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns, `ROWS_PER_CHUNK` rows at a time."""
-        for first in range(0, self._table.num_rows, ROWS_PER_CHUNK):
-            rows = self._table.slice(first, ROWS_PER_CHUNK)
+        """Yield the wanted columns, some rows at a time."""
+        for first in range(0, self._table.num_rows, self._at_once):
+            rows = self._table.slice(first, self._at_once)
             self._read += rows.num_rows
             yield {
                 name: plain(rows.column(name).combine_chunks(), name)
@@ -189,7 +191,9 @@ class MappingLog:
 
     is_typed = True
 
-    def __init__(self, columns: Mapping[str, Any], wanted: Sequence[str]) -> None:
+    def __init__(
+        self, columns: Mapping[str, Any], wanted: Sequence[str], *, is_whole: bool = False
+    ) -> None:
         check_columns(wanted, list(columns), "the table")
         self._columns = {name: _array(columns[name], name) for name in wanted}
         lengths = {name: len(column) for name, column in self._columns.items()}
@@ -198,15 +202,16 @@ class MappingLog:
             name, other = next(pair for pair in others if pair[1] != rows)
             raise DataError(f"column {first!r} has {rows} rows, but {name!r} has {other}")
         self.rows_total: int | None = next(iter(lengths.values()), 0)
+        self._at_once = max(1, self.rows_total or 0) if is_whole else ROWS_PER_CHUNK
         self._read = 0
 
     def share_read(self) -> float:
         return self._read / max(1, self.rows_total or 1)
 
     def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns, `ROWS_PER_CHUNK` rows at a time."""
-        for first in range(0, self.rows_total or 0, ROWS_PER_CHUNK):
-            rows = slice(first, first + ROWS_PER_CHUNK)
+        """Yield the wanted columns, some rows at a time."""
+        for first in range(0, self.rows_total or 0, self._at_once):
+            rows = slice(first, first + self._at_once)
             self._read = min(rows.stop, self.rows_total or 0)
             yield {name: column[rows] for name, column in self._columns.items()}
 
@@ -231,13 +236,15 @@ def joined(parts: Sequence[Column]) -> Column:
 
 def _array(values: Any, name: str) -> Any:
     """Return a column as an array of numbers, or as a list if it holds anything else."""
+    if isinstance(values, CodedColumn):
+        return values
     try:
         column = np.asarray(values)
     except (TypeError, ValueError):
         column = np.empty(())
     if column.ndim != 1:
         raise DataError(f"column {name!r} must have one value per row; pass a list or an array")
-    return column if column.dtype.kind in "biufmM" else column.tolist()
+    return column if column.dtype.kind in "biufmMU" else column.tolist()
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
@@ -251,9 +258,8 @@ def plain(column: Any, name: str) -> Column:
 
     kind = column.type
     if arrow.types.is_dictionary(kind):
-        if arrow.types.is_string_view(kind.value_type):  # cannot be decoded in place
-            column = column.cast(arrow.dictionary(kind.index_type, arrow.string()))
-            kind = column.type
+        if _is_text(kind.value_type):
+            return _coded(column)
         column, kind = column.dictionary_decode(), kind.value_type
     if arrow.types.is_string_view(kind):
         column, kind = column.cast(arrow.string()), arrow.string()
@@ -262,12 +268,26 @@ def plain(column: Any, name: str) -> Column:
     elif arrow.types.is_decimal(kind):
         column = column.cast(arrow.float64())
     elif arrow.types.is_string(kind) or arrow.types.is_large_string(kind):
-        return cast("Column", column.to_pylist())
+        return _coded(column.dictionary_encode())
     elif not (arrow.types.is_primitive(kind) or arrow.types.is_null(kind)):
         raise DataError(f"column {name!r} is of type {kind}; it must hold numbers or text")
     if arrow.types.is_integer(column.type) and column.null_count:
         return cast("Column", column.to_pylist())
     return cast("Column", column.to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as arrow
+
+    types = arrow.types
+    kinds = (types.is_string, types.is_large_string, types.is_string_view)
+    return any(is_it(kind) for is_it in kinds)
+
+
+def _coded(column: Any) -> CodedColumn:
+    """Return a dictionary of text as values and codes."""
+    codes = column.indices.cast("int64").fill_null(-1)
+    return CodedColumn(column.dictionary.to_pylist(), codes.to_numpy(zero_copy_only=False))
 
 
 def check_columns(wanted: Sequence[str], header: Sequence[str], source: str) -> None:

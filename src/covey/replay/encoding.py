@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from covey.config import NetworkConfig
-from covey.data.logs import Column, EncodedLog, rows_left
+from covey.data.logs import CodedColumn, Column, EncodedLog, rows_left
 from covey.errors import DataError
 from covey.toml import nearest
 from covey.types import MILLIONTHS, Label, Loss
@@ -60,6 +60,9 @@ class Vocabulary:
         if isinstance(column, np.ndarray) and column.dtype.kind in "biuf":
             self._encode_numbers(column, name, first_slot, codes)
             return codes
+        if isinstance(column, CodedColumn):
+            self._encode_coded(column, name, first_slot, codes)
+            return codes
         memory = self._memory
         values = column.tolist() if isinstance(column, np.ndarray) else column
         codes[:] = np.fromiter((memory.get(v, -2) for v in values), np.int32, len(values))
@@ -98,6 +101,19 @@ class Vocabulary:
             for k, label in enumerate(self.values):
                 self._gains[:-1, k] = [loss.gain(value, label) for value in self.values]
         return self._gains
+
+    def _encode_coded(
+        self, column: CodedColumn, name: str, first_slot: int, out: np.ndarray
+    ) -> None:
+        """Encode each distinct value once, in the order of their first rows."""
+        firsts = _first_rows(column.codes, len(column.values))
+        table = np.full(len(column.values) + 1, -1, np.int32)  # the last is for missing values
+        for row, code in sorted((row, code) for code, row in firsts.items()):
+            value = column.values[code]
+            if value not in self._memory:
+                self._memory[value] = self._code(self._read(value), name, first_slot + row)
+            table[code] = self._memory[value]
+        np.take(table, column.codes, out=out, mode="wrap")
 
     def _encode_numbers(
         self, column: np.ndarray, name: str, first_slot: int, out: np.ndarray
@@ -175,6 +191,16 @@ class Luck:
             for generator, share in zip(self._generators, self._shares, strict=True)
         ]
         return np.array(columns, np.int8).T.copy().data
+
+
+def _first_rows(codes: np.ndarray, count: int) -> dict[int, int]:
+    """Return the first row of each code that occurs."""
+    if count > _FEW:
+        found, rows = np.unique(codes, return_index=True)
+        pairs = zip(found.tolist(), rows.tolist(), strict=True)
+        return {code: row for code, row in pairs if code >= 0}
+    used = np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:]).tolist()
+    return {code: int(np.argmax(codes == code)) for code in used}
 
 
 class Encoder:

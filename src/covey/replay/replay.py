@@ -309,7 +309,7 @@ def replay_arrays(
 def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()) -> Decided:
     """Replay a table: a frame, a mapping of columns or the path of a log; `[data]` says which."""
     setup = load(config)
-    reader = tables.open_table(data, used_columns(setup))
+    reader = tables.open_table(data, used_columns(setup), is_whole=True)
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
@@ -417,10 +417,11 @@ def _encoded(
 ) -> Iterator[EncodedLog]:
     for columns in chunks:
         arrived = encoder.arrivals(columns)
+        is_recalled = setup.context.has_previous
         points = setup.context.extract(
             columns,
             first_slot=encoder.first_slot,
-            labels=logs.named(encoder.vocabulary.values, arrived.labels),
+            labels=logs.named(encoder.vocabulary.values, arrived.labels) if is_recalled else None,
             at=arrived.at,
             revealed=arrived.revealed,
             delay=arrived.rows_until_label,

@@ -163,7 +163,7 @@ def _digest(source: Source) -> str:
     for name, column in sorted(source.items()):
         digest.update(name.encode())
         is_array = isinstance(column, np.ndarray)
-        digest.update(column.tobytes() if is_array else msgspec.json.encode(column))
+        digest.update(column.tobytes() if is_array else msgspec.json.encode(list(column)))
     return digest.hexdigest()
 
 
