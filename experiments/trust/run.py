@@ -98,6 +98,21 @@ def table(results: dict[tuple[str, str], list[Any]], scenes: Any, base: str) -> 
     return lines
 
 
+def alarms(results: dict[tuple[str, str], list[Any]]) -> list[str]:
+    """Return how often changes were found with earned trust, where there were none and some."""
+    lines = []
+    for what, is_changing in (("without a change", False), ("with one or two changes", True)):
+        runs = [
+            run
+            for (name, trust), several in results.items()
+            if trust == "earned" and bool(SCENES[name].changes) == is_changing
+            for run in several
+        ]
+        found = sum(run["alarms"] > 0 for run in runs)
+        lines.append(f"With `earned` trust, {found} of {len(runs)} runs {what} had an alarm.")
+    return lines
+
+
 def page(results: dict[tuple[str, str], list[Any]], seeds: int, slots: int) -> str:
     """Return the measured part of the README."""
     poisoned = [
@@ -123,6 +138,8 @@ def page(results: dict[tuple[str, str], list[Any]], seeds: int, slots: int) -> s
             *table(results, sites.FALSE, "isolated"),
             "",
             *poisoned,
+            "",
+            *alarms(results),
         ]
     )
 

@@ -10,8 +10,8 @@ from covey.bandit.learner import Learner
 from covey.bandit.policies import resolve, settings_from
 from covey.kernel import row_of
 from covey.kernel.rules import Cell
+from covey.node.at_once import run
 from covey.node.handler import Handler
-from covey.node.network import run
 from covey.node.recorded import RecordedState
 from covey.node.requests import OWN, Loaded, SourceState
 from covey.node.trust import Trust
@@ -229,6 +229,7 @@ class Played(NamedTuple):
     loss: float  # error and cost of own rows, over the last half
     parted: dict[str, int]  # sources, and how often they were parted
     at_end: list[str]  # sources that were parted in the end
+    alarms: int  # of the change detection
 
 
 def play(
@@ -266,4 +267,4 @@ def play(
             earned.turned.clear()
     states = [] if earned is None else earned.states()
     at_end = [one.source for one in states if one.state == "parted"]
-    return Played(lost / (slots - slots // 2), parted, at_end)
+    return Played(lost / (slots - slots // 2), parted, at_end, site.learner.alarm_count)

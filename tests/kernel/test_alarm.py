@@ -160,6 +160,24 @@ def test_an_alarm_by_serving_keeps_the_reports_of_peers_and_the_trust_in_them() 
     assert arm_at(one, 60) is None
 
 
+@pytest.mark.parametrize(("policy", "left", "alarms"), [(1.8, (0, 0), [7]), (0, (3, 2), [])])
+def test_an_alarm_from_outside_does_what_one_by_serving_does(
+    policy: float, left: tuple[int, int], alarms: list[int]
+) -> None:
+    """Where there is no change detection, it does nothing."""
+    one = table((0.0, 0.0), alarm=policy)
+    teach(one, 0, [1, 0, 1])
+    teach(one, 1, [1, 0, 1])
+
+    one.raise_alarm(7)
+    one.settle(0 << 2 | EXPLOIT, 1, NOWHERE, 7)
+
+    count, right = left
+    assert one.record(0, 0) == ((count, right) if alarms else (count + 1, right + 1))
+    assert one.record(0, 1) == (3, 2)
+    assert (one.alarms, one.alarm_count) == (alarms, len(alarms))
+
+
 def test_an_alarm_leaves_arrivals_and_cells() -> None:
     one = table(dimension=1, preset="two-sizes", alarm=1.8)
     for slot in range(1, 22):

@@ -120,3 +120,37 @@ def test_after_a_peer_is_parted_the_site_decides_as_if_it_had_never_been_there()
     earned, isolated = virtual.run(main())
 
     assert earned == isolated
+
+
+async def changed(trust: Any, *, is_restarted: bool) -> tuple[list[str], list[int]]:
+    """Exchange the accuracies of the functions after 150 slots; return arms and alarms."""
+    chance, arms = random.Random(4), []  # noqa: S311
+    world = world_of(settings(), trust)
+    for slot in range(1, 241):
+        node = world.nodes["site"]
+        for source in ("honest", "liar", None):
+            truth, bad, good = instance_of(chance)
+            instance = (truth, bad, good) if slot <= 150 else (truth, good, bad)
+            if source is None:
+                request = await node.answer([instance], [(0.5,)])
+                arms.append(request.group(0).arm)
+                await node.learn(request.id, truth)
+            else:
+                await node.assist([AskRow(f"{slot}", "g1:0", slot, instance)], source=source)
+                await node.learn(f"{slot}", truth, source=source)
+        if is_restarted and slot % 20 == 0:
+            world.crash("site")
+            world.boot("site")
+    assert world.stores["site"].check() == []
+    return arms, world.nodes["site"].state().alarm_slots
+
+
+def test_labels_passed_on_show_a_change_sooner_and_a_restart_changes_nothing() -> None:
+    """All peers are honest here."""
+    arms, alarms = virtual.run(changed("earned", is_restarted=False))
+
+    assert virtual.run(changed("earned", is_restarted=True)) == (arms, alarms)
+    _, alone = virtual.run(changed("isolated", is_restarted=False))
+    assert 150 < alarms[0] < min([*alone, 240])
+    assert set(arms[130:150]) == {"good"}
+    assert set(arms[-20:]) == {"bad"}

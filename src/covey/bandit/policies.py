@@ -59,6 +59,11 @@ class Policy(NamedTuple):
         return self.by_index is not None or self.tree is not None
 
     @property
+    def detects_changes(self) -> bool:
+        """Whether statistics are reset when labels no longer fit them."""
+        return any(one is not None and one.alarm > 0 for one in (self.by_index, self.tree))
+
+    @property
     def keeps_widths(self) -> bool:
         """Whether a learner records the uncertainty of its peers' answers."""
         return self.by_index is not None and self.by_index.is_balanced

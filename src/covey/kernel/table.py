@@ -483,6 +483,12 @@ class Table(PendingCounters):
         self.evidence_served = 0
         self.forgotten = max(self.forgotten, slot)
 
+    def raise_alarm(self, slot: int) -> None:
+        """Do what an alarm of answers to peers does, for labels that this table does not have."""
+        if self.alarm > 0:
+            self.forget_labels(slot)
+            self._note_alarm(slot)
+
     def _forget_all(self, end: int) -> int:
         """Reset the counters of the arms before `end`, in every cell."""
         for row in range(self.used):
@@ -500,15 +506,7 @@ class Table(PendingCounters):
         self._expect(row, choice >> 2, choice & 3, 1)
         return row << 20 | choice
 
-    def _learn_own(
-        self,
-        row: int,
-        arm: int,
-        phase: int,
-        gain: int,
-        slot: int,
-        paid: int,
-    ) -> None:
+    def _learn_own(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> None:
         """Record the label of an own decision; `path` holds the known cells around its context."""
         is_own = arm < self.functions
         if self.weighs:

@@ -17,6 +17,7 @@ from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
 from covey.node.agreement import Relation
+from covey.node.drift import ChangeTest
 from covey.node.requests import OWN, RelationLine
 from covey.types import Context
 
@@ -100,6 +101,8 @@ class EarnedTrust:
         self._changed: dict[tuple[str, str], Relation] = {}
         self._active: list[str] = []  # sources that have sent labels
         self._parted: dict[str, str] = {}  # source -> why
+        is_alarmed = any(policy.detects_changes for policy in policies.values())
+        self._change_test = ChangeTest() if is_alarmed else None
         self.turned: list[TrustState] = []  # sources that were parted or pooled again, to be told
 
     def is_pooled(self, source: str) -> bool:
@@ -120,28 +123,38 @@ class EarnedTrust:
 
     # -- labels ---------------------------------------------------------------------------------
 
-    def take_own(self, space: str, context: Context, function: str, gain: float, slot: int) -> None:
-        """Compare a label of the site's own instance with those of the sources."""
-        if self._with_own:
-            if space in self._candidates:
-                several = self._candidates[space]
-                space, context = several.spaces[0], several.first_point(context)
-            regions = [f"{space}/{one}" for one in self._regions[space].around(context)]
-            self._take_as_own(regions, function, gain, slot)
+    def follow(self, forgotten: int) -> None:
+        """Note the sum of the slots at which the site's tables last forgot labels."""
+        if self._change_test is not None:
+            self._change_test.follow(forgotten)
 
-    def _take_as_own(self, regions: Sequence[str], function: str, gain: float, slot: int) -> None:
+    def take_own(self, space: str, context: Context, function: str, gain: float, slot: int) -> bool:
+        """Compare a label of the site's own instance with those of the sources.
+
+        Returns whether labels of all now show that functions have changed.
+        """
+        if not self._with_own:
+            return False
+        if space in self._candidates:
+            several = self._candidates[space]
+            space, context = several.spaces[0], several.first_point(context)
+        regions = [f"{space}/{one}" for one in self._regions[space].around(context)]
+        return self._take_as_own(regions, function, gain, slot)
+
+    def _take_as_own(self, regions: Sequence[str], function: str, gain: float, slot: int) -> bool:
         for relation in self._with_own:
             self._take(relation, function, regions, gain, is_first=False, slot=slot)
+        return self._is_change(OWN, function, regions[-1], gain)
 
-    def take(self, source: str, cell: Cell, function: str, gain: float, slot: int) -> None:
+    def take(self, source: str, cell: Cell, function: str, gain: float, slot: int) -> bool:
         """Compare a label of a source with the site's own, and with those of the other sources.
 
-        Labels of a fully trusted peer are taken as the site's own.
+        Labels of a fully trusted peer are taken as the site's own. Returns what `take_own` does.
         """
         if source == OWN:
-            self._take_as_own([self._region(cell)], function, gain, slot)
+            return self._take_as_own([self._region(cell)], function, gain, slot)
         if source not in self._sources:
-            return
+            return False
         if (source, OWN) not in self._relations:
             self._begin(source)
         regions = [self._region(cell)]
@@ -151,6 +164,12 @@ class EarnedTrust:
                 relation = self._relation(source, other)
                 is_first = relation.first == source
                 self._take(relation, function, regions, gain, is_first=is_first, slot=slot)
+        return source not in self._parted and self._is_change(source, function, regions[0], gain)
+
+    def _is_change(self, source: str, function: str, region: str, gain: float) -> bool:
+        pooled = [one for one in self._active if one not in self._parted]
+        test = self._change_test
+        return test is not None and test.take(source, function, region, gain, pooled)
 
     def _take(
         self,
@@ -214,17 +233,26 @@ class EarnedTrust:
                 )
         turned = [one for one in self._active if (one in before) != (one in self._parted)]
         self.turned += [self._state(one) for one in turned]
+        if self._change_test is not None:
+            for source in turned:
+                self._change_test.drop(source)
 
     # -- commits --------------------------------------------------------------------------------
 
     def changes(self) -> list[RelationLine]:
         """Return the relations that changed since the last call, as they are stored."""
         changed, self._changed = self._changed, {}
-        return [(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()]
+        lines = [(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()]
+        return lines if self._change_test is None else lines + self._change_test.changes()
 
     def load(self, lines: Iterable[RelationLine]) -> None:
         """Continue from stored relations."""
-        relations = [RELATION.decode(state) for _, _, state in lines]
+        relations = []
+        for first, second, state in lines:
+            if first != OWN:
+                relations.append(RELATION.decode(state))
+            elif self._change_test is not None:
+                self._change_test.load(second, state)
         for relation in sorted(relations, key=lambda one: one.number):
             self._relations[relation.first, relation.second] = relation
             if relation.second == OWN and relation.first in self._sources:

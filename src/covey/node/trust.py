@@ -384,13 +384,17 @@ class SourceStatistics:
                 continue
             gain = learner.gain_of(request.predictions[row], label) / learner.unit
             name = self._functions[function]
+            earned.follow(sum(map(forgotten, learner.tables.values())))
             if is_own(request.source):
                 context = request.context(row)
-                earned.take_own(request.space, context, name, gain, learner.slot)
+                is_change = earned.take_own(request.space, context, name, gain, learner.slot)
             else:
                 cell = learner.names.parse(group.cell)
                 source = OWN if self.is_pooled(request.source) else request.source
-                earned.take(source, cell, name, gain, learner.slot)
+                is_change = earned.take(source, cell, name, gain, learner.slot)
+            if is_change:
+                for table in learner.tables.values():
+                    table.raise_alarm(learner.slot)
 
     def forget(self, source: str, space: str, codes: Iterable[int]) -> None:
         """Wait no longer for labels of an isolated source."""
