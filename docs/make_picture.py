@@ -30,7 +30,11 @@ def picture(outcome: Outcome) -> str:
             learner, colour=colours[learner.name], ceiling=45.0, width=WIDTH
         )
         cells = figures.draw_map(
-            learner, colours=colours, contexts=outcome.context_names, width=WIDTH
+            learner,
+            colours=colours,
+            contexts=outcome.context_names,
+            width=WIDTH,
+            ticks=outcome.context_ticks,
         )
         panels.append(_title(learner, colours[learner.name], x))
         panels.append(_placed(errors, x, TOP, ERRORS))
@@ -48,12 +52,12 @@ def picture(outcome: Outcome) -> str:
 
 def _title(learner: LearnerOutcome, colour: str, x: int) -> str:
     together = 100 * learner.errors / learner.judged
-    alone = 100 * learner.alone_errors / learner.judged
+    best = 100 * min(learner.own_errors.values()) / learner.judged
     return (
         f'<rect x="{x}" y="8" width="12" height="12" fill="{colour}"/>'
         f'<text x="{x + 18}" y="19" font-size="15" font-weight="bold">{learner.name}</text>'
         f'<text x="{x + WIDTH}" y="19" font-size="12" fill="#555" text-anchor="end">'
-        f"error {together:.1f} %, alone {alone:.1f} %</text>"
+        f"{together:.1f} %, best own {best:.1f} %</text>"
     )
 
 
