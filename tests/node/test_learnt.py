@@ -20,6 +20,9 @@ OWN = "support.own_policies"
 EVERY_POLICY = [*sorted(PRESETS), f"{OWN}:CellUCB", f"{OWN}:EpsilonGreedy"]
 MORE: dict[str, dict[str, Any]] = {
     "several contexts": {"data": {"candidates": ["a", ["b"], ["a", "b"]]}},
+    "context-only peers of the default policy": {
+        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
+    },
     "context-only peers": {
         "policy": {"preset": "cos", "slices": 2},
         "learner": {"peers": {}, "context-peers": {"site2": 0.01}},

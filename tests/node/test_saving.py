@@ -136,6 +136,9 @@ def test_a_network_that_was_pickled_or_copied_decides_the_same(
 MORE: dict[str, dict[str, Any]] = {
     "free functions": {"learner": {"free": True, "function-costs": [0.0, 0.0]}},
     "several contexts": {"data": {"candidates": ["a", ["b"], ["a", "b"]]}},
+    "context-only peers of the default policy": {
+        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
+    },
     "context-only peers": {
         "policy": {"preset": "cos", "slices": 2},
         "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
