@@ -18,8 +18,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 164
-MOST_LINES = 45_930
+MOST_MODULES = 167
+MOST_LINES = 46_400
 MOST_LINES_OF_A_FILE = 600
 
 

@@ -31,8 +31,10 @@ from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, H
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.metrics import Metrics, ObservedPeer
 from covey.server.neighbours import pinned_keys
+from covey.server.page_api import PageApi
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
+from covey.server.pulse import Pulse
 from covey.server.sessions import Sessions
 
 log = logging.getLogger(__name__)
@@ -120,6 +122,7 @@ class ServedSite:
     ) -> None:
         """`connect` returns the clients of the peers with a url; the default is https."""
         self._events = events
+        self._pulse = Pulse()
         self._connect = connect or _peers
         self.metrics = metrics
         self.listeners: list[Listener] = []
@@ -154,7 +157,8 @@ class ServedSite:
         """Serve with these parts from now on."""
         self.served, self.node = served, node
         self.gate, door = _gate(served, self._sessions)
-        self.for_clients = ClientApi(served, node, self.metrics, self.reload, self._events, door)
+        people = partial(PageApi, served, node, events=self._events, door=door, pulse=self._pulse)
+        self.for_clients = ClientApi(served, node, self.metrics, self.reload, people)
         self.for_peers = PeerApi(
             node,
             served.neighbours,
@@ -171,7 +175,8 @@ class ServedSite:
         ends = dict if certificate is None else certificate.ends
         self.metrics.follow(node, store=served.store, ends=ends)
         self._stop_watching()
-        self._watching = [asyncio.ensure_future(self._watch(node))]
+        follow = self._pulse.follow(node)
+        self._watching = [asyncio.ensure_future(one) for one in (self._watch(node), follow)]
         if certificate is not None:
             self._watching.append(asyncio.ensure_future(certificate.watch()))
         node.start()

@@ -24,7 +24,6 @@ from covey.node.requests import OWN, Request
 from covey.node.status import State
 from covey.server import oip, page, page_api, tensors
 from covey.server.config import SiteConfig
-from covey.server.events import EventLog
 from covey.server.http import (
     BINARY,
     JSON,
@@ -37,7 +36,7 @@ from covey.server.http import (
     ProblemBody,
 )
 from covey.server.metrics import Metrics
-from covey.server.page_api import Door, PageApi
+from covey.server.page_api import PageApi
 from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
@@ -330,17 +329,19 @@ class ClientApi:
         node: Node,
         metrics: Metrics,
         reload: Callable[[], Awaitable[Plan]] | None = None,
-        events: EventLog | None = None,
-        door: Door | None = None,
+        people: Callable[[AdmissionQueue], PageApi] | None = None,
     ) -> None:
-        """`reload` applies the file of the site and returns what that has changed."""
+        """`reload` applies the file of the site and returns what that has changed.
+
+        `people` returns what answers people; by default there is nothing to see but the state.
+        """
         self._reload = reload
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
         # Of requests that may wait for functions and peers; all others are answered meanwhile.
         self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
-        self._people = PageApi(served, node, self._queue, events, door)
+        self._people = (people or partial(PageApi, served, node))(self._queue)
         self._contexts = served.contexts
         self._node = node
         self._metrics = metrics

@@ -388,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_upgrade = parser.should_upgrade()
         self._begun_s = self._loop.time()
         self._method = parser.get_method().decode("latin-1")
-        path = self._url.partition(b"?")[0].decode("utf-8", "replace")
+        path, _, self._query = self._url.decode("utf-8", "replace").partition("?")
         self._path = unquote(path) if "%" in path else path
         # The response to HEAD is the one to GET, without its body.
         method = "GET" if self._method == "HEAD" else self._method
@@ -467,7 +467,8 @@ class Connection(asyncio.BufferedProtocol):
             answered = self._problem or _not_http()
         else:
             body = bytes(self._body)  # no copy if it came at once
-            answered = HttpRequest(call.method, call.path, call.headers, body, *self._caller)
+            parts = call.method, call.path, call.headers, body, *self._caller
+            answered = HttpRequest(*parts, self._query)
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
         is_last |= self._is_upgrade or self._version == "1.0"
         self._pending.append(Exchange(answered, self._path, self._begun_s, is_head, is_last))

@@ -86,6 +86,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     who: str = ""  # the authenticated client or peer
     rights: frozenset[str] = frozenset()  # of a client: the scopes of its token
+    query: str = ""  # as it was sent
 
 
 class HttpResponse(msgspec.Struct, frozen=True):

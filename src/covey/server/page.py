@@ -8,11 +8,15 @@ from importlib.metadata import version
 
 import msgspec
 
+from covey.bandit.preferences import CellPreference
 from covey.node.status import ArmState, PeerState, State
+from covey.server import drawings
+from covey.server.drawings import Axis
 from covey.server.events import SiteEvent
 from covey.server.http import HttpResponse
 from covey.server.markup import Markup, bar, join, table, tag
 from covey.server.metrics import DiskUse
+from covey.server.pulse import LastMinute
 from covey.types import BY_CONTEXT
 
 HTML_KIND = "text/html; charset=utf-8"
@@ -52,6 +56,10 @@ class PageContent(msgspec.Struct, frozen=True):
     disk: DiskUse | None = None
     events: Sequence[SiteEvent] = ()
     has_log_out: bool = False
+    minute: LastMinute = LastMinute(0.0, {}, {})
+    cells: Sequence[CellPreference] = ()
+    axes: Sequence[Axis] = ()  # of all contexts
+    chosen: Sequence[Axis] = ()  # one or two of these, for the map
 
 
 def page(content: PageContent) -> HttpResponse:
@@ -122,6 +130,8 @@ def sections(content: PageContent) -> Iterator[Markup]:
     state = content.state
     yield _top(content)
     yield _section("figures", "At a glance", _figures(content))
+    yield _section("network", "Who asks whom", _network(content))
+    yield _section("map", "Whom each region prefers", _map(content))
     yield _section("arms", "Arms", _arms(state.arms))
     yield _section("peers", "Peers", _peers(state))
     yield _section("phases", "Phases", _phases(state.phases))
@@ -199,11 +209,42 @@ def _disk(disk: DiskUse | None) -> tuple[str, str]:
     return _bytes(disk.store_bytes), f"{_bytes(disk.free_bytes)} free on its disk"
 
 
+# -- drawings --------------------------------------------------------------------------------------
+
+
+def _network(content: PageContent) -> Markup:
+    if not content.state.peers:
+        return tag("p", "This site has no peers.")
+    how = (
+        f"Numbers are rows of the last {content.minute.span_s:.0f} s; an arrow points to the site "
+        "that is asked. A dashed red line: the peer rests, as it failed or is busy."
+    )
+    drawn = drawings.network(content.state, content.minute)
+    return join([drawn, tag("p", how, class_="how")])
+
+
+def _map(content: PageContent) -> Markup:
+    if not content.axes:
+        return tag("p", "The contexts of this site have no coordinates: there is one cell.")
+    form = drawings.choice(content.axes, content.chosen) if len(content.axes) > 1 else Markup()
+    wanted = {axis.place for axis in content.chosen}
+    shown = [cell for cell in content.cells if wanted <= set(cell.places)]
+    if not shown:
+        return join([form, tag("p", "No row has come yet in cells of these contexts.")])
+    classes = drawings.arm_classes(content.state.arms)
+    how = (
+        "Each box is a part of the context space in the colour of the arm with the best answers "
+        "less its price there; own functions are grey."
+    )
+    drawn = drawings.cells_map(shown, content.chosen, classes)
+    return join([form, drawn, drawings.legend(shown, classes), tag("p", how, class_="how")])
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
 def _arms(arms: Sequence[ArmState]) -> Markup:
-    chosen = max(1, sum(arm.decisions for arm in arms))
+    chosen, classes = max(1, sum(arm.decisions for arm in arms)), drawings.arm_classes(arms)
     headings = [
         "arm",
         "kind",
@@ -221,7 +262,7 @@ def _arms(arms: Sequence[ArmState]) -> Markup:
             KINDS[arm.kind],
             _amount(arm.price),
             _count(arm.decisions),
-            bar(arm.decisions / chosen, arm.kind),
+            bar(arm.decisions / chosen, classes[arm.name]),
             _count(arm.served),
             _amount(arm.spent),
             _count(arm.labels),

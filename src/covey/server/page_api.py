@@ -1,20 +1,25 @@
 """The paths for people: the live page of a site, its files, and log-ins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
 from urllib.parse import parse_qsl
 
+from covey.bandit.preferences import CellPreference, preferences
 from covey.node.node import Node
 from covey.server import page, tokens
 from covey.server.config import SiteConfig
+from covey.server.drawings import Axis, plain_axes
 from covey.server.events import EventLog
 from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, content_type
 from covey.server.metrics import disk_use
+from covey.server.pulse import Pulse
 
 PAGE, LOG_IN, SESSION, LOG_OUT = "/", "/login", "/session", "/logout"
 ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
 WITHOUT_TOKEN = frozenset([LOG_IN, SESSION, LOG_OUT, *ASSET_PATHS])
+MOST_CELLS = 400  # of the map
+MOST_QUERY = 200  # characters that are read
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -34,14 +39,17 @@ class PageApi:
         served: SiteConfig,
         node: Node,
         queue: AdmissionQueue,
+        *,
         events: EventLog | None = None,
         door: Door | None = None,
+        pulse: Pulse | None = None,
     ) -> None:
         """Without a `door` the site has no tokens, and nobody has to log in."""
         self._served, self._node, self._queue = served, node, queue
-        self._events, self._door = events, door
+        self._events, self._door, self._pulse = events, door, pulse or Pulse()
+        self._axes = _axes(served)
         self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
-            "page": lambda call: page.page(self._content()),
+            "page": lambda call: page.page(self._content(call.query)),
             "asset": lambda call: page.asset(ASSET_PATHS[call.path]),
             "login": self._form,
             "session": self._log_in,
@@ -56,8 +64,9 @@ class PageApi:
             raise HttpProblem(403, "not_allowed", tokens.Refused("scope").sentence)
         return self._answers[name](call)
 
-    def _content(self) -> page.PageContent:
-        """Return what the page shows now."""
+    def _content(self, query: str) -> page.PageContent:
+        """Return what the page shows now; the query says which contexts the map has."""
+        cells = preferences(self._node.learner, MOST_CELLS)
         return page.PageContent(
             self._node.state(),
             datetime.now(UTC),
@@ -66,6 +75,10 @@ class PageApi:
             disk_use(self._served.store),
             () if self._events is None else self._events.latest(),
             has_log_out=self._door is not None,
+            minute=self._pulse.sample(self._node),
+            cells=cells,
+            axes=self._axes,
+            chosen=_chosen(self._axes, query, cells),
         )
 
     # -- log-ins --------------------------------------------------------------------------------
@@ -93,6 +106,25 @@ class PageApi:
         if "origin" not in call.headers:
             raise HttpProblem(403, "not_allowed", "send the form from the page (no Origin header)")
         return self._door
+
+
+def _axes(served: SiteConfig) -> list[Axis]:
+    """Return the contexts, in the units of the features if the site makes them of these."""
+    if not served.has_contexts:
+        return plain_axes(served.learner.dimension)
+    made = served.contexts
+    parts = zip(made.names, made.ticks(), strict=True)
+    return [Axis(place, name, ticks) for place, (name, ticks) in enumerate(parts)]
+
+
+def _chosen(axes: Sequence[Axis], query: str, cells: Sequence[CellPreference]) -> list[Axis]:
+    """Return the contexts that a query names, or the first two that have cells together."""
+    given = dict(parse_qsl(query[:MOST_QUERY]))
+    first = [*(cells[0].places[:2] if cells else ()), *range(len(axes))]
+    wanted = [given.get("x", str(first[0])), given.get("y", str(first[1]))] if len(axes) > 1 else []
+    by_place = {str(axis.place): axis for axis in axes}
+    found = [by_place[place] for place in dict.fromkeys(wanted) if place in by_place]
+    return found or list(axes[:2])
 
 
 def _token_of(call: HttpRequest) -> str:

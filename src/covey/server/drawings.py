@@ -1,0 +1,270 @@
+"""Drawings of the live page, as SVG: the network of a site, and the map of its cells."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from covey.bandit.preferences import CellPreference
+from covey.node.status import ArmState, PeerState, State
+from covey.server.markup import Markup, join, tag
+from covey.server.pulse import LastMinute
+from covey.types import BY_CONTEXT
+
+OWN_COLOURS, PEER_COLOURS = 6, 8  # of the style sheet
+WIDTH, HEIGHT = 480.0, 340.0  # of the network
+SIDE, LEFT, BOTTOM = 360.0, 76.0, 44.0  # of the map, in units of the drawing
+STRIP = 60.0  # the height of a map of one context
+MOST_LETTERS = 14
+
+
+class Axis(NamedTuple):
+    """A context: its place among all, its name, and what places from 0 to 1 stand for."""
+
+    place: int
+    name: str
+    ticks: Sequence[tuple[float, float | str]]
+
+
+def plain_axes(dimension: int) -> list[Axis]:
+    """Return the axes of contexts that clients send as numbers from 0 to 1."""
+    ticks = [(quarter / 4, quarter / 4) for quarter in range(5)]
+    return [Axis(place, f"context {place + 1}", ticks) for place in range(dimension)]
+
+
+def arm_classes(arms: Iterable[ArmState]) -> dict[str, str]:
+    """Return the class of each arm in the style sheet: own functions are grey, peers have hues."""
+    classes, own, peers = {}, 0, dict[str, int]()
+    for arm in arms:
+        if arm.kind == "own":
+            classes[arm.name] = f"own{own % OWN_COLOURS}"
+            own += 1
+        else:
+            number = peers.setdefault(arm.name.removesuffix(BY_CONTEXT), len(peers))
+            classes[arm.name] = f"peer{number % PEER_COLOURS}"
+    return classes
+
+
+# -- the network ----------------------------------------------------------------------------------
+
+
+def network(state: State, minute: LastMinute) -> Markup:
+    """Draw a site, its peers, prices, and who asks whom; resting peers are red and dashed."""
+    prices, asked = dict[str, float | None](), Counter[str]()
+    for arm in state.arms:
+        if arm.kind != "own":
+            peer = arm.name.removesuffix(BY_CONTEXT)
+            prices[peer] = arm.price
+            asked[peer] += minute.decisions.get(arm.name, 0)
+    hue = arm_classes(state.arms)
+    parts: list[Markup] = [_arrow_head()]
+    told = []
+    for number, peer_state in enumerate(state.peers):
+        # Two beside the site, more around it.
+        begin = 0.0 if len(state.peers) < 3 else -math.pi / 2
+        turn = 2 * math.pi * number / len(state.peers) + begin
+        at = (WIDTH / 2 + 165 * math.cos(turn), HEIGHT / 2 + 122 * math.sin(turn))
+        name = peer_state.name
+        rows = (asked[name], minute.asked.get(name, 0))
+        kind = "resting" if peer_state.state == "resting" else "calm"
+        parts += _links(at, rows, kind, name in prices)
+        parts.append(_site(at, name, f"{hue.get(name, 'plain')} {kind}"))
+        parts.append(_note(at, _price(peer_state, prices)))
+        told.append(f"{name}: {_state(peer_state)}, asked {rows[0]} rows, asks {rows[1]}")
+    parts.append(_site((WIDTH / 2, HEIGHT / 2), state.name, "self"))
+    label = f"{state.name} and its peers in the last minute. {'; '.join(told)}"
+    top, tall = (0.0, HEIGHT) if len(state.peers) > 2 else (HEIGHT / 2 - 60, 120.0)
+    return tag(
+        "svg",
+        *parts,
+        viewBox=f"0 {top:g} {WIDTH:g} {tall:g}",
+        role="img",
+        aria_label=label,
+        class_="net",
+    )
+
+
+def _arrow_head() -> Markup:
+    shape = tag("path", d="M0,0 L12,6 L0,12 z", class_="head")
+    size = {"markerWidth": "12", "markerHeight": "12", "refX": "10", "refY": "6"}
+    size["markerUnits"] = "userSpaceOnUse"
+    return tag("defs", tag("marker", shape, id="head", orient="auto", **size))
+
+
+def _links(
+    at: tuple[float, float], rows: tuple[int, int], kind: str, may_ask: bool
+) -> list[Markup]:
+    """Draw who asks whom: from this site on one side, to it on the other."""
+    (x, y), (own_x, own_y) = at, (WIDTH / 2, HEIGHT / 2)
+    far = math.hypot(x - own_x, y - own_y)
+    along = ((x - own_x) / far, (y - own_y) / far)
+    drawn = []
+    for count, sign, is_own in ((rows[0], 1, True), (rows[1], -1, False)):
+        if not count and not (is_own and may_ask):
+            continue
+        aside = (-along[1] * 9 * sign, along[0] * 9 * sign)
+        ends = [
+            (own_x + along[0] * 44 + aside[0], own_y + along[1] * 36 + aside[1]),
+            (x - along[0] * 44 + aside[0], y - along[1] * 36 + aside[1]),
+        ]
+        (x1, y1), (x2, y2) = ends if is_own else ends[::-1]
+        width = 1 + math.log2(1 + count) / 2 if count else 0.8
+        drawn.append(
+            tag(
+                "line",
+                x1=f"{x1:.1f}",
+                y1=f"{y1:.1f}",
+                x2=f"{x2:.1f}",
+                y2=f"{y2:.1f}",
+                stroke_width=f"{width:.1f}",
+                marker_end="url(#head)" if count else None,
+                class_=f"link {kind}{'' if count else ' idle'}",
+            )
+        )
+        if count:
+            middle = ((x1 + x2) / 2 + 1.6 * aside[0], (y1 + y2) / 2 + 1.6 * aside[1] + 4)
+            drawn.append(_text(middle, f"{count:,}", "rows"))
+    return drawn
+
+
+def _site(at: tuple[float, float], name: str, kind: str) -> Markup:
+    shape = tag("circle", cx=f"{at[0]:.1f}", cy=f"{at[1]:.1f}", r="27", class_=f"site {kind}")
+    return tag("g", tag("title", name), shape, _text((at[0], at[1] + 4), _short(name), "name"))
+
+
+def _note(at: tuple[float, float], text: str) -> Markup:
+    outside = 42 if at[1] >= HEIGHT / 2 - 1 else -34  # where no line is
+    return _text((at[0], at[1] + outside), text, "note")
+
+
+def _price(peer: PeerState, prices: Mapping[str, float | None]) -> str:
+    price = prices.get(peer.name)
+    told = _state(peer) if peer.state != "open" else ""
+    shown = "" if price is None else f"price {price:.3g}"
+    return ", ".join(one for one in (shown, told) if one)
+
+
+def _state(peer: PeerState) -> str:
+    return peer.state.replace("_", " ")
+
+
+# -- the map --------------------------------------------------------------------------------------
+
+
+def cells_map(
+    cells: Sequence[CellPreference], axes: Sequence[Axis], classes: Mapping[str, str]
+) -> Markup:
+    """Draw the cells by one or two contexts, each in the colour of the arm it prefers.
+
+    Where cells differ in other contexts only, the arm with the most arrivals in them is shown.
+    """
+    boxes: dict[tuple[float, ...], Counter[str | None]] = {}
+    for cell in cells:
+        if all(axis.place in cell.places for axis in axes):
+            at = [cell.places.index(axis.place) for axis in axes]
+            box = tuple(bound for k in at for bound in (cell.low[k], cell.high[k]))
+            boxes.setdefault(box, Counter())[cell.arm] += cell.arrivals
+    is_strip = len(axes) == 1
+    tall = STRIP if is_strip else SIDE
+    left = 12.0 if is_strip else LEFT
+    drawn = [_box(box, arms, axes, classes, (left, tall)) for box, arms in boxes.items()]
+    drawn.append(
+        tag("rect", x=f"{left:g}", y="8", width=f"{SIDE:g}", height=f"{tall:g}", class_="frame")
+    )
+    drawn += _ticks_below(axes[0], left, tall)
+    if not is_strip:
+        drawn += _ticks_beside(axes[1])
+    size = f"0 0 {left + SIDE + 24:g} {tall + BOTTOM + 10:g}"
+    label = f"arms preferred by {' and '.join(axis.name for axis in axes)}"
+    return tag("svg", *drawn, viewBox=size, role="img", aria_label=label, class_="map")
+
+
+def _box(
+    box: tuple[float, ...],
+    arms: "Counter[str | None]",
+    axes: Sequence[Axis],
+    classes: Mapping[str, str],
+    frame: tuple[float, float],
+) -> Markup:
+    (arm, _), (left, tall) = arms.most_common(1)[0], frame
+    low, high = (0.0, 1.0) if len(axes) == 1 else box[2:]
+    told = f"{arm or 'no label yet'}, {arms.total():,} arrivals"
+    return tag(
+        "rect",
+        tag("title", told),
+        x=f"{left + box[0] * SIDE:.1f}",
+        y=f"{8 + (1 - high) * tall:.1f}",
+        width=f"{(box[1] - box[0]) * SIDE:.1f}",
+        height=f"{(high - low) * tall:.1f}",
+        class_=f"cell {classes.get(arm or '', 'blank')}",
+    )
+
+
+def _ticks_below(axis: Axis, left: float, tall: float) -> list[Markup]:
+    step = -(-len(axis.ticks) // 6)  # so that they do not touch
+    drawn = [
+        _text((left + place * SIDE, tall + 24), _tick(value), "tick")
+        for place, value in axis.ticks[::step]
+    ]
+    return [*drawn, _text((left + SIDE / 2, tall + 44), axis.name, "axis")]
+
+
+def _ticks_beside(axis: Axis) -> list[Markup]:
+    step = -(-len(axis.ticks) // 12)
+    drawn = [
+        _text((LEFT - 6, 12 + (1 - place) * SIDE), _tick(value), "tick side")
+        for place, value in axis.ticks[::step]
+    ]
+    middle = f"rotate(-90 14 {8 + SIDE / 2:g})"
+    name = tag("text", axis.name, x="14", y=f"{8 + SIDE / 2:g}", transform=middle, class_="axis")
+    return [*drawn, name]
+
+
+def legend(cells: Sequence[CellPreference], classes: Mapping[str, str]) -> Markup:
+    """Return the colours of arms, with the share of arrivals in the cells that prefer them."""
+    arrivals: Counter[str | None] = Counter()
+    for cell in cells:
+        arrivals[cell.arm] += cell.arrivals
+    whole, keys = arrivals.total(), []
+    for arm, count in arrivals.most_common():
+        shape = tag(
+            "rect", width="12", height="12", class_=f"cell {classes.get(arm or '', 'blank')}"
+        )
+        box = tag("svg", shape, viewBox="0 0 12 12", aria_hidden="true", class_="swatch")
+        told = f" {arm or 'no label yet'}, {100 * count / whole:.0f} % of arrivals"
+        keys.append(tag("li", box, told))
+    return tag("ul", *keys, class_="legend")
+
+
+def _tick(value: float | str) -> str:
+    if isinstance(value, str):
+        return _short(value)
+    for size, unit in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def _short(name: str) -> str:
+    return (
+        name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
+
+
+def _text(at: tuple[float, float], text: str, kind: str) -> Markup:
+    return tag("text", text, x=f"{at[0]:.1f}", y=f"{at[1]:.1f}", class_=kind)
+
+
+def choice(axes: Sequence[Axis], chosen: Sequence[Axis]) -> Markup:
+    """Return the form by which the viewer chooses one or two contexts."""
+    fields = []
+    for name, label, axis in zip(
+        ("x", "y"), ("across", "up"), (chosen[0], chosen[-1]), strict=True
+    ):
+        options = [
+            tag("option", one.name, value=str(one.place), selected=one.place == axis.place)
+            for one in axes
+        ]
+        fields += [tag("label", label, for_=name), tag("select", *options, id=name, name=name)]
+    button = tag("button", "Show", type="submit")
+    return tag("form", join(fields), button, method="get", action="/", class_="choice")
