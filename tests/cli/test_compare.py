@@ -93,3 +93,22 @@ def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["compare", "--help"])
 
     assert "covey compare log.csv --config sites.toml --presets auto,cos" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_an_interrupt_says_how_to_resume_if_replays_are_kept(
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    has_folder: bool,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("covey.report.compare.replay_file", interrupted)
+    out = ["--out", str(folder / "kept")] if has_folder else []
+    code = compare(folder, "--quiet", "--slices", "2", *out)
+
+    assert code == 130
+    told = capsys.readouterr().err
+    assert ("keeps finished replays; repeat the command to resume" in told) == has_folder

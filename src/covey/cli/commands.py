@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -278,7 +279,7 @@ def _replay(options: argparse.Namespace) -> None:
 def _compare(options: argparse.Namespace) -> None:
     if options.report is not None:
         replay_report.check_folder(options.report)
-    with Progress("compare", is_quiet=options.quiet) as progress:
+    with _kept_in(options.out, "replays"), Progress("compare", is_quiet=options.quiet) as progress:
         found = compare(
             options.config,
             options.log,
@@ -292,6 +293,18 @@ def _compare(options: argparse.Namespace) -> None:
     _show(found, options)
     if options.report is not None:
         print(f"report: {found.report(options.report)}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _kept_in(folder: Path | None, what: str) -> Iterator[None]:
+    """Say after an interrupt that finished work is kept, and how to resume."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder is not None:
+            text = f"{folder} keeps finished {what}; repeat the command to resume"
+            print(f"\ncovey: {text}", file=sys.stderr)
+        raise
 
 
 def _demo(options: argparse.Namespace) -> None:
@@ -319,12 +332,8 @@ def _simulate(options: argparse.Namespace) -> None:
     out: Path = options.out
     if options.html:
         replay_report.check_folder(out)
-    try:
-        with Progress("simulate", is_quiet=options.quiet) as progress:
-            runs = simulator.simulate(chosen, out, progress=progress)
-    except KeyboardInterrupt:
-        print(f"\ncovey: {out} keeps finished runs; repeat the command to resume", file=sys.stderr)
-        raise
+    with _kept_in(out, "runs"), Progress("simulate", is_quiet=options.quiet) as progress:
+        runs = simulator.simulate(chosen, out, progress=progress)
     result = SimulationResult(chosen, runs, config=options.scenario)
     files.replace(out / "summary.json", result.json(indent=2).encode())
     _show(result, options)
