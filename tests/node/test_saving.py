@@ -429,6 +429,12 @@ def test_a_function_that_cannot_be_pickled_is_named() -> None:
         pickle.dumps(network)
 
 
+def test_a_site_is_copied_with_its_network_only() -> None:
+    for copied_by in (pickle.dumps, copy.deepcopy, copy.copy):
+        with pytest.raises(DataError, match="site 'north' is a part of its network; pickle or"):
+            copied_by(two()["north"])
+
+
 def test_a_copy_and_its_models_are_independent() -> None:
     config = {"learner": [{"name": "north", "functions": ["learns"]}]}
     model = Frequency()

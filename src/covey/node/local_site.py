@@ -74,6 +74,12 @@ class LocalSite:
             has_views=bool(site.views),
         )
 
+    def __reduce__(self) -> str:
+        raise DataError(
+            f"site {self.name!r} is a part of its network; pickle or copy the Network, and take "
+            "the site of that"
+        )
+
     @property
     def alarms(self) -> list[int]:
         """The slots in which the change detection of this site raised an alarm, oldest first."""
