@@ -74,16 +74,9 @@ def build_source(work: Path) -> Path:
 def build_wheel(python: str, source: Path, place: Path) -> Path:
     """Build a wheel from the source distribution, repair and strip it."""
     made = place / "made"
-    pip(
-        "--python",
-        python,
-        "wheel",
-        "--no-deps",
-        "--wheel-dir",
-        made,
-        source,
-        COVEY_BUILD="compiled",
-    )
+    words = ("--python", python, "wheel", "--no-deps", "--wheel-dir", made, source)
+    # Without debug information, which is stripped anyway and takes most of the memory of gcc.
+    pip(*words, COVEY_BUILD="compiled", CFLAGS=os.environ.get("CFLAGS", "-g0"))
     (wheel,) = made.glob("*.whl")
     repaired = place / "repaired"
     run(BIN / "auditwheel", "repair", "--strip", "--wheel-dir", repaired, wheel, PATH=PATH)
@@ -148,7 +141,8 @@ def run(*words: object, cwd: Path | None = None, **environment: str) -> str:
         check=False,
     )
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, words))} failed\n{done.stdout}{done.stderr}")
+        said = "\n".join(f"{done.stdout}{done.stderr}".splitlines()[-60:])
+        sys.exit(f"{' '.join(map(str, words))} failed\n{said}")
     return done.stdout
 
 
