@@ -1,5 +1,6 @@
 """The live page: complete without scripts, escaped, and nothing in it comes from elsewhere."""
 
+import json
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -115,7 +116,7 @@ def test_the_page_shows_all_of_a_state_without_scripts() -> None:
         "2026-11-17 12:30:05 UTC",
     ):
         assert told in read.text, told
-    assert "script" not in read.tags
+    assert read.tags.count("script") == 1  # which the page does without
 
 
 def test_the_best_own_function_is_the_best_after_its_price() -> None:
@@ -175,7 +176,7 @@ def test_nothing_on_the_page_is_inline_or_from_elsewhere() -> None:
     assert "style" not in read.tags
     links = read.values("href") + read.values("src")
     assert all(re.fullmatch(r"/assets/[a-z]+\.[a-z]+", one) for one in links)
-    assert len(links) == 2
+    assert len(links) == 3
 
 
 def test_the_page_can_be_used_with_keys_and_a_screen_reader() -> None:
@@ -203,6 +204,22 @@ def test_the_files_of_the_page_are_small_and_name_no_other_site() -> None:
         assert re.findall(r"https?://[^\"]+", text) in ([], ["http://www.w3.org/2000/svg"])
 
 
+def test_an_event_has_the_sections_of_the_page_in_one_line() -> None:
+    content = page.PageContent(state("a\nb"), MOMENT)
+
+    sent = page.event(content)
+
+    assert (sent.status, sent.kind) == (200, "text/event-stream")
+    retry, data, *rest = sent.body.decode().split("\n")
+    assert (retry, rest) == ("retry: 2000", ["", ""])
+    parts = json.loads(data.removeprefix("data: "))
+    whole = page.page(content).body.decode()
+    assert all(one in whole for one in parts.values())
+    assert list(parts) == [
+        *("top", "figures", "network", "map", "arms", "peers", "phases", "events")
+    ]
+
+
 async def fetched(client: Client, path: str, **headers: str) -> tuple[int, Any, str]:
     async with client.session.get(client.root + path, headers=headers) as response:
         return response.status, response.headers, await response.text()
@@ -225,11 +242,14 @@ def test_a_site_serves_its_page_on_the_loopback(tmp_path: Path) -> None:
         assert "Site north" in read.text
         assert "Error100.00 %" in read.text
         assert "store read: start 1" in read.text
-        for link in read.values("href"):
+        for link in read.values("href") + read.values("src"):
             status, headers, _ = await fetched(client, link)
             assert status == 200
             assert headers["Content-Type"] == page.ASSETS[link.removeprefix("/assets/")]
         assert (await client.post("/", b""))[1]["code"] == "method"
+        first, again = [(await fetched(client, "/events"))[2] for _ in range(2)]
+        assert first == again  # browsers share it
+        assert "Site <b>north</b>" in json.loads(first.partition("data: ")[2])["top"]
 
     run(tmp_path, story)
 

@@ -201,8 +201,10 @@ def test_a_revoked_token_ends_its_session_at_once(tmp_path: Path) -> None:
     async def story(client: Client, browser: Browser, secrets: dict[str, str]) -> None:
         await browser.log_in(secrets["eve"])
         assert (await browser.get("/")).status == 200
+        assert (await browser.get("/events")).status == 200
         tokens.revoke(tmp_path / "tokens.json", "eve")
         assert (await browser.get("/")).status == 303
+        assert (await browser.get("/events")).status == 401
 
     told(tmp_path, story)
 

@@ -170,6 +170,7 @@ CORPUS: dict[str, bytes] = {
     "JSON cut short": in_bytes(bytes(8), size=8, length=20),
     "the page under another host": b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "the page for another site": b"GET / HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
+    "events for another site": b"GET /events HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
     "a form to the page": post(b"<script>alert(1)</script>", path="/"),
     "a file beside the page's": b"GET /assets/%2e%2e/page.py HTTP/1.1\r\n" + HOST + b"\r\n",
     "a folder of the page": b"GET /assets/ HTTP/1.1\r\n" + HOST + b"\r\n",

@@ -43,7 +43,7 @@ from covey.types import Label
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 RELOAD = "/admin/reload"
 OPEN_PATHS = frozenset([LIVE, READY]) | page_api.WITHOUT_TOKEN  # that need no token
-PAGES = frozenset([page_api.PAGE])  # for which a session is enough
+PAGES = frozenset([page_api.PAGE, page_api.EVENTS])  # for which a session is enough
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
 _EVERYWHERE = {
@@ -124,6 +124,14 @@ _FOR_PEOPLE = (
         "The live page; without a token or a session, the way to the log-in form.",
         {200: TEXT, 303: TEXT},
         ("read",),
+    ),
+    _page(
+        "events",
+        page_api.EVENTS,
+        "The sections of the page as a server-sent event; the next one is another request.",
+        {200: TEXT},
+        ("read",),
+        media=page.STREAM_KIND,
     ),
     _page(
         "login",

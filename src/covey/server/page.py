@@ -1,7 +1,7 @@
 """The live page of a site, made of its state: complete without scripts."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
@@ -20,11 +20,17 @@ from covey.server.pulse import LastMinute
 from covey.types import BY_CONTEXT
 
 HTML_KIND = "text/html; charset=utf-8"
-ASSETS = {"page.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml"}
+STREAM_KIND = "text/event-stream"
+ASSETS = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
 POLICY = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+EVERY_MS = 2_000  # after which a browser asks for the next event
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
@@ -64,8 +70,22 @@ class PageContent(msgspec.Struct, frozen=True):
 
 def page(content: PageContent) -> HttpResponse:
     """Return the page of a site."""
-    name = content.state.name
-    return html(f"{name} \N{MIDDLE DOT} covey", tag("main", *sections(content)))
+    late = tag("p", id="stale", role="status", class_="bad")
+    plain = tag("noscript", tag("p", "Reload the page for newer numbers: scripts are off."))
+    script = tag("script", src="/assets/page.js", defer=True)
+    main = tag("main", *sections(content).values())
+    return html(f"{content.state.name} \N{MIDDLE DOT} covey", late, plain, main, script)
+
+
+def event(content: PageContent) -> HttpResponse:
+    """Return the sections as one event; the browser asks for the next one by itself.
+
+    A response for each event holds no connection and no task, and a session that has ended is
+    refused at the next one.
+    """
+    data = msgspec.json.encode(sections(content), enc_hook=str)
+    body = b"retry: %d\ndata: %b\n\n" % (EVERY_MS, data)
+    return HttpResponse(200, body, STREAM_KIND, HEADERS)
 
 
 def redirect(path: str, cookie: str | None = None) -> HttpResponse:
@@ -125,17 +145,20 @@ def asset(name: str) -> HttpResponse:
     return HttpResponse(200, found, ASSETS[name], HEADERS | {"Cache-Control": "no-cache"})
 
 
-def sections(content: PageContent) -> Iterator[Markup]:
-    """Yield the parts of the page."""
+def sections(content: PageContent) -> dict[str, Markup]:
+    """Return the parts of the page by their ids."""
     state = content.state
-    yield _top(content)
-    yield _section("figures", "At a glance", _figures(content))
-    yield _section("network", "Who asks whom", _network(content))
-    yield _section("map", "Whom each region prefers", _map(content))
-    yield _section("arms", "Arms", _arms(state.arms))
-    yield _section("peers", "Peers", _peers(state))
-    yield _section("phases", "Phases", _phases(state.phases))
-    yield _section("events", "Alarms and events", _alarms(state), _events(content.events))
+    alarms = join([_alarms(state), _events(content.events)])
+    parts = {
+        "figures": ("At a glance", _figures(content)),
+        "network": ("Who asks whom", _network(content)),
+        "map": ("Whom each region prefers", _map(content)),
+        "arms": ("Arms", _arms(state.arms)),
+        "peers": ("Peers", _peers(state)),
+        "phases": ("Phases", _phases(state.phases)),
+        "events": ("Alarms and events", alarms),
+    }
+    return {"top": _top(content)} | {name: _section(name, *part) for name, part in parts.items()}
 
 
 def _top(content: PageContent) -> Markup:
@@ -151,10 +174,11 @@ def _top(content: PageContent) -> Markup:
             f" \N{MIDDLE DOT} start {_count(state.starts)}",
         ]
     )
-    told = tag("p", "As of ", _time(content.moment), id="age", role="status")
+    told = tag("p", "As of ", _time(content.moment), id="age")
     leave = tag("form", tag("button", "Log out"), method="post", action="/logout")
     more = [leave] if content.has_log_out else []
-    return tag("header", tag("h1", "Site ", tag("b", state.name)), tag("p", facts), told, *more)
+    heading = tag("h1", "Site ", tag("b", state.name))
+    return tag("header", heading, tag("p", facts), told, *more, id="top")
 
 
 def _section(name: str, heading: str, *inside: Markup) -> Markup:

@@ -1,5 +1,6 @@
 """The paths for people: the live page of a site, its files, and log-ins."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Protocol
@@ -15,10 +16,11 @@ from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResp
 from covey.server.metrics import disk_use
 from covey.server.pulse import Pulse
 
-PAGE, LOG_IN, SESSION, LOG_OUT = "/", "/login", "/session", "/logout"
+PAGE, EVENTS, LOG_IN, SESSION, LOG_OUT = "/", "/events", "/login", "/session", "/logout"
 ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
 WITHOUT_TOKEN = frozenset([LOG_IN, SESSION, LOG_OUT, *ASSET_PATHS])
 MOST_CELLS = 400  # of the map
+SHARED_S = 1.0
 MOST_QUERY = 200  # characters that are read
 FORM = "application/x-www-form-urlencoded"
 
@@ -48,8 +50,10 @@ class PageApi:
         self._served, self._node, self._queue = served, node, queue
         self._events, self._door, self._pulse = events, door, pulse or Pulse()
         self._axes = _axes(served)
+        self._sent: dict[str, tuple[float, HttpResponse]] = {}  # events by query, and when
         self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "page": lambda call: page.page(self._content(call.query)),
+            "events": self._event,
             "asset": lambda call: page.asset(ASSET_PATHS[call.path]),
             "login": self._form,
             "session": self._log_in,
@@ -58,11 +62,24 @@ class PageApi:
 
     def handle(self, name: str, call: HttpRequest) -> HttpResponse:
         """Answer at the route of this name."""
-        if name == "page" and not call.rights:
-            return page.redirect(LOG_IN)
-        if name == "page" and "read" not in call.rights:
-            raise HttpProblem(403, "not_allowed", tokens.Refused("scope").sentence)
+        if name in ("page", "events") and "read" not in call.rights:
+            return self._refused(name, call)
         return self._answers[name](call)
+
+    def _refused(self, name: str, call: HttpRequest) -> HttpResponse:
+        if call.rights:
+            raise HttpProblem(403, "not_allowed", tokens.Refused("scope").sentence)
+        if name == "events":
+            raise HttpProblem(401, "no_token", "log in again", {"WWW-Authenticate": "Bearer"})
+        return page.redirect(LOG_IN)
+
+    def _event(self, call: HttpRequest) -> HttpResponse:
+        """Return the newest event; browsers that look at the same share it for a while."""
+        now_s, query = asyncio.get_running_loop().time(), call.query[:MOST_QUERY]
+        self._sent = {key: one for key, one in self._sent.items() if now_s - one[0] < SHARED_S}
+        if query not in self._sent:
+            self._sent[query] = (now_s, page.event(self._content(query)))
+        return self._sent[query][1]
 
     def _content(self, query: str) -> page.PageContent:
         """Return what the page shows now; the query says which contexts the map has."""
