@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from covey.node.earned import TrustState
+from covey.node.series import Tally
 from covey.node.status import ArmState, PeerState, ServedState, State
 from covey.server import page, tokens
 from covey.server.events import SiteEvent
@@ -186,7 +187,7 @@ def test_the_page_can_be_used_with_keys_and_a_screen_reader() -> None:
     ids = read.values("id")
     assert len(ids) == len(set(ids))
     assert set(read.values("aria-labelledby")) <= set(ids)
-    assert read.tags.count("caption") == read.tags.count("table") == 3
+    assert read.tags.count("caption") == read.tags.count("table") == 4
     assert all(value in ("row", "col") for value in read.values("scope"))
     assert read.tags.count("main") == read.tags.count("h1") == 1
     regions = [one for one in read.attributes if one[:2] == ("div", "tabindex")]
@@ -216,7 +217,7 @@ def test_an_event_has_the_sections_of_the_page_in_one_line() -> None:
     whole = page.page(content).body.decode()
     assert all(one in whole for one in parts.values())
     assert list(parts) == [
-        *("top", "figures", "network", "map", "arms", "peers", "phases", "events")
+        *("top", "figures", "history", "network", "map", "arms", "peers", "phases", "events")
     ]
 
 
@@ -252,6 +253,40 @@ def test_a_site_serves_its_page_on_the_loopback(tmp_path: Path) -> None:
         assert "Site <b>north</b>" in json.loads(first.partition("data: ")[2])["top"]
 
     run(tmp_path, story)
+
+
+def over_time(text: str) -> dict[str, list[str]]:
+    """The cells of the table of spans, by the name of the span."""
+    part = text.partition('id="history"')[2].partition("</section>")[0]
+    rows = re.findall(r"<tr><th[^>]*>([^<]*)</th>(.*?)</tr>", part.partition("<tbody>")[2])
+    return {name: re.findall(r"<td[^>]*>([^<]*)</td>", cells) for name, cells in rows}
+
+
+def test_error_and_cost_over_time_survive_a_restart(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        for id_, truth in (("a", 0), ("b", 1), ("c", 0)):
+            assert (await client.post(INFER, infer(id_)))[0] == 200
+            await client.post(FEEDBACK, {"id": id_, "truth": truth})
+
+    async def later(client: Client) -> None:
+        _, _, text = await fetched(client, "/")
+        found = over_time(text)
+        assert list(found) == ["last hour", "last day", "all"]
+        assert [cells[:2] for cells in found.values()] == [["3", "3"]] * 3
+        assert len({tuple(cells) for cells in found.values()}) == 1
+
+    run(tmp_path, story)
+    run(tmp_path, later)
+
+
+def test_the_best_own_function_of_a_span_is_judged_by_its_labels_there() -> None:
+    spans = {"last hour": {"tree": Tally(9, 8, 2, 0), "forest": Tally(4, 4, 3, 1_000_000)}}
+
+    text = page.page(page.PageContent(state(), MOMENT, spans=spans)).body.decode()
+
+    decisions, labels, error, cost, best, its_error, price = over_time(text)["last hour"]
+    assert (decisions, labels, error) == ("13", "12", "58.33 %")
+    assert (cost, best, its_error, price) == ("0.07692", "forest", "25.00 %", "0.25")
 
 
 def test_a_function_with_a_name_of_markup_is_shown_as_text(tmp_path: Path) -> None:

@@ -422,6 +422,14 @@ class StoreChange(msgspec.Struct):
     returned: list[str] = []  # ids of arms whose counters are in use again
 
 
+class SeriesLine(NamedTuple):
+    """What the arms of a site did in a span of time."""
+
+    every_s: int  # the length of the span: a minute, an hour or a day
+    at: int  # its beginning, in seconds since the epoch
+    counts: dict[str, tuple[int, ...]]  # by arm: decisions, labels, right ones, cost
+
+
 class Commit(msgspec.Struct):
     """What is written together, or not at all."""
 
@@ -437,6 +445,7 @@ class Commit(msgspec.Struct):
     payments: list[Payment] = []
     stated: list[Payment] = []  # that the peer knows of
     relations: list[RelationLine] = []  # that have changed
+    series: list[SeriesLine] = []  # that have changed
 
     def add_labels(
         self, request: Request, rows: list[int], truths: list[Label], right: list[bool]

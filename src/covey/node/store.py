@@ -29,6 +29,7 @@ from covey.node.requests import (
     Payment,
     Regrouped,
     Request,
+    SeriesLine,
     SetAside,
     SourceState,
     StoreChange,
@@ -297,6 +298,11 @@ class Store:
             rows = self._base.execute("SELECT * FROM payments WHERE is_unstated ORDER BY at_ms")
             return [tables.payment_of(row) for row in opened("payments", rows)]
 
+    def series(self) -> list[SeriesLine]:
+        """Return what the site did over time."""
+        with self._sentences("read"):
+            return [tables.series_of(one) for one in self._all("series")]
+
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
         with self._sentences("read"):
@@ -404,7 +410,7 @@ class Store:
             for cell, source, arm, *counts in self._base.execute("SELECT * FROM folded"):
                 add_counts(counted, {(cell, source, arm): (counts[0], counts[1])})
         return [
-            _difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
+            tables.difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
             for key in sorted(kept.keys() | counted.keys())
             if kept.get(key) != counted.get(key)
         ]
@@ -481,6 +487,7 @@ class Store:
         )
         paid = [sealed_flagged(tables.payment_columns(one)) for one in commit.payments]
         base.executemany("INSERT OR IGNORE INTO payments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", paid)
+        tables.write_series(base, commit.series)
         base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
 
     def _write_labels(self, parts: Iterable[LabelPart]) -> None:
@@ -590,11 +597,3 @@ class Store:
 
 def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:
     return [(*key, *counted) for key, counted in sums.items()]
-
-
-def _difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:
-    cell, source, arm = key
-    return (
-        f"cell {cell}, source {source or 'own'}, arm {arm}: {kept[1]} right of {kept[0]} are kept, "
-        f"but the labels of the requests have {counted[1]} of {counted[0]}"
-    )

@@ -34,6 +34,7 @@ from covey.node.requests import (
     Regrouped,
     Request,
     RowGroup,
+    SeriesLine,
     SourceState,
     add_counts,
 )
@@ -148,6 +149,12 @@ CREATE TABLE IF NOT EXISTS relations (
   state TEXT NOT NULL,{SUM}
   PRIMARY KEY (source, other)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS series (
+  every_s INTEGER NOT NULL CHECK (every_s >= 1),
+  at INTEGER NOT NULL,
+  counts TEXT NOT NULL,{SUM}
+  PRIMARY KEY (every_s, at)
+) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payments (
   is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
   at_ms INTEGER NOT NULL,
@@ -232,6 +239,8 @@ PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
+SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
+SPANS_KEPT = {60: 86_400, 3_600: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, ONE, FROM_TO = "1", "is_open", "number = ?", "number BETWEEN ? AND ?"
 BETWEEN = f"{FROM_TO} AND NOT is_open"
@@ -248,6 +257,23 @@ def statement_for(statement: tuple[str, int], rows: int) -> str:
 def as_text(value: Any) -> str:
     """Return a value as it is stored."""
     return msgspec.json.encode(value).decode()
+
+
+def write_series(base: sqlite3.Connection, lines: Sequence[SeriesLine]) -> None:
+    """Write what changed in spans of time, and remove those that are kept no longer."""
+    rows = [sealed((one.every_s, one.at, as_text(one.counts))) for one in lines]
+    base.executemany("INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?)", rows)
+    old = [
+        (one.every_s, one.at - SPANS_KEPT[one.every_s])
+        for one in lines
+        if one.every_s in SPANS_KEPT
+    ]
+    base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
+
+
+def series_of(columns: Sequence[Any]) -> SeriesLine:
+    every_s, at, counts = columns
+    return SeriesLine(every_s, at, SERIES.decode(counts))
 
 
 # -- checksums ----------------------------------------------------------------------------------
@@ -528,3 +554,12 @@ def _decoded(text: str, rows: int) -> tuple[list[Any], Mapping[int, Any]]:
     if len(labels) > rows:
         scored = {int(row): answers for row, answers in labels.pop().items()}
     return [NO_ANSWER if label is None else label for label in labels], scored
+
+
+def difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:
+    """Return what is wrong with the counters of a cell."""
+    cell, source, arm = key
+    return (
+        f"cell {cell}, source {source or 'own'}, arm {arm}: {kept[1]} right of {kept[0]} are kept, "
+        f"but the labels of the requests have {counted[1]} of {counted[0]}"
+    )

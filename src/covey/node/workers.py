@@ -36,6 +36,7 @@ from covey.node.late import answered
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
+from covey.node.series import SiteHistory
 from covey.node.store import Store
 from covey.node.threads import TAKEN_S, FunctionThread
 from covey.node.training import MOST_FAILURES, Steps, Trainer
@@ -97,6 +98,7 @@ class ThreadWorkers:
     def __init__(self, store: Store, observer: Observer | None = None) -> None:
         """`observer` gets the duration of commits."""
         self._store = store
+        self.history = SiteHistory(store.series())
         self._observer = Observer() if observer is None else observer
         self._disk = ThreadPoolExecutor(1, "covey-store")
         # By name: what the function is, which a reload may have changed, and its thread.
@@ -131,11 +133,13 @@ class ThreadWorkers:
         loop, is_written = asyncio.get_running_loop(), False
         async with self._lock:
             begun_s = loop.time()
+            commit.series = commit.series or self.history.due(time.time())
             try:
                 # In another thread every statement would wait for the interpreter lock.
                 self._store.write(commit)
                 await loop.run_in_executor(self._disk, self._store.sync, commit)
                 is_written = True
+                self.history.written(commit.series)
             finally:
                 self._observer.write(loop.time() - begun_s, is_written=is_written)
 

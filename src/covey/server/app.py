@@ -157,7 +157,15 @@ class ServedSite:
         """Serve with these parts from now on."""
         self.served, self.node = served, node
         self.gate, door = _gate(served, self._sessions)
-        people = partial(PageApi, served, node, events=self._events, door=door, pulse=self._pulse)
+        people = partial(
+            PageApi,
+            served,
+            node,
+            events=self._events,
+            door=door,
+            pulse=self._pulse,
+            history=self._threads.history,
+        )
         self.for_clients = ClientApi(served, node, self.metrics, self.reload, people)
         self.for_peers = PeerApi(
             node,
@@ -175,7 +183,7 @@ class ServedSite:
         ends = dict if certificate is None else certificate.ends
         self.metrics.follow(node, store=served.store, ends=ends)
         self._stop_watching()
-        follow = self._pulse.follow(node)
+        follow = self._pulse.follow(node, self._threads)
         self._watching = [asyncio.ensure_future(one) for one in (self._watch(node), follow)]
         if certificate is not None:
             self._watching.append(asyncio.ensure_future(certificate.watch()))
@@ -231,6 +239,7 @@ class ServedSite:
 
     async def close(self) -> None:
         self._stop_watching()
+        await self._pulse.finish(self.node, self._threads)
         self.node.stop()
         if self._peers is not None:
             await self._peers.close()

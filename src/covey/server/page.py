@@ -1,7 +1,7 @@
 """The live page of a site, made of its state: complete without scripts."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import resources
 from importlib.metadata import version
@@ -9,6 +9,7 @@ from importlib.metadata import version
 import msgspec
 
 from covey.bandit.preferences import CellPreference
+from covey.node.series import Tally
 from covey.node.status import ArmState, PeerState, State
 from covey.server import drawings
 from covey.server.drawings import Axis
@@ -17,7 +18,7 @@ from covey.server.http import HttpResponse
 from covey.server.markup import Markup, bar, join, table, tag
 from covey.server.metrics import DiskUse
 from covey.server.pulse import LastMinute
-from covey.types import BY_CONTEXT
+from covey.types import BY_CONTEXT, MILLIONTHS
 
 HTML_KIND = "text/html; charset=utf-8"
 STREAM_KIND = "text/event-stream"
@@ -40,6 +41,7 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 NONE = "\N{EN DASH}"
+SPANS = {"last hour": 3_600.0, "last day": 86_400.0, "all": None}
 KINDS = {"own": "own function", "peer": "peer", "context_only": "peer, sees the cell only"}
 STATES = {"open": "open", "resting": "resting", "over_budget": "over budget"}
 PHASES = {
@@ -66,6 +68,7 @@ class PageContent(msgspec.Struct, frozen=True):
     cells: Sequence[CellPreference] = ()
     axes: Sequence[Axis] = ()  # of all contexts
     chosen: Sequence[Axis] = ()  # one or two of these, for the map
+    spans: Mapping[str, Mapping[str, Tally]] = {}  # what arms did, by spans of time
 
 
 def page(content: PageContent) -> HttpResponse:
@@ -151,6 +154,7 @@ def sections(content: PageContent) -> dict[str, Markup]:
     alarms = join([_alarms(state), _events(content.events)])
     parts = {
         "figures": ("At a glance", _figures(content)),
+        "history": ("Over time", _history(content)),
         "network": ("Who asks whom", _network(content)),
         "map": ("Whom each region prefers", _map(content)),
         "arms": ("Arms", _arms(state.arms)),
@@ -262,6 +266,48 @@ def _map(content: PageContent) -> Markup:
     )
     drawn = drawings.cells_map(shown, content.chosen, classes)
     return join([form, drawn, drawings.legend(shown, classes), tag("p", how, class_="how")])
+
+
+# -- over time -------------------------------------------------------------------------------------
+
+
+def _history(content: PageContent) -> Markup:
+    rows = [_span(name, tallies, content.state.arms) for name, tallies in content.spans.items()]
+    headings = [
+        "span",
+        "decisions",
+        "labels",
+        "error",
+        "cost per decision",
+        "best own function",
+        "its error",
+        "its price",
+    ]
+    how = (
+        "The best own function is that with the best answers less its price, on the rows which it "
+        "answered in this span. Labels count in the minute in which they came."
+    )
+    return join([table("Error and cost", headings, rows), tag("p", how, class_="how")])
+
+
+def _span(name: str, tallies: Mapping[str, Tally], arms: Sequence[ArmState]) -> list[object]:
+    whole = Tally()
+    for one in tallies.values():
+        whole = whole.plus(one)
+    counted = [
+        msgspec.structs.replace(arm, labels=found.labels, right=found.right)
+        for arm in arms
+        if (found := tallies.get(arm.name)) is not None
+    ]
+    best = best_own(counted)
+    return [
+        name,
+        tag("td", _count(whole.decisions)),
+        _count(whole.labels),
+        _percent(whole.labels - whole.right, whole.labels),
+        _amount(whole.cost / MILLIONTHS / whole.decisions if whole.decisions else None),
+        *([NONE] * 3 if best is None else [best.name, _error(best), _amount(best.price)]),
+    ]
 
 
 # -- tables ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 
 from covey.bandit.preferences import CellPreference, preferences
 from covey.node.node import Node
+from covey.node.series import SiteHistory
 from covey.server import page, tokens
 from covey.server.config import SiteConfig
 from covey.server.drawings import Axis, plain_axes
@@ -45,10 +46,12 @@ class PageApi:
         events: EventLog | None = None,
         door: Door | None = None,
         pulse: Pulse | None = None,
+        history: SiteHistory | None = None,
     ) -> None:
         """Without a `door` the site has no tokens, and nobody has to log in."""
         self._served, self._node, self._queue = served, node, queue
         self._events, self._door, self._pulse = events, door, pulse or Pulse()
+        self._history = history or SiteHistory()
         self._axes = _axes(served)
         self._sent: dict[str, tuple[float, HttpResponse]] = {}  # events by query, and when
         self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
@@ -84,9 +87,12 @@ class PageApi:
     def _content(self, query: str) -> page.PageContent:
         """Return what the page shows now; the query says which contexts the map has."""
         cells = preferences(self._node.learner, MOST_CELLS)
+        state, moment = self._node.state(), datetime.now(UTC)
+        now_s = moment.timestamp()
+        self._history.note(state.arms, now_s)
         return page.PageContent(
-            self._node.state(),
-            datetime.now(UTC),
+            state,
+            moment,
             self._queue.in_progress,
             self._queue.waiting,
             disk_use(self._served.store),
@@ -96,6 +102,7 @@ class PageApi:
             cells=cells,
             axes=self._axes,
             chosen=_chosen(self._axes, query, cells),
+            spans={name: self._history.span(span, now_s) for name, span in page.SPANS.items()},
         )
 
     # -- log-ins --------------------------------------------------------------------------------

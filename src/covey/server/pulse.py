@@ -1,12 +1,17 @@
-"""What happened at a site in the last minute, from samples of its counters."""
+"""What happens at a site, from samples of its counters: in the last minute, and over time."""
 
 import asyncio
+import contextlib
+import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from covey.errors import StoreError
 from covey.node.node import Node
+from covey.node.requests import Commit
 from covey.node.status import FOR_PEERS
+from covey.node.workers import ThreadWorkers
 
 EVERY_S = 5.0
 SPAN_S = 60.0
@@ -26,11 +31,22 @@ class Pulse:
     def __init__(self) -> None:
         self._samples: deque[LastMinute] = deque()  # with moments for spans
 
-    async def follow(self, node: Node) -> None:
-        """Sample a node, until this is cancelled."""
+    async def follow(self, node: Node, threads: ThreadWorkers) -> None:
+        """Sample a node, until this is cancelled, and keep what happened in its store."""
         while True:
             self.sample(node)
+            now_s = time.time()
+            threads.history.note(node.state().arms, now_s)
+            if threads.history.is_overdue(now_s):
+                # Shielded: the store is in use until it has returned.
+                await asyncio.shield(_write(node, threads, now_s))
             await asyncio.sleep(EVERY_S)
+
+    async def finish(self, node: Node, threads: ThreadWorkers) -> None:
+        """Keep what happened since the last sample; the node must not be stopped yet."""
+        now_s = time.time()
+        threads.history.note(node.state().arms, now_s)
+        await _write(node, threads, now_s)
 
     def sample(self, node: Node) -> LastMinute:
         """Take a sample, and return what happened in the minute before it."""
@@ -56,3 +72,11 @@ class Pulse:
             Counter(sample.decisions) - Counter(first.decisions),
             Counter(sample.asked) - Counter(first.asked),
         )
+
+
+async def _write(node: Node, threads: ThreadWorkers, now_s: float) -> None:
+    """Write what is due; what cannot be written stays due."""
+    lines = threads.history.due(now_s, is_last=True)
+    if lines and node.is_ready:
+        with contextlib.suppress(StoreError):
+            await threads.commit(Commit(series=lines))

@@ -1,0 +1,118 @@
+"""What a site did over time: rolled up to minutes, hours and days, and kept in its store."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from covey.node.requests import Commit, SeriesLine
+from covey.node.series import DAY_S, HOUR_S, MINUTE_S, SiteHistory, Tally
+from covey.node.status import ArmState
+from covey.node.store import Store
+
+BEGIN = 1_800_000_000 // DAY_S * DAY_S  # the first second of a day
+
+
+def arms(decisions: int, labels: int = 0, right: int = 0, spent: float = 0.0) -> list[ArmState]:
+    return [
+        ArmState("a", "own", 0.0, decisions, 0, spent, labels, right),
+        ArmState("b", "peer", 0.1, 0, 0, 0.0, 0, 0),
+    ]
+
+
+def test_what_was_counted_before_the_first_look_is_no_news() -> None:
+    history = SiteHistory()
+    history.note(arms(100, 90, 80), BEGIN)
+
+    assert history.span(None, BEGIN) == {}
+    assert history.due(BEGIN + DAY_S) == []
+
+
+def test_spans_add_up_what_happened_in_them() -> None:
+    history = SiteHistory()
+    history.note(arms(0), BEGIN)
+    history.note(arms(1, 1, 1, 0.5), BEGIN + 10)
+    history.note(arms(3, 2, 1, 1.5), BEGIN + 2 * HOUR_S)
+    history.note(arms(6, 2, 1, 1.5), BEGIN + 25 * HOUR_S)
+
+    now = BEGIN + 25 * HOUR_S
+    assert history.span(HOUR_S, now) == {"a": Tally(3, 0, 0, 0)}
+    assert history.span(DAY_S, now) == {"a": Tally(5, 1, 0, 1_000_000)}
+    assert history.span(None, now) == {"a": Tally(6, 2, 1, 1_500_000)}
+    assert history.points(DAY_S, 0) == [
+        (BEGIN, Tally(3, 2, 1, 1_500_000)),
+        (BEGIN + DAY_S, Tally(3, 0, 0, 0)),
+    ]
+
+
+def test_an_arm_that_is_counted_anew_adds_nothing_negative() -> None:
+    history = SiteHistory()
+    history.note(arms(10), BEGIN)
+    history.note(arms(4), BEGIN + 1)
+    history.note(arms(6), BEGIN + 2)
+
+    assert history.span(None, BEGIN + 2) == {"a": Tally(2, 0, 0, 0)}
+
+
+def test_a_minute_is_due_when_it_is_over_and_until_it_is_written() -> None:
+    history = SiteHistory()
+    history.note(arms(0), BEGIN)
+    history.note(arms(1), BEGIN + 30)
+
+    assert history.due(BEGIN + 59) == []
+    lines = history.due(BEGIN + MINUTE_S)
+    assert [(one.every_s, one.at) for one in lines] == [
+        (size, BEGIN) for size in (MINUTE_S, HOUR_S, DAY_S)
+    ]
+    assert not history.is_overdue(BEGIN + MINUTE_S)
+    assert history.is_overdue(BEGIN + 3 * MINUTE_S)
+    history.note(arms(2), BEGIN + MINUTE_S + 1)  # while it was written
+    history.written(lines)
+    again = history.due(BEGIN + 2 * MINUTE_S)
+    assert {(one.every_s, one.at): one.counts["a"][0] for one in again} == {
+        (MINUTE_S, BEGIN + MINUTE_S): 1,
+        (HOUR_S, BEGIN): 2,
+        (DAY_S, BEGIN): 2,
+    }
+    history.written(again)
+    assert history.due(BEGIN + DAY_S, is_last=True) == []
+
+
+def test_the_store_keeps_a_day_of_minutes_a_month_of_hours_and_all_days(tmp_path: Path) -> None:
+    days, count = 40, 0
+    history = SiteHistory()
+    history.note(arms(0), BEGIN)
+    with closing(Store(tmp_path / "a.store")) as store:
+        for now in range(BEGIN, BEGIN + days * DAY_S, 20 * MINUTE_S):
+            count += 1
+            history.note(arms(count), now)
+            lines = history.due(now, is_last=True)
+            store.commit(Commit(series=lines))
+            history.written(lines)
+        kept = store.series()
+        assert store.check() == []
+
+    sizes = [one.every_s for one in kept]
+    assert sizes.count(MINUTE_S) in (72, 73)  # three in an hour
+    assert sizes.count(HOUR_S) in (31 * 24, 31 * 24 + 1)
+    assert sizes.count(DAY_S) == days
+    again = SiteHistory(kept)
+    for span in (HOUR_S, DAY_S, None):
+        assert again.span(span, now) == history.span(span, now)
+    assert again.span(None, now) == {"a": Tally(count, 0, 0, 0)}
+
+
+def test_a_restart_goes_on_with_the_same_minute() -> None:
+    history = SiteHistory([SeriesLine(MINUTE_S, BEGIN, {"a": (5, 4, 3, 2)})])
+    history.note(arms(0), BEGIN + 5)
+    history.note(arms(1), BEGIN + 10)
+
+    assert history.span(HOUR_S, BEGIN + 10) == {"a": Tally(6, 4, 3, 2)}
+
+
+@pytest.mark.parametrize("counts", ['{"a": [1', '{"a": "x"}'])
+def test_a_damaged_line_is_found(tmp_path: Path, counts: str) -> None:
+    with closing(Store(tmp_path / "a.store")) as store:
+        store.commit(Commit(series=[SeriesLine(MINUTE_S, BEGIN, {"a": (1, 1, 1, 1)})]))
+        store._base.execute("UPDATE series SET counts = ?", (counts,))
+        assert any("series" in sentence for sentence in store.check())
