@@ -19,7 +19,7 @@ SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MOST_MODULES = 168
-MOST_LINES = 46_720
+MOST_LINES = 46_760
 MOST_LINES_OF_A_FILE = 600
 
 

@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 
 from covey.bandit.preferences import CellPreference
+from covey.node.series import Tally
 from covey.node.status import ArmState, PeerState, ServedState, State
-from covey.server.drawings import Axis, arm_classes, cells_map, legend, network, plain_axes
+from covey.server.drawings import (
+    Axis,
+    arm_classes,
+    cells_map,
+    error_line,
+    legend,
+    network,
+    plain_axes,
+)
 from covey.server.pulse import EVERY_S, SPAN_S, LastMinute, Pulse
 from support.served import INFER, SITE, Client, infer, run
 
@@ -134,6 +143,17 @@ def test_the_legend_names_arms_and_their_shares() -> None:
 
     assert "&lt;b&gt;, 75 % of arrivals" in told
     assert "no label yet, 25 % of arrivals" in told
+
+
+def test_the_error_over_time_is_drawn_where_labels_came() -> None:
+    points = [(0, Tally(4, 4, 2, 0)), (30, Tally(4, 0, 0, 0)), (60, Tally(1, 4, 3, 0))]
+
+    drawn = error_line(points, (0.0, 120.0), "last hour")
+
+    assert "error in the last hour, at most 50 %, now 25 %" in drawn
+    assert elements(drawn, "polyline")[0]["points"] == "76.0,8.0 256.0,58.0"
+    assert len(elements(drawn, "circle")) == 2
+    assert "no labels" in error_line([], (0.0, 1.0), "last day")
 
 
 # -- the last minute ------------------------------------------------------------------------------

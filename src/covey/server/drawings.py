@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from covey.bandit.preferences import CellPreference
+from covey.node.series import Tally
 from covey.node.status import ArmState, PeerState, State
 from covey.server.markup import Markup, join, tag
 from covey.server.pulse import LastMinute
@@ -14,6 +15,7 @@ from covey.types import BY_CONTEXT
 OWN_COLOURS, PEER_COLOURS = 6, 8  # of the style sheet
 WIDTH, HEIGHT = 480.0, 340.0  # of the network
 SIDE, LEFT, BOTTOM = 360.0, 76.0, 44.0  # of the map, in units of the drawing
+TALL = 100.0  # the height of a line over time
 STRIP = 60.0  # the height of a map of one context
 MOST_LETTERS = 14
 
@@ -234,6 +236,35 @@ def legend(cells: Sequence[CellPreference], classes: Mapping[str, str]) -> Marku
         told = f" {arm or 'no label yet'}, {100 * count / whole:.0f} % of arrivals"
         keys.append(tag("li", box, told))
     return tag("ul", *keys, class_="legend")
+
+
+# -- error over time ------------------------------------------------------------------------------
+
+
+def error_line(points: Sequence[tuple[int, Tally]], span: tuple[float, float], name: str) -> Markup:
+    """Draw the error of labels that came, over a span from one moment to another."""
+    begin, end = span
+    shares = [(at, 1 - one.right / one.labels) for at, one in points if one.labels]
+    most = max((share for _, share in shares), default=0.0) or 1.0
+    places = [
+        (LEFT + (at - begin) / (end - begin) * SIDE, 8 + (1 - share / most) * TALL)
+        for at, share in shares
+        if at >= begin
+    ]
+    way = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    frame = {"x": f"{LEFT:g}", "y": "8", "width": f"{SIDE:g}", "height": f"{TALL:g}"}
+    drawn = [
+        tag("rect", **frame, class_="frame"),
+        tag("polyline", points=way, class_="line"),
+        *(tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="2", class_="dot") for x, y in places),
+        _text((LEFT - 6, 14), f"{100 * most:.3g} %", "tick side"),
+        _text((LEFT - 6, TALL + 8), "0 %", "tick side"),
+        _text((LEFT + SIDE / 2, TALL + 28), f"error in the {name}", "axis"),
+    ]
+    latest = f", now {100 * shares[-1][1]:.3g} %" if shares else ", no labels"
+    size = f"0 0 {LEFT + SIDE + 24:g} {TALL + 36:g}"
+    label = f"error in the {name}, at most {100 * most:.3g} %{latest}"
+    return tag("svg", *drawn, viewBox=size, role="img", aria_label=label, class_="trend")
 
 
 def _tick(value: float | str) -> str:

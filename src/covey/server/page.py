@@ -69,6 +69,7 @@ class PageContent(msgspec.Struct, frozen=True):
     axes: Sequence[Axis] = ()  # of all contexts
     chosen: Sequence[Axis] = ()  # one or two of these, for the map
     spans: Mapping[str, Mapping[str, Tally]] = {}  # what arms did, by spans of time
+    trends: Mapping[str, Sequence[tuple[int, Tally]]] = {}  # the sums over time, by span
 
 
 def page(content: PageContent) -> HttpResponse:
@@ -287,7 +288,13 @@ def _history(content: PageContent) -> Markup:
         "The best own function is that with the best answers less its price, on the rows which it "
         "answered in this span. Labels count in the minute in which they came."
     )
-    return join([table("Error and cost", headings, rows), tag("p", how, class_="how")])
+    now_s = content.moment.timestamp()
+    lines = [
+        drawings.error_line(points, (now_s - (SPANS[name] or 0.0), now_s), name)
+        for name, points in content.trends.items()
+    ]
+    shown = tag("div", *lines, class_="trends")
+    return join([table("Error and cost", headings, rows), shown, tag("p", how, class_="how")])
 
 
 def _span(name: str, tallies: Mapping[str, Tally], arms: Sequence[ArmState]) -> list[object]:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from covey.bandit.preferences import CellPreference, preferences
 from covey.node.node import Node
-from covey.node.series import SiteHistory
+from covey.node.series import DAY_S, HOUR_S, MINUTE_S, SiteHistory
 from covey.server import page, tokens
 from covey.server.config import SiteConfig
 from covey.server.drawings import Axis, plain_axes
@@ -103,6 +103,10 @@ class PageApi:
             axes=self._axes,
             chosen=_chosen(self._axes, query, cells),
             spans={name: self._history.span(span, now_s) for name, span in page.SPANS.items()},
+            trends={
+                "last hour": self._history.points(MINUTE_S, now_s - HOUR_S),
+                "last day": self._history.points(HOUR_S, now_s - DAY_S),
+            },
         )
 
     # -- log-ins --------------------------------------------------------------------------------
