@@ -98,6 +98,12 @@ def test_the_document_shows_where_tensors_may_be_binary() -> None:
     assert list(infer["responses"]["200"]["headers"]) == [oip.LENGTH]
 
 
+def test_the_page_alone_answers_without_the_token_that_it_takes() -> None:
+    free = [path for _, path, one in operations() if {} in one.get("security", [])]
+
+    assert free == ["/"]
+
+
 def test_references_lead_somewhere() -> None:
     def references(tree: Any) -> Iterator[str]:
         if isinstance(tree, dict):

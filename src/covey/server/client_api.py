@@ -306,7 +306,8 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
             operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         operation["requestBody"] = {"required": route.takes is not Nothing, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
-        operation["security"] = [{"token": []}]
+        # The page leads to the log-in form without one.
+        operation["security"] = [{"token": []}, *([{}] if 303 in route.gives else [])]
         if route.scopes:
             operation["description"] = f"Needs scope {' or '.join(route.scopes)}."
     return operation
