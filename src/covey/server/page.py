@@ -43,7 +43,7 @@ HEADERS = {
 NONE = "\N{EN DASH}"
 SPANS = {"last hour": 3_600.0, "last day": 86_400.0, "all": None}
 KINDS = {"own": "own function", "peer": "peer", "context_only": "peer, sees the cell only"}
-STATES = {"open": "open", "resting": "resting", "over_budget": "over budget"}
+STATES = {"open": "ready", "resting": "resting", "over_budget": "over budget"}
 PHASES = {
     "train": "rows that train a peer",
     "explore": "rows that try an arm",
@@ -379,7 +379,7 @@ def _peers(state: State) -> Markup:
     ]
     headings = [
         "peer",
-        "circuit",
+        "state",
         "price",
         "asked by this site",
         "rows it asked",
@@ -391,7 +391,7 @@ def _peers(state: State) -> Markup:
         "A resting peer failed or is busy; it is tried again by itself. Labels to deliver wait in "
         "the store until the peer takes them."
     )
-    return join([table("Peers and their circuits", headings, rows), tag("p", how, class_="how")])
+    return join([table("Peers and their states", headings, rows), tag("p", how, class_="how")])
 
 
 def _peer_state(peer: PeerState) -> str:
