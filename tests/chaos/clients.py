@@ -120,8 +120,10 @@ class Oracle:
         entry.possible = {UNKNOWN}
         node = network.nodes.get(key[0])
         if node is not None and entry.answer is not None:
+            # Requests that share slots are also forgotten, oldest first, to make room for others.
             is_over = node.learner.slot > entry.answer.last_slot + network.plan.wait
-            network.expect(is_over, "I3", f"{key} was forgotten before label-wait expired")
+            can_be = is_over or node.learner.shares_slots
+            network.expect(can_be, "I3", f"{key} was forgotten before label-wait expired")
 
 
 class RunningClient:
