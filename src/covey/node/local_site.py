@@ -50,7 +50,7 @@ class LocalSite:
     ) -> None:
         """`contexts` makes the contexts of records; None: they are given.
 
-        Whoever reads or changes a site holds the `lock` of its network.
+        Code that reads or changes a site holds the `lock` of its network.
         """
         self.name = site.name
         self.lock = lock

@@ -79,7 +79,7 @@ class Network(Mapping[str, LocalSite]):
         wait: Wait | None = None,
         policy: Any = None,
     ) -> None:
-        # Held by whoever reads or changes a site: sites ask each other.
+        # Code that reads or changes a site holds it: sites ask each other.
         self._lock = threading.RLock()
         self._build(_Given(tables_in(config, policy=policy), dict(functions), dimension, wait))
 

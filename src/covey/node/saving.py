@@ -274,7 +274,7 @@ def _restore_tickets(state: TicketState, saved: SavedSite) -> None:
 # -- files ----------------------------------------------------------------------------------------
 
 
-class _Head(msgspec.Struct, frozen=True):
+class _FileHead(msgspec.Struct, frozen=True):
     kind: str
     format: int
     sha256: str
@@ -284,7 +284,7 @@ def write(path: Path, saved: SavedNetwork) -> None:
     """Write a network; raise `DataError` for what a file cannot hold."""
     sites = [_plain_site(site) for site in saved.sites]
     body = msgspec.json.encode(msgspec.structs.replace(saved, sites=sites))
-    head = msgspec.json.encode(_Head(KIND, FORMAT, hashlib.sha256(body).hexdigest()))
+    head = msgspec.json.encode(_FileHead(KIND, FORMAT, hashlib.sha256(body).hexdigest()))
     try:
         files.replace(path, head + b"\n" + body)
     except OSError as error:
@@ -299,7 +299,7 @@ def read(path: Path) -> SavedNetwork:
         raise StoreError(f"cannot read {path}: {error.strerror}") from None
     line, _, body = content.partition(b"\n")
     try:
-        head = msgspec.json.decode(line, type=_Head)
+        head = msgspec.json.decode(line, type=_FileHead)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         head = None
     if head is None or head.kind != KIND:
