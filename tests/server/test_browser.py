@@ -47,10 +47,16 @@ class Tab:
         self.page, self._root = page, root
         self.faults: list[str] = []
         self.hosts: set[str] = set()
+        self.paths: list[str] = []
         page.set_default_timeout(MOST_MS)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", self._hear)
-        page.on("request", lambda sent: self.hosts.add("/".join(sent.url.split("/")[:3])))
+        page.on("request", self._note)
+
+    def _note(self, sent: Any) -> None:
+        *host, path = sent.url.split("/", 3)
+        self.hosts.add("/".join(host))
+        self.paths.append(path)
 
     def _hear(self, told: Any) -> None:
         if told.type in ("error", "warning"):
@@ -130,7 +136,7 @@ def file_of(offices: Offices, name: str, other: str, function: str, label: int) 
             POLICY,
             table("[[learner]]", {"name": name, "functions": [function], "peers": {other: 0.1}}),
             table("[[function]]", {"name": function, "kind": "constant", "label": label}),
-            offices.peer(other, share="data", **{"may-ask": True, "functions": 1}),
+            offices.peer(other, share="data", may=["status"], **{"may-ask": True, "functions": 1}),
         ]
     )
 
@@ -163,19 +169,23 @@ def test_the_page_follows_decisions_a_killed_peer_and_its_return(
         send(north, 0, 20)
         now.wait_for("top", "slot 20")  # by itself
         now.wait_for("network", "price 0.1")
+        now.page.locator("#sites tr", has_text="south").locator("text=ready").wait_for()
         assert now.page.locator("#network line[marker-end]").count() == 1
         south.kill()
         sent = 20
         while not now.page.locator("#events", has_text="circuit open").count():
             send(north, sent, 1)
             sent += 1
+        now.page.locator("#sites tr", has_text="south").locator("text=no answer").wait_for()
         now.keep("killed")
         stack.enter_context(started(file))
         while not now.page.locator("#events", has_text="circuit closed").count():
             send(north, sent, 1)
             sent += 1
         now.wait_for("top", f"slot {sent}")
+        now.page.locator("#sites tr", has_text="south").locator("text=ready").wait_for()
         now.keep("returned")
+        assert now.paths.count("events") == 1  # one stream for all of it
         now.check()
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from covey.server import keys
-from covey.server.connection import Connection, Tls
+from covey.server.connection import Connection
 from covey.server.http import Caller, HttpRequest
+from covey.server.keys import Tls
 from covey.server.listener import LoopbackOnly
 from support.listening import GET, Port, listening, post, told
 from support.served import INFER, Client, run

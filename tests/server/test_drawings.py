@@ -18,7 +18,9 @@ from covey.server.drawings import (
     network,
     plain_axes,
 )
+from covey.server.peer_messages import LinkInfo
 from covey.server.pulse import EVERY_S, SPAN_S, LastMinute, Pulse
+from covey.server.summaries import links_of
 from support.served import INFER, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -51,6 +53,14 @@ def state(*peers: PeerState) -> State:
     )
 
 
+def drawn_network(*peers: PeerState, minute: LastMinute = CALM, **others: list[LinkInfo]) -> str:
+    return network("north", links_of(state(*peers), minute), arm_classes(ARMS), others)
+
+
+def link(peer: str, *, asked: int = 0, asks: int = 0, state: Any = "open") -> LinkInfo:
+    return LinkInfo(peer=peer, state=state, price=0.1, asked=asked, asks=asks, undelivered=0)
+
+
 def elements(svg: str, name: str) -> list[dict[str, str]]:
     return [
         dict(re.findall(r'([\w-]+)="([^"]*)"', found))
@@ -72,7 +82,9 @@ def test_a_peer_has_one_hue_and_own_functions_have_greys() -> None:
 def test_arrows_are_who_asked_whom_in_the_last_minute() -> None:
     minute = LastMinute(60.0, {"tree": 9, "east": 3, "east (context)": 4}, {"west": 5})
 
-    drawn = network(state(PeerState("east", "open", 0, 0), PeerState("west", "open", 0, 5)), minute)
+    drawn = drawn_network(
+        PeerState("east", "open", 0, 0), PeerState("west", "open", 0, 5), minute=minute
+    )
 
     arrows = [one for one in elements(drawn, "line") if "marker-end" in one]
     assert len(arrows) == 2
@@ -83,7 +95,7 @@ def test_arrows_are_who_asked_whom_in_the_last_minute() -> None:
 
 
 def test_a_resting_peer_is_red_and_named_so() -> None:
-    drawn = network(state(PeerState("east", "resting", 0, 0)), CALM)
+    drawn = drawn_network(PeerState("east", "resting", 0, 0))
 
     assert [one["class"] for one in elements(drawn, "line")] == ["link resting idle"]
     assert "site peer0 resting" in drawn
@@ -92,7 +104,7 @@ def test_a_resting_peer_is_red_and_named_so() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 12])
 def test_all_peers_are_within_the_drawing(count: int) -> None:
-    drawn = network(state(*(PeerState(str(k), "open", 0, 0) for k in range(count))), CALM)
+    drawn = drawn_network(*(PeerState(str(k), "open", 0, 0) for k in range(count)))
 
     left, top, width, height = map(float, elements(drawn, "svg")[0]["viewBox"].split())
     circles = elements(drawn, "circle")
@@ -101,6 +113,26 @@ def test_all_peers_are_within_the_drawing(count: int) -> None:
         x, y, r = (float(one[key]) for key in ("cx", "cy", "r"))
         assert left <= x - r < x + r <= left + width
         assert top <= y - r < y + r <= top + height
+
+
+def test_labels_that_wait_for_a_peer_are_told_beside_it() -> None:
+    assert "price 0.1, 1,200 labels wait" in drawn_network(PeerState("east", "open", 1_200, 0))
+
+
+def test_peers_that_show_their_status_are_drawn_with_whom_they_ask() -> None:
+    peers = [PeerState(name, "open", 0, 0) for name in ("east", "west")]
+    east = [link("north", asked=9), link("west", asked=4, asks=6), link("far", asks=2)]
+    west = [link("east", asked=5), link("north"), link("far", state="resting")]
+
+    drawn = drawn_network(*peers, east=east, west=west)
+
+    told = "east asks west: 4 rows; far asks east: 2 rows; west asks east: 5 rows; west asks far: 0"
+    assert told in drawn  # and 6 is what east says of west, which says 5 itself
+    assert ">6<" not in drawn
+    assert [one["class"].split()[-1] for one in elements(drawn, "path") if "d" in one][1:] == [
+        *("calm", "calm", "calm", "resting")
+    ]
+    assert len(elements(drawn, "circle")) == 4
 
 
 # -- the map --------------------------------------------------------------------------------------

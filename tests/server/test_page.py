@@ -2,8 +2,6 @@
 
 import json
 import re
-from datetime import UTC, datetime
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,80 +10,16 @@ import pytest
 
 from covey.node.earned import TrustState
 from covey.node.series import Tally
-from covey.node.status import ArmState, PeerState, ServedState, State
+from covey.node.status import ArmState, PeerState
 from covey.server import page, tokens
 from covey.server.events import SiteEvent
 from covey.server.markup import bar, escaped, tag
 from covey.server.metrics import DiskUse
+from covey.server.summaries import best_own
+from support.pages import MOMENT, NASTY, Reading, shown, state
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 
 pytestmark = pytest.mark.beside_the_kernel
-
-NASTY = "</title><script>alert('1')</script>\"'&<img src=x onerror=alert(2)>\u202e\x00"
-MOMENT = datetime(2026, 11, 17, 12, 30, 5, tzinfo=UTC)
-
-
-class Reading(HTMLParser):
-    """Collects the elements, attributes and texts of a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str | None]] = []
-        self.open: list[str] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value) for name, value in attrs]
-        if tag not in ("meta", "link", "input"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-    def values(self, name: str) -> list[str]:
-        return [value or "" for _, key, value in self.attributes if key == name]
-
-
-def state(name: str = "north", **changes: Any) -> State:
-    fields: dict[str, Any] = {
-        "name": name,
-        "is_ready": True,
-        "starts": 3,
-        "uptime_s": 93_784.0,
-        "slot": 12_345,
-        "alarms": 1,
-        "alarm_slot": 900,
-        "alarms_total": 2,
-        "alarm_slots": [40, 900],
-        "phases": {"explore": 25, "exploit": 75},
-        "arms": [
-            ArmState("tree", "own", 0.0, 60, 7, 0.0, 50, 40),
-            ArmState("forest", "own", 0.25, 10, 0, 2.5, 10, 9),
-            ArmState("east", "peer", 0.1, 30, 0, 3.0, 40, 39),
-        ],
-        "peers": [
-            PeerState("east", "resting", 4, 11, 1.5, 20.0),
-            PeerState("west", "not asked", 0, 2),
-        ],
-        "open_tickets": 17,
-        "cells": 8,
-        "owed": 4,
-        "for_peers": ServedState(0, 0, 0),
-    }
-    return State(**fields | changes)
-
-
-def shown(given: State, **changes: Any) -> Reading:
-    content = page.PageContent(given, MOMENT, **changes)
-    return Reading(page.page(content).body.decode())
 
 
 def test_the_page_shows_all_of_a_state_without_scripts() -> None:
@@ -127,8 +61,8 @@ def test_the_best_own_function_is_the_best_after_its_price() -> None:
     )
     peer = ArmState("c", "peer", 0.0, 1, 0, 0, 10, 10)
 
-    assert page.best_own([dear, cheap, peer]) == cheap
-    assert page.best_own([peer]) is None
+    assert best_own([dear, cheap, peer]) == cheap
+    assert best_own([peer]) is None
 
 
 def test_a_site_at_its_beginning_has_a_page() -> None:
@@ -208,7 +142,7 @@ def test_the_files_of_the_page_are_small_and_name_no_other_site() -> None:
 def test_an_event_has_the_sections_of_the_page_in_one_line() -> None:
     content = page.PageContent(state("a\nb"), MOMENT)
 
-    sent = page.event(content)
+    sent = page.events(page.sections(content))
 
     assert (sent.status, sent.kind) == (200, "text/event-stream")
     retry, data, *rest = sent.body.decode().split("\n")
@@ -217,7 +151,7 @@ def test_an_event_has_the_sections_of_the_page_in_one_line() -> None:
     whole = page.page(content).body.decode()
     assert all(one in whole for one in parts.values())
     assert list(parts) == [
-        *("top", "figures", "history", "network", "map", "arms", "peers", "phases", "events")
+        *("top", "figures", "history", "network", "phases", "map", "arms", "peers", "events")
     ]
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from covey.bandit.learner import NO_ANSWER
-from covey.errors import LimitError, PeerError, StoreError
+from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
 from covey.node.requests import AskRow
 from covey.server import peer_messages
 from covey.server.http import HttpRequest, HttpResponse, SiteLimits
@@ -20,15 +20,27 @@ from support import virtual
 from support.message_links import HEADERS, neighbour, respond
 from support.virtual import World
 
-CALLS = ("ask", "report", "estimate", "labels", "hello")
+CALLS = ("ask", "report", "estimate", "labels", "status", "hello")
 HEAD: dict[str, Any] = {"version": 1, "request": "m1", "deadline_ms": 900}
 BODIES: dict[str, dict[str, Any]] = {
     "ask": {**HEAD, "rows": [["r", "g1:0", 1]], "values": [1]},
     "report": {**HEAD, "cell": "g1:0", "slot": 1},
     "estimate": {**HEAD, "cell": "g1:0", "slot": 1, "is_by_context": False},
     "labels": {**HEAD, "labels": [["r", 1]]},
+    "status": HEAD,
     "hello": HEAD,
 }
+INFO = peer_messages.SiteInfo(
+    is_ready=True,
+    slot=7,
+    uptime_s=1.5,
+    decisions=9,
+    cost=0.5,
+    labels=8,
+    right=6,
+    hour_labels=4,
+    hour_right=3,
+)
 
 
 def world_of(
@@ -47,7 +59,7 @@ def world_of(
 def south(world: World, *, limits: SiteLimits | None = None, **rights: Any) -> PeerApi:
     """Return the side for peers of a node that knows north and east."""
     known = {name: neighbour(name, **rights) for name in NAMES}
-    return PeerApi(world.nodes["south"], known, limits=limits)
+    return PeerApi(world.nodes["south"], known, limits=limits, status=lambda: INFO)
 
 
 NAMES = ("north", "east")
@@ -95,6 +107,17 @@ def test_a_peer_is_answered_and_its_label_counts_once() -> None:
         assert said == [["taken"], ["repeated"], ["conflict", "unknown"]]
         assert await peer.report("g1:0", 3) == (1, 0.0, 1.0)
         assert await peer.estimate("g1:0", 3, is_by_context=False) == (1.0, 1)
+
+    virtual.run(main())
+
+
+def test_a_peer_that_may_see_the_status_gets_it() -> None:
+    async def main() -> None:
+        world = world_of()
+
+        assert await peer_client(south(world, may=["status"])).status() == INFO
+        with pytest.raises(PeerDeclined, match="you may not see the status of this site"):
+            await peer_client(south(world)).status()
 
     virtual.run(main())
 
@@ -268,8 +291,10 @@ def test_no_message_contains_more_than_is_shared(share: Any) -> None:
 @pytest.mark.parametrize(
     ("rights", "expected"),
     [
-        ({}, [200, 200, 200, 200, 200]),
-        ({"may_ask": False}, [(403, "not_allowed")] * 4 + [200]),
+        ({}, [200, 200, 200, 200, (403, "not_allowed"), 200]),
+        ({"may": ["status"]}, [200] * 6),
+        ({"may_ask": False}, [(403, "not_allowed")] * 5 + [200]),
+        ({"may_ask": False, "may": ["status"]}, [(403, "not_allowed")] * 4 + [200] * 2),
     ],
 )
 def test_the_permissions_of_a_peer_are_in_its_table(
@@ -304,7 +329,7 @@ def test_an_unlisted_peer_may_do_nothing() -> None:
 
         said = await answers(back, *(call(name, who="west") for name in CALLS))
 
-        assert said == [(403, "not_allowed")] * 5
+        assert said == [(403, "not_allowed")] * len(CALLS)
 
     virtual.run(main())
 

@@ -97,6 +97,7 @@ def test_a_peer_is_sent_only_what_it_may_see(
         ({"name": "south", "key": KEY, "share": "all"}, "share: invalid enum value 'all'"),
         ({"name": "south", "key": KEY, "trust": "yes"}, "trust: invalid enum value 'yes'"),
         ({"name": "south", "key": KEY, "may-ask": 1}, "may-ask: expected bool"),
+        ({"name": "south", "key": KEY, "may": ["labels"]}, "invalid enum value 'labels'"),
         ({"name": "south", "key": KEY, "rate-per-s": 0}, "rate-per-s is 0.0; it must be above 0"),
         ({"name": "south", "key": KEY, "functions": 0}, "functions: expected int >= 1"),
         ({"name": "south", "key": KEY, "in-flight": 0}, "in-flight: expected int >= 1"),
@@ -286,3 +287,11 @@ def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
 def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="include them in the prices"):
         load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')
+
+
+def test_the_right_to_see_the_status_needs_an_address_for_peers(tmp_path: Path) -> None:
+    tables, site = SOUTH + 'may = ["status"]\n', SITE.replace('peer-address = "127.0.0.1:0"\n', "")
+
+    assert load(tmp_path, "", tables).neighbours["south"].may == ["status"]
+    with pytest.raises(ConfigError, match=r'has may = \["status"\]; \[node\] needs peer-address'):
+        load(tmp_path, "", tables, site=site)

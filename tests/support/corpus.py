@@ -57,6 +57,7 @@ def in_bytes(tail: bytes, *, size: int, length: Any = None, **fields: Any) -> by
 
 
 VALID = json.dumps(infer("x")).encode()
+STREAM = b"Accept: text/event-stream\r\nLast-Event-ID: \xff\r\n\r\n"
 WIDE = {"name": "instances", "shape": [1, 10**6], "datatype": "FP64", "data": [0]}
 # None of these is ever answered with 2xx.
 CORPUS: dict[str, bytes] = {
@@ -171,6 +172,12 @@ CORPUS: dict[str, bytes] = {
     "the page under another host": b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "the page for another site": b"GET / HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
     "events for another site": b"GET /events HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
+    "a stream under another host": b"GET /events HTTP/1.1\r\nHost: evil.example\r\n" + STREAM,
+    "a stream that is posted": post(b"data: x", path="/events", more=STREAM[:-2]),
+    "a stream for a page of another site": b"GET /events HTTP/1.1\r\n"
+    + HOST
+    + b"Origin: https://evil.example\r\n"
+    + STREAM,
     "a form to the page": post(b"<script>alert(1)</script>", path="/"),
     "a file beside the page's": b"GET /assets/%2e%2e/page.py HTTP/1.1\r\n" + HOST + b"\r\n",
     "a folder of the page": b"GET /assets/ HTTP/1.1\r\n" + HOST + b"\r\n",

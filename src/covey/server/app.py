@@ -11,6 +11,7 @@ import logging
 import random
 import signal
 import ssl
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
@@ -21,6 +22,7 @@ from covey.node.change import Plan
 from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
+from covey.node.series import HOUR_S
 from covey.node.store import Store
 from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
@@ -34,8 +36,11 @@ from covey.server.neighbours import pinned_keys
 from covey.server.page_api import PageApi
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
+from covey.server.peer_messages import SiteInfo
 from covey.server.pulse import Pulse
 from covey.server.sessions import Sessions
+from covey.server.streams import EventStreams
+from covey.server.summaries import PeerStatuses, site_info
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # for requests in progress, before a reload is given up
@@ -123,6 +128,8 @@ class ServedSite:
         """`connect` returns the clients of the peers with a url; the default is https."""
         self._events = events
         self._pulse = Pulse()
+        self._streams = EventStreams()
+        self._statuses = PeerStatuses()
         self._connect = connect or _peers
         self.metrics = metrics
         self.listeners: list[Listener] = []
@@ -157,6 +164,11 @@ class ServedSite:
         """Serve with these parts from now on."""
         self.served, self.node = served, node
         self.gate, door = _gate(served, self._sessions)
+        self._statuses.stop()
+        clients = {} if self._peers is None else self._peers.by_name
+        self._statuses = PeerStatuses(
+            {name: one.status for name, one in clients.items() if name not in served.relays}
+        )
         people = partial(
             PageApi,
             served,
@@ -165,6 +177,8 @@ class ServedSite:
             door=door,
             pulse=self._pulse,
             history=self._threads.history,
+            streams=self._streams,
+            peers=self._statuses,
         )
         self.for_clients = ClientApi(served, node, self.metrics, self.reload, people)
         self.for_peers = PeerApi(
@@ -174,6 +188,7 @@ class ServedSite:
             features=served.serving.features,
             instance=served.serving.instance,
             spaces=served.spaces,
+            status=partial(self._info, node),
         )
         self.allowed.clear()
         self.allowed.update(pinned_keys(served.neighbours))
@@ -188,6 +203,11 @@ class ServedSite:
         if certificate is not None:
             self._watching.append(asyncio.ensure_future(certificate.watch()))
         node.start()
+
+    def _info(self, node: Node) -> SiteInfo:
+        """Return what peers see that may see the status of the site."""
+        hour = self._threads.history.span(HOUR_S, time.time())
+        return site_info(node.state(), self._pulse.sample(node), hour)
 
     def _stop_watching(self) -> None:
         for task in self._watching:
@@ -239,6 +259,7 @@ class ServedSite:
 
     async def close(self) -> None:
         self._stop_watching()
+        self._statuses.stop()
         await self._pulse.finish(self.node, self._threads)
         self.node.stop()
         if self._peers is not None:

@@ -128,7 +128,8 @@ _FOR_PEOPLE = (
     _page(
         "events",
         page_api.EVENTS,
-        "The sections of the page as a server-sent event; the next one is another request.",
+        "The sections of the page as server-sent events: a stream for Accept: text/event-stream, "
+        "else one event.",
         {200: TEXT},
         ("read",),
         media=page.STREAM_KIND,

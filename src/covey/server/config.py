@@ -408,10 +408,10 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
             "create them with `covey keys`"
         )
     for name, one in known.items():
-        if one.may_ask and serving.peer_address is None:
+        if (one.may_ask or one.may) and serving.peer_address is None:
+            right = "may-ask = true" if one.may_ask else 'may = ["status"]'
             raise ConfigError(
-                f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, "
-                'such as "0.0.0.0:8443"'
+                f'[[peer]] {name!r} has {right}; [node] needs peer-address, such as "0.0.0.0:8443"'
             )
 
 

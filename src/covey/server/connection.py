@@ -1,7 +1,6 @@
 """One HTTP/1.1 connection: TLS, requests within the limits, and their responses in order."""
 
 import asyncio
-import contextlib
 import math
 import ssl
 import time
@@ -25,9 +24,14 @@ from covey.server.http import (
     HttpRequest,
     HttpResponse,
     SiteLimits,
+    head_too_large,
+    not_compressed,
+    not_http,
     respond,
+    too_large,
     unexpected,
 )
+from covey.server.keys import Tls
 
 try:
     from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -119,53 +123,15 @@ class Port:
         more = b"Connection: close\r\n" if is_last else b""
         for name, value in reply.headers.items():
             more += f"{name}: {value}\r\n".encode()
-        rest = b"Date: %b\r\nContent-Length: %d\r\n\r\n" % (self._now(), len(reply.body))
-        return first + more + rest
+        if reply.follow is None:  # else the end of the connection is that of the body
+            more += b"Content-Length: %d\r\n" % len(reply.body)
+        return first + more + b"Date: %b\r\n\r\n" % self._now()
 
     def _now(self) -> bytes:
         second = int(time.time())
         if second != self._date[0]:
             self._date = (second, formatdate(second, usegmt=True).encode())
         return self._date[1]
-
-
-class Tls:
-    """The server's end of TLS, from bytes to bytes."""
-
-    def __init__(self, context: ssl.SSLContext) -> None:
-        self.incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.object = context.wrap_bio(self.incoming, self._outgoing, server_side=True)
-
-    def shake(self) -> bool:
-        """Return whether the handshake is complete; raise `ssl.SSLError` if it fails."""
-        try:
-            self.object.do_handshake()
-        except ssl.SSLWantReadError:
-            return False
-        return True
-
-    def read(self, into: memoryview) -> int | None:
-        """Return how many bytes were decrypted; 0 at the end, None if more must come first."""
-        if not self.incoming.pending and not self.object.pending():
-            return None  # an exception for the usual case would cost as much as the rest
-        try:
-            return self.object.read(len(into), into)  # type: ignore[return-value] # a count, here
-        except ssl.SSLWantReadError:
-            return None
-        except ssl.SSLError:
-            return 0
-
-    def sealed(self, data: bytes) -> bytes:
-        """Return what to send for some data, and for the handshake."""
-        if data:
-            self.object.write(data)
-        return self._outgoing.read()
-
-    def close(self) -> bytes:
-        """Return what to send last."""
-        with contextlib.suppress(ssl.SSLError):  # the other end has yet to close
-            self.object.unwrap()
-        return self._outgoing.read()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -200,6 +166,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._is_refused = False  # so that bytes may come that nothing reads
         self._held = b""  # read while a request was answered
+        self._unfollow: Callable[[], None] | None = None  # while more follows a response
         self._begin_message()
 
     @property
@@ -228,6 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         self._begin_message()
         self._is_deaf, self.due_s = True, math.inf
         self._transport = self._tls = self._parser = None  # they refer to each other
+        self._forget_reader()
         if self._leave is not None:
             self._leave()
 
@@ -258,7 +226,8 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(HttpProblem(400, "broken_body", "the body is incomplete"))
             return True
         self._is_deaf = True
-        return self._is_answering or bool(self._pending)
+        is_following = self._unfollow is not None
+        return (self._is_answering and not is_following) or bool(self._pending)
 
     def pause_writing(self) -> None:
         self._is_blocked = True
@@ -266,6 +235,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_blocked = False
+        if self._unfollow is not None:
+            self.due_s = math.inf
         self._next()
 
     def expire(self) -> None:
@@ -283,7 +254,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop(self) -> None:
         """End the connection, after the requests in progress are answered."""
-        if self._reading != BODY and not self._is_answering and not self._pending:
+        if self._unfollow is not None:
+            self.finish()
+        elif self._reading != BODY and not self._is_answering and not self._pending:
             self._end()
 
     def abort(self) -> None:
@@ -345,7 +318,7 @@ class Connection(asyncio.BufferedProtocol):
             self.due_s = self._loop.time() + self._limits.body_s
         self._bare_bytes = 0 if self._has_body else self._bare_bytes + len(data)
         if self._bare_bytes > self._limits.head_kib * KIB:
-            self._refuse(_head_too_large(self._limits))
+            self._refuse(head_too_large(self._limits.head_kib))
 
     def _begin_message(self) -> None:
         self._url = b""
@@ -372,7 +345,7 @@ class Connection(asyncio.BufferedProtocol):
         text = value.decode("latin-1")
         if key in self._headers:
             if key in SINGLE:
-                raise _not_http()
+                raise not_http()
             text = f"{self._headers[key]}, {text}"
         self._headers[key] = text
 
@@ -381,10 +354,10 @@ class Connection(asyncio.BufferedProtocol):
         assert parser is not None
         self._reading = BODY
         if self._head_bytes + len(self._url) > self._limits.head_kib * KIB:
-            raise _head_too_large(self._limits)
+            raise head_too_large(self._limits.head_kib)
         self._version = parser.get_http_version()
         if self._version not in ("1.1", "1.0"):
-            raise _not_http()
+            raise not_http()
         self._is_upgrade = parser.should_upgrade()
         self._begun_s = self._loop.time()
         self._method = parser.get_method().decode("latin-1")
@@ -407,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
             only = "only HTTP/1.1 is spoken here; send no Upgrade header with a body"
             raise HttpProblem(400, "bad_http", only)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
-            raise _not_http()
+            raise not_http()
         self._most = self._limits.most_bytes(headers)
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
@@ -415,7 +388,7 @@ class Connection(asyncio.BufferedProtocol):
                 raise HttpProblem(415, "media_type", "send the body plain, or by gzip or deflate")
             self._inflater = zlib.decompressobj(WINDOW_BITS[coding])
         if int(headers.get("content-length", "0")) > self._most:
-            raise _too_large(self._most)
+            raise too_large(self._most)
         if headers.get("expect", "").lower() == "100-continue" and self._version == "1.1":
             self._send(b"HTTP/1.1 100 Continue\r\n\r\n")
 
@@ -440,7 +413,7 @@ class Connection(asyncio.BufferedProtocol):
         self._size += len(chunk)
         self._port.held_bytes += len(chunk)
         if self._size > self._most:
-            raise _too_large(self._most)
+            raise too_large(self._most)
         if self._port.held_bytes > self._limits.bodies_mib * MIB:
             raise HttpProblem(503, "busy", "too many bytes are being received; retry later")
 
@@ -449,9 +422,9 @@ class Connection(asyncio.BufferedProtocol):
         try:
             found: bytes = self._inflater.decompress(data, self._most - self._size + 1)
         except zlib.error:
-            raise _not_compressed() from None
+            raise not_compressed() from None
         if self._inflater.unused_data:
-            raise _not_compressed()
+            raise not_compressed()
         return found
 
     def on_message_complete(self) -> None:
@@ -461,10 +434,10 @@ class Connection(asyncio.BufferedProtocol):
         self._reading = IDLE
         if self._problem is None and self._inflater is not None and not self._inflater.eof:
             self._port.held_bytes -= self._size
-            self._problem = _not_compressed()
+            self._problem = not_compressed()
         answered: HttpRequest | HttpProblem
         if self._problem is not None or call is None:
-            answered = self._problem or _not_http()
+            answered = self._problem or not_http()
         else:
             body = bytes(self._body)  # no copy if it came at once
             parts = call.method, call.path, call.headers, body, *self._caller
@@ -539,12 +512,33 @@ class Connection(asyncio.BufferedProtocol):
         self._port.watcher.answer(self._port.side, exchange.path, reply.status, took_s)
         if self._transport is None:
             return
-        is_last = exchange.is_last or self._port.is_closing
+        is_last = exchange.is_last or self._port.is_closing or reply.follow is not None
         if is_last:
             self._is_deaf = True
             self._drop_pending()
         head = self._port.head(reply, is_last=is_last)
         self._send(head if exchange.is_head else head + reply.body)
+        if reply.follow is not None and not (exchange.is_head or self._port.is_closing):
+            self._is_answering = True
+            self._unfollow = reply.follow(self)
+
+    def push(self, data: bytes) -> bool:
+        """Send what follows a response; return False if the client has yet to read."""
+        if self._is_blocked or self._transport is None:
+            return False
+        self._send(data)
+        return True
+
+    def finish(self) -> None:
+        """End what follows a response, and the connection."""
+        self._forget_reader()
+        self._is_answering = False
+        self._next()
+
+    def _forget_reader(self) -> None:
+        unfollow, self._unfollow = self._unfollow, None
+        if unfollow is not None:
+            unfollow()
 
     def _send(self, data: bytes) -> None:
         try:
@@ -575,21 +569,5 @@ class Connection(asyncio.BufferedProtocol):
 def _problem_of(cause: BaseException | None) -> HttpProblem:
     """Return the problem of a request at which the parser, or a call from it, stopped."""
     if cause is None:
-        return _not_http()
+        return not_http()
     return cause if isinstance(cause, HttpProblem) else unexpected(cause)
-
-
-def _not_http() -> HttpProblem:
-    return HttpProblem(400, "bad_http", "this is not an HTTP/1.1 request")
-
-
-def _not_compressed() -> HttpProblem:
-    return HttpProblem(400, "broken_body", "the body is not what Content-Encoding says")
-
-
-def _too_large(most: int) -> HttpProblem:
-    return HttpProblem(413, "too_large", f"the body may have at most {most} bytes")
-
-
-def _head_too_large(limits: SiteLimits) -> HttpProblem:
-    return HttpProblem(431, "head_too_large", f"the head may have at most {limits.head_kib} KiB")

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from covey.bandit.preferences import CellPreference
 from covey.node.series import Tally
-from covey.node.status import ArmState, PeerState, State
+from covey.node.status import ArmState
 from covey.server.markup import Markup, join, tag
-from covey.server.pulse import LastMinute
+from covey.server.peer_messages import LinkInfo
 from covey.types import BY_CONTEXT
 
 OWN_COLOURS, PEER_COLOURS = 6, 8  # of the style sheet
@@ -50,32 +50,44 @@ def arm_classes(arms: Iterable[ArmState]) -> dict[str, str]:
 # -- the network ----------------------------------------------------------------------------------
 
 
-def network(state: State, minute: LastMinute) -> Markup:
-    """Draw a site, its peers, prices, and who asks whom; resting peers are red and dashed."""
-    prices, asked = dict[str, float | None](), Counter[str]()
-    for arm in state.arms:
-        if arm.kind != "own":
-            peer = arm.name.removesuffix(BY_CONTEXT)
-            prices[peer] = arm.price
-            asked[peer] += minute.decisions.get(arm.name, 0)
-    hue = arm_classes(state.arms)
-    parts: list[Markup] = [_arrow_head()]
+def network(
+    name: str,
+    links: Sequence[LinkInfo],
+    classes: Mapping[str, str],
+    others: Mapping[str, Sequence[LinkInfo]] | None = None,
+) -> Markup:
+    """Draw a site, its peers, prices, and who asks whom; resting peers are red and dashed.
+
+    `others` are the links of peers that show them, with the sites that only these know.
+    """
+    others, own = others or {}, {link.peer: link for link in links}
+    far = [one.peer for known in others.values() for one in known if one.peer != name]
+    ring = list(dict.fromkeys([*own, *far]))
+    # Two beside the site, more around it.
+    begin = 0.0 if len(ring) < 3 else -math.pi / 2
+    turns = [2 * math.pi * number / len(ring) + begin for number in range(len(ring))]
+    places = {
+        peer: (WIDTH / 2 + 165 * math.cos(turn), HEIGHT / 2 + 122 * math.sin(turn))
+        for peer, turn in zip(ring, turns, strict=True)
+    }
+    chords = _asked(name, others)
+    parts = [_arrow_head()]
+    for chord in chords:
+        parts += _chord(places[chord.asker], places[chord.peer], chord)
     told = []
-    for number, peer_state in enumerate(state.peers):
-        # Two beside the site, more around it.
-        begin = 0.0 if len(state.peers) < 3 else -math.pi / 2
-        turn = 2 * math.pi * number / len(state.peers) + begin
-        at = (WIDTH / 2 + 165 * math.cos(turn), HEIGHT / 2 + 122 * math.sin(turn))
-        name = peer_state.name
-        rows = (asked[name], minute.asked.get(name, 0))
-        kind = "resting" if peer_state.state == "resting" else "calm"
-        parts += _links(at, rows, kind, name in prices)
-        parts.append(_site(at, name, f"{hue.get(name, 'plain')} {kind}"))
-        parts.append(_note(at, _price(peer_state, prices)))
-        told.append(f"{name}: {_state(peer_state)}, asked {rows[0]} rows, asks {rows[1]}")
-    parts.append(_site((WIDTH / 2, HEIGHT / 2), state.name, "self"))
-    label = f"{state.name} and its peers in the last minute. {'; '.join(told)}"
-    top, tall = (0.0, HEIGHT) if len(state.peers) > 2 else (HEIGHT / 2 - 60, 120.0)
+    for peer, link in own.items():
+        kind = _kind(link)
+        parts += _links(places[peer], (link.asked, link.asks), kind, link.price is not None)
+        parts.append(_site(places[peer], peer, f"{classes.get(peer, 'plain')} {kind}"))
+        parts.append(_note(places[peer], _told(link)))
+        told.append(f"{peer}: {_state(link)}, asked {link.asked} rows, asks {link.asks}")
+    for peer in ring:
+        if peer not in own:
+            parts.append(_site(places[peer], peer, "plain"))
+    told += [f"{one.asker} asks {one.peer}: {one.rows} rows" for one in chords]
+    parts.append(_site((WIDTH / 2, HEIGHT / 2), name, "self"))
+    label = f"{name} and its peers in the last minute. {'; '.join(told)}"
+    top, tall = (0.0, HEIGHT) if len(ring) > 2 else (HEIGHT / 2 - 60, 120.0)
     return tag(
         "svg",
         *parts,
@@ -84,6 +96,59 @@ def network(state: State, minute: LastMinute) -> Markup:
         aria_label=label,
         class_="net",
     )
+
+
+class Chord(NamedTuple):
+    """Rows that one peer has asked another."""
+
+    asker: str
+    peer: str
+    rows: int
+    kind: str
+
+
+def _asked(name: str, others: Mapping[str, Sequence[LinkInfo]]) -> list[Chord]:
+    """Return who asks whom among the peers of a site, each as the asker tells it if it does."""
+    found = []
+    for site, links in others.items():
+        for link in links:
+            if link.peer == name:
+                continue
+            if link.asked or link.state == "resting":
+                found.append(Chord(site, link.peer, link.asked, _kind(link)))
+            if link.asks and link.peer not in others:
+                found.append(Chord(link.peer, site, link.asks, "calm"))
+    return found
+
+
+def _chord(begin: tuple[float, float], end: tuple[float, float], chord: Chord) -> list[Markup]:
+    """Draw an arrow that is bent, so that it passes the site in the middle."""
+    (x1, y1), (x2, y2) = begin, end
+    bend = ((x1 + x2) / 2 - 0.22 * (y2 - y1), (y1 + y2) / 2 + 0.22 * (x2 - x1))
+    (x1, y1), (x2, y2) = _toward(begin, bend), _toward(end, bend)
+    drawn = tag(
+        "path",
+        d=f"M{x1:.1f},{y1:.1f} Q{bend[0]:.1f},{bend[1]:.1f} {x2:.1f},{y2:.1f}",
+        stroke_width=_width(chord.rows),
+        marker_end="url(#head)" if chord.rows else None,
+        class_=f"link chord {chord.kind}",
+    )
+    middle = ((x1 + 2 * bend[0] + x2) / 4, (y1 + 2 * bend[1] + y2) / 4 + 4)
+    return [drawn, _text(middle, f"{chord.rows:,}", "rows")] if chord.rows else [drawn]
+
+
+def _toward(place: tuple[float, float], goal: tuple[float, float]) -> tuple[float, float]:
+    """Return where a line from a site to a goal leaves the circle of the site."""
+    (x, y), far = place, math.dist(place, goal)
+    return x + (goal[0] - x) / far * 30, y + (goal[1] - y) / far * 30
+
+
+def _width(rows: int) -> str:
+    return f"{1 + math.log2(1 + rows) / 2 if rows else 0.8:.1f}"
+
+
+def _kind(link: LinkInfo) -> str:
+    return "resting" if link.state == "resting" else "calm"
 
 
 def _arrow_head() -> Markup:
@@ -110,7 +175,6 @@ def _links(
             (x - along[0] * 44 + aside[0], y - along[1] * 36 + aside[1]),
         ]
         (x1, y1), (x2, y2) = ends if is_own else ends[::-1]
-        width = 1 + math.log2(1 + count) / 2 if count else 0.8
         drawn.append(
             tag(
                 "line",
@@ -118,7 +182,7 @@ def _links(
                 y1=f"{y1:.1f}",
                 x2=f"{x2:.1f}",
                 y2=f"{y2:.1f}",
-                stroke_width=f"{width:.1f}",
+                stroke_width=_width(count),
                 marker_end="url(#head)" if count else None,
                 class_=f"link {kind}{'' if count else ' idle'}",
             )
@@ -139,15 +203,15 @@ def _note(at: tuple[float, float], text: str) -> Markup:
     return _text((at[0], at[1] + outside), text, "note")
 
 
-def _price(peer: PeerState, prices: Mapping[str, float | None]) -> str:
-    price = prices.get(peer.name)
-    told = _state(peer) if peer.state != "open" else ""
-    shown = "" if price is None else f"price {price:.3g}"
-    return ", ".join(one for one in (shown, told) if one)
+def _told(link: LinkInfo) -> str:
+    shown = "" if link.price is None else f"price {link.price:.3g}"
+    state = _state(link) if link.state != "open" else ""
+    waiting = f"{link.undelivered:,} labels wait" if link.undelivered else ""
+    return ", ".join(one for one in (shown, state, waiting) if one)
 
 
-def _state(peer: PeerState) -> str:
-    return peer.state.replace("_", " ")
+def _state(link: LinkInfo) -> str:
+    return link.state.replace("_", " ")
 
 
 # -- the map --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import math
 import socket
 import ssl
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -89,6 +89,16 @@ class HttpRequest(msgspec.Struct, frozen=True):
     query: str = ""  # as it was sent
 
 
+class Reader(Protocol):
+    """A client that gets more after the body of a response, until it leaves."""
+
+    def push(self, data: bytes) -> bool:
+        """Send; return False if the client has yet to read what came before."""
+
+    def finish(self) -> None:
+        """End the response."""
+
+
 class HttpResponse(msgspec.Struct, frozen=True):
     """A response."""
 
@@ -96,6 +106,8 @@ class HttpResponse(msgspec.Struct, frozen=True):
     body: bytes = b""
     kind: str = JSON
     headers: Mapping[str, str] = {}
+    # Begins to send more to a reader; what it returns is called when the reader has left.
+    follow: Callable[[Reader], Callable[[], None]] | None = None
 
 
 class HttpHandler(Protocol):
@@ -174,6 +186,22 @@ def is_all_json(headers: Mapping[str, str]) -> bool:
 def invalid(detail: str) -> HttpProblem:
     """Return the problem of a readable but invalid request."""
     return HttpProblem(422, "invalid", detail)
+
+
+def not_http() -> HttpProblem:
+    return HttpProblem(400, "bad_http", "this is not an HTTP/1.1 request")
+
+
+def not_compressed() -> HttpProblem:
+    return HttpProblem(400, "broken_body", "the body is not what Content-Encoding says")
+
+
+def too_large(most: int) -> HttpProblem:
+    return HttpProblem(413, "too_large", f"the body may have at most {most} bytes")
+
+
+def head_too_large(head_kib: int) -> HttpProblem:
+    return HttpProblem(431, "head_too_large", f"the head may have at most {head_kib} KiB")
 
 
 def unexpected(error: BaseException) -> HttpProblem:

@@ -1,4 +1,4 @@
-"""Key files of sites and of their authority, and TLS contexts made from them."""
+"""Key files of sites and of their authority, TLS contexts made from them, and TLS of bytes."""
 
 import asyncio
 import contextlib
@@ -335,6 +335,45 @@ def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ss
             f"{certificate}, {key} and {authority} cannot be used for TLS: {error}"
         ) from None
     return context
+
+
+class Tls:
+    """The server's end of a connection, from bytes to bytes."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(self.incoming, self._outgoing, server_side=True)
+
+    def shake(self) -> bool:
+        """Return whether the handshake is complete; raise `ssl.SSLError` if it fails."""
+        try:
+            self.object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def read(self, into: memoryview) -> int | None:
+        """Return how many bytes were decrypted; 0 at the end, None if more must come first."""
+        if not self.incoming.pending and not self.object.pending():
+            return None  # an exception for the usual case would cost as much as the rest
+        try:
+            return self.object.read(len(into), into)  # type: ignore[return-value] # a count, here
+        except ssl.SSLWantReadError:
+            return None
+        except ssl.SSLError:
+            return 0
+
+    def sealed(self, data: bytes) -> bytes:
+        """Return what to send for some data, and for the handshake."""
+        if data:
+            self.object.write(data)
+        return self._outgoing.read()
+
+    def close(self) -> bytes:
+        """Return what to send last."""
+        with contextlib.suppress(ssl.SSLError):  # the other end has yet to close
+            self.object.unwrap()
+        return self._outgoing.read()
 
 
 class OwnCertificate:

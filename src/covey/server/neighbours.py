@@ -32,6 +32,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     trust: Trust = "earned"  # use of its labels
     may_ask: bool = False
     asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
+    may: list[Literal["status"]] = []  # status: see on its live page what this site does
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
     rate_per_s: float | None = None  # of its messages; None: as in [limits]
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests

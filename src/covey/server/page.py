@@ -17,7 +17,9 @@ from covey.server.events import SiteEvent
 from covey.server.http import HttpResponse
 from covey.server.markup import Markup, bar, join, table, tag
 from covey.server.metrics import DiskUse
+from covey.server.peer_messages import SiteInfo
 from covey.server.pulse import LastMinute
+from covey.server.summaries import PeerView, best_own, links_of, site_info
 from covey.types import BY_CONTEXT, MILLIONTHS
 
 HTML_KIND = "text/html; charset=utf-8"
@@ -31,7 +33,8 @@ POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-EVERY_MS = 2_000  # after which a browser asks for the next event
+RETRY_MS = 2_000  # after which a browser asks again when a stream has ended
+ENDED = b"event: ended\ndata: log in again\n\n"  # the last event of a session
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
@@ -70,6 +73,12 @@ class PageContent(msgspec.Struct, frozen=True):
     chosen: Sequence[Axis] = ()  # one or two of these, for the map
     spans: Mapping[str, Mapping[str, Tally]] = {}  # what arms did, by spans of time
     trends: Mapping[str, Sequence[tuple[int, Tally]]] = {}  # the sums over time, by span
+    peers: Sequence[PeerView] = ()  # what those with a url tell of themselves
+
+    @property
+    def info(self) -> SiteInfo:
+        """What this site tells peers that may see its status."""
+        return site_info(self.state, self.minute, self.spans.get("last hour", {}))
 
 
 def page(content: PageContent) -> HttpResponse:
@@ -81,15 +90,16 @@ def page(content: PageContent) -> HttpResponse:
     return html(f"{content.state.name} \N{MIDDLE DOT} covey", late, plain, main, script)
 
 
-def event(content: PageContent) -> HttpResponse:
-    """Return the sections as one event; the browser asks for the next one by itself.
+def event(parts: Mapping[str, Markup]) -> bytes:
+    """Return sections as a server-sent event."""
+    return b"data: %b\n\n" % msgspec.json.encode(parts, enc_hook=str)
 
-    A response for each event holds no connection and no task, and a session that has ended is
-    refused at the next one.
-    """
-    data = msgspec.json.encode(sections(content), enc_hook=str)
-    body = b"retry: %d\ndata: %b\n\n" % (EVERY_MS, data)
-    return HttpResponse(200, body, STREAM_KIND, HEADERS)
+
+def events(parts: Mapping[str, Markup]) -> HttpResponse:
+    """Return the first event of a stream, which may be the only one: then browsers ask again."""
+    body = b"retry: %d\n%b" % (RETRY_MS, event(parts))
+    # Proxies that hold back what they have read would hold back events.
+    return HttpResponse(200, body, STREAM_KIND, HEADERS | {"X-Accel-Buffering": "no"})
 
 
 def redirect(path: str, cookie: str | None = None) -> HttpResponse:
@@ -156,13 +166,16 @@ def sections(content: PageContent) -> dict[str, Markup]:
     parts = {
         "figures": ("At a glance", _figures(content)),
         "history": ("Over time", _history(content)),
+        "sites": ("Sites", _sites(content)),
         "network": ("Who asks whom", _network(content)),
+        "phases": ("Phases", _phases(state.phases)),
         "map": ("Whom each region prefers", _map(content)),
         "arms": ("Arms", _arms(state.arms)),
         "peers": ("Peers", _peers(state)),
-        "phases": ("Phases", _phases(state.phases)),
         "events": ("Alarms and events", alarms),
     }
+    if not content.peers:
+        del parts["sites"]
     return {"top": _top(content)} | {name: _section(name, *part) for name, part in parts.items()}
 
 
@@ -222,12 +235,6 @@ def _tile(name: str, value: str, note: str) -> Markup:
     return tag("div", tag("dt", name), tag("dd", tag("b", value), " ", tag("small", note)))
 
 
-def best_own(arms: Sequence[ArmState]) -> ArmState | None:
-    """Return the own function with the best answers less its price; None: none has labels."""
-    own = [arm for arm in arms if arm.kind == "own" and arm.labels]
-    return max(own, key=lambda arm: arm.right / arm.labels - (arm.price or 0.0), default=None)
-
-
 def _served(state: State) -> str:
     return f"and {_count(sum(arm.served for arm in state.arms))} for peers"
 
@@ -242,14 +249,68 @@ def _disk(disk: DiskUse | None) -> tuple[str, str]:
 
 
 def _network(content: PageContent) -> Markup:
-    if not content.state.peers:
+    state = content.state
+    if not state.peers:
         return tag("p", "This site has no peers.")
     how = (
         f"Numbers are rows of the last {content.minute.span_s:.0f} s; an arrow points to the site "
         "that is asked. A dashed red line: the peer rests, as it failed or is busy."
     )
-    drawn = drawings.network(content.state, content.minute)
+    others = {one.name: one.info.links for one in content.peers if one.info and not one.why}
+    if others:
+        how += " Bent arrows are what peers tell of themselves."
+    drawn = drawings.network(
+        state.name,
+        links_of(state, content.minute),
+        drawings.arm_classes(state.arms),
+        others,
+    )
     return join([drawn, tag("p", how, class_="how")])
+
+
+def _sites(content: PageContent) -> Markup:
+    own = PeerView(content.state.name, content.info, content.moment, "")
+    rows = [_site(one, content.moment) for one in (own, *content.peers)]
+    headings = [
+        "site",
+        "state",
+        "slot",
+        "error, last hour",
+        "error, all",
+        "best own function",
+        "its error",
+        "cost per decision",
+        "pending labels",
+        "undelivered",
+        "alarms",
+    ]
+    how = (
+        "A peer is shown if its file lets this site see its status; it is asked every few seconds "
+        "while somebody looks at this page."
+    )
+    return join([table("Sites of the network", headings, rows), tag("p", how, class_="how")])
+
+
+def _site(one: PeerView, now: datetime) -> list[object]:
+    info = one.info
+    if info is None or one.moment is None:
+        return [one.name, tag("td", one.why, class_="how"), *[NONE] * 9]
+    word, kind = ("ready", "good") if info.is_ready else ("not ready", "bad")
+    if one.why:
+        word, kind = f"{one.why} for {_duration((now - one.moment).total_seconds())}", "bad"
+    return [
+        one.name,
+        tag("td", word, class_=kind),
+        _count(info.slot),
+        _percent(info.hour_labels - info.hour_right, info.hour_labels),
+        _percent(info.labels - info.right, info.labels),
+        info.best or NONE,
+        _percent(info.best_labels - info.best_right, info.best_labels),
+        _amount(info.cost / info.decisions if info.decisions else None),
+        _count(info.pending),
+        _count(sum(link.undelivered for link in info.links)),
+        _count(info.alarms),
+    ]
 
 
 def _map(content: PageContent) -> Markup:

@@ -1,10 +1,12 @@
 """The paths for people: the live page of a site, its files, and log-ins."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Protocol
 from urllib.parse import parse_qsl
+
+import msgspec
 
 from covey.bandit.preferences import CellPreference, preferences
 from covey.node.node import Node
@@ -13,21 +15,31 @@ from covey.server import page, tokens
 from covey.server.config import SiteConfig
 from covey.server.drawings import Axis, plain_axes
 from covey.server.events import EventLog
-from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, content_type
+from covey.server.http import (
+    AdmissionQueue,
+    Caller,
+    HttpProblem,
+    HttpRequest,
+    HttpResponse,
+    content_type,
+)
 from covey.server.metrics import disk_use
 from covey.server.pulse import Pulse
+from covey.server.streams import MOST_STREAMS, EventStreams
+from covey.server.summaries import PeerStatuses
 
 PAGE, EVENTS, LOG_IN, SESSION, LOG_OUT = "/", "/events", "/login", "/session", "/logout"
 ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
 WITHOUT_TOKEN = frozenset([LOG_IN, SESSION, LOG_OUT, *ASSET_PATHS])
 MOST_CELLS = 400  # of the map
-SHARED_S = 1.0
 MOST_QUERY = 200  # characters that are read
 FORM = "application/x-www-form-urlencoded"
 
 
 class Door(Protocol):
     """Logs people in and out: see `TokenAuth`."""
+
+    def admit(self, head: HttpRequest, connection: None) -> Caller: ...
 
     def log_in(self, secret: str, cookie: str | None) -> str | tokens.Refused: ...
 
@@ -47,13 +59,17 @@ class PageApi:
         door: Door | None = None,
         pulse: Pulse | None = None,
         history: SiteHistory | None = None,
+        streams: EventStreams | None = None,
+        peers: PeerStatuses | None = None,
     ) -> None:
         """Without a `door` the site has no tokens, and nobody has to log in."""
         self._served, self._node, self._queue = served, node, queue
         self._events, self._door, self._pulse = events, door, pulse or Pulse()
         self._history = history or SiteHistory()
+        self._peers = peers or PeerStatuses()
         self._axes = _axes(served)
-        self._sent: dict[str, tuple[float, HttpResponse]] = {}  # events by query, and when
+        self._streams = EventStreams() if streams is None else streams
+        self._streams.use(lambda query: page.sections(self._content(query)), self._may_read)
         self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "page": lambda call: page.page(self._content(call.query)),
             "events": self._event,
@@ -77,12 +93,25 @@ class PageApi:
         return page.redirect(LOG_IN)
 
     def _event(self, call: HttpRequest) -> HttpResponse:
-        """Return the newest event; browsers that look at the same share it for a while."""
-        now_s, query = asyncio.get_running_loop().time(), call.query[:MOST_QUERY]
-        self._sent = {key: one for key, one in self._sent.items() if now_s - one[0] < SHARED_S}
-        if query not in self._sent:
-            self._sent[query] = (now_s, page.event(self._content(query)))
-        return self._sent[query][1]
+        """Return a stream of events, to programs that say that they understand it.
+
+        Others, and those beyond the limit, get one event and ask again.
+        """
+        query = call.query[:MOST_QUERY]
+        given = page.events(self._streams.latest(query))
+        if page.STREAM_KIND not in call.headers.get("accept", "").lower():
+            return given
+        if len(self._streams) >= MOST_STREAMS:
+            return given
+        follow = partial(self._streams.follow, call, query)
+        return msgspec.structs.replace(given, follow=follow)
+
+    def _may_read(self, call: HttpRequest) -> bool:
+        """Return whether the token or the session of a request is valid still."""
+        try:
+            return self._door is None or "read" in self._door.admit(call, None).rights
+        except HttpProblem:
+            return False
 
     def _content(self, query: str) -> page.PageContent:
         """Return what the page shows now; the query says which contexts the map has."""
@@ -107,6 +136,7 @@ class PageApi:
                 "last hour": self._history.points(MINUTE_S, now_s - HOUR_S),
                 "last day": self._history.points(HOUR_S, now_s - DAY_S),
             },
+            peers=self._peers.look(),
         )
 
     # -- log-ins --------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Answers the messages of peers, which their certificates identify. No sockets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -32,7 +32,7 @@ from covey.server.peer_messages import KIND, VERSION, AnyMessage
 from covey.server.spaces import SpaceNames
 
 ROOT = peer_messages.ROOT
-NAMES = ("ask", "report", "estimate", "labels", "hello", "payments")
+NAMES = ("ask", "report", "estimate", "labels", "hello", "payments", "status")
 PATHS = tuple(f"{ROOT}/{name}" for name in NAMES)
 RIGHTLESS_PER_S = 20.0  # messages of a peer that may not ask
 # The first match counts. A sentence says no more of this site than a peer needs to know; without
@@ -60,11 +60,14 @@ class PeerApi:
         features: Mapping[str, str] | None = None,
         instance: str = "",
         spaces: SpaceNames | None = None,
+        status: Callable[[], peer_messages.SiteInfo] | None = None,
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it.
 
         `spaces` says what its cells mean; without it, names of cells are taken as they are.
+        `status` returns what the site does now, for peers that may see it.
         """
+        self._site_info = status
         self._spaces = SpaceNames({}, ()) if spaces is None else spaces
         self._node = node
         self._headers = peer_messages.announcement()
@@ -79,7 +82,7 @@ class PeerApi:
         self._rows = {name: TokenBucket(self._limits.peer_rows_per_s) for name in neighbours}
         self._in_flight = dict.fromkeys(neighbours, 0)
         answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
-        self._calls = dict(zip(PATHS, (*answers, self._payments), strict=True))
+        self._calls = dict(zip(PATHS, (*answers, self._payments, self._status), strict=True))
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
         peer = self._neighbours.get(call.who)
@@ -188,6 +191,14 @@ class PeerApi:
             ],
             instance=self._instance if knows_data else "",
             features=self._features if knows_data else [],
+        )
+
+    async def _status(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
+        if "status" not in peer.may or self._site_info is None:
+            raise HttpProblem(403, "not_allowed", "you may not see the status of this site")
+        query = self._read(call, peer, peer_messages.StatusQuery)
+        return peer_messages.StatusReply(
+            version=VERSION, request=query.request, site=self._site_info()
         )
 
     def _read(self, call: HttpRequest, peer: PeerConfig, kind: type[AnyMessage]) -> AnyMessage:

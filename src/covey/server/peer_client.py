@@ -101,6 +101,11 @@ class PeerClient:
         answer = await self._send("payments", query, peer_messages.DeliveryReply)
         return peer_messages.words_of(answer)
 
+    async def status(self) -> peer_messages.SiteInfo:
+        """Return what the peer does now; raise `PeerDeclined` if this site may not see it."""
+        query = peer_messages.StatusQuery(version=VERSION, **self._head())
+        return (await self._send("status", query, peer_messages.StatusReply)).site
+
     async def hello(self) -> HelloReply:
         """Return the settings of the peer; raise `PeerError` if it is another site."""
         query = peer_messages.HelloQuery(version=VERSION, **self._head())

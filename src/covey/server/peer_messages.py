@@ -117,6 +117,7 @@ MOST_LABELS = 1_024
 MOST_PAYMENTS = STATED_AT_ONCE
 MOST_DEADLINE_MS = 600_000
 MOST_SPACES = 1_024  # that a greeting has
+MOST_LINKS = 256  # that a status has
 
 Id = Annotated[str, Meta(min_length=1, max_length=200)]
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -219,6 +220,10 @@ class HelloQuery(PeerMessage, frozen=True, kw_only=True):
     """Asks for the site's name and settings."""
 
 
+class StatusQuery(PeerMessage, frozen=True, kw_only=True):
+    """Asks what the site does now, for the live page of the sender."""
+
+
 class AskAnswer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """A label or None, the function that gave it, and its uncertainty in millionths."""
 
@@ -277,6 +282,43 @@ class HelloReply(PeerReply, frozen=True, kw_only=True):
     spaces: Annotated[list[SpaceInfo], Meta(max_length=MOST_SPACES)] = []
     instance: Annotated[str, Meta(max_length=16)] = ""  # "record" or "row"
     features: Annotated[list[FeatureInfo], Meta(max_length=MOST_FEATURES)] = []
+
+
+class LinkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A peer of a site, and the rows of the last minute between them."""
+
+    peer: SiteName
+    state: Literal["open", "resting", "over_budget", "not asked"]
+    price: Finite | None  # None: it is not asked
+    asked: Count  # by the site
+    asks: Count  # by the peer
+    undelivered: Count  # labels
+
+
+class SiteInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a site does now: the labels of own clients, decisions and their cost, its peers."""
+
+    is_ready: bool
+    slot: Count
+    uptime_s: Finite
+    decisions: Count  # since the start
+    cost: Finite  # of these
+    labels: Count  # over all starts
+    right: Count
+    hour_labels: Count  # of the last hour
+    hour_right: Count
+    best: Name = ""  # own function; "": none has labels
+    best_labels: Count = 0
+    best_right: Count = 0
+    pending: Count = 0  # labels
+    alarms: Count = 0  # of the change detection, over all starts
+    links: Annotated[list[LinkInfo], Meta(max_length=MOST_LINKS)] = []
+
+
+class StatusReply(PeerReply, frozen=True, kw_only=True):
+    """The answer to `StatusQuery`."""
+
+    site: SiteInfo
 
 
 class _Head(msgspec.Struct):

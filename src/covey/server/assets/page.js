@@ -37,18 +37,37 @@ function take(sections) {
   }
 }
 
+let events = null;
+
+// Follow the stream of the site; a tab that nobody sees leaves it.
 function follow() {
-  const events = new EventSource("/events" + location.search);
+  events?.close();
+  events = null;
+  if (document.hidden) {
+    return;
+  }
+  events = new EventSource("/events" + location.search);
   events.onmessage = (event) => {
     take(JSON.parse(event.data));
     latest = Date.now();
     tell();
   };
+  events.addEventListener("ended", () => location.reload()); // which leads to the log-in form
   events.onerror = () => {
-    if (events.readyState === EventSource.CLOSED) {
-      setTimeout(follow, AGAIN_MS); // the browser asks again by itself, but not after a refusal
+    // The browser asks again by itself, but not after a refusal.
+    if (events?.readyState === EventSource.CLOSED) {
+      setTimeout(again, AGAIN_MS);
     }
   };
+}
+
+async function again() {
+  const found = await fetch(location.href, { method: "HEAD", redirect: "manual" }).catch(() => null);
+  if (found?.type === "opaqueredirect") {
+    location.reload(); // the session has ended
+  } else {
+    follow();
+  }
 }
 
 function tell() {
@@ -61,5 +80,6 @@ function tell() {
   }
 }
 
+document.addEventListener("visibilitychange", follow);
 follow();
 setInterval(tell, 1000);
