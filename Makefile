@@ -42,10 +42,10 @@ site: $(VENV)/.docs
 	$(BIN)/python docs/make_site.py
 
 unit: $(VENV)/.tools
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 unit-plain: $(VENV)/.tools
-	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto -m 'not beside_the_kernel'
+	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal -m 'not beside_the_kernel'
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools

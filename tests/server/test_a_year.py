@@ -342,6 +342,8 @@ def test_a_year_of_an_operator_loses_no_label(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("sys.dont_write_bytecode", True)
+    # Two samples a day: at one every five seconds, a year of them takes minutes.
+    monkeypatch.setattr("covey.server.pulse.EVERY_S", 43_200.0)
 
     async def main() -> None:
         year = Year(tmp_path)
