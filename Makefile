@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
-PROGRAMS = chromium:chromium curl:curl promtool:prometheus strace:strace systemd-analyze:systemd # and their Debian packages
+PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
 
 .PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips dist clean
 

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from covey.errors import PeerError as PeerError
     from covey.errors import PeerRefused as PeerRefused
     from covey.errors import PolicyError as PolicyError
+    from covey.errors import StoreAway as StoreAway
     from covey.errors import StoreError as StoreError
     from covey.errors import StoreFailed as StoreFailed
     from covey.errors import StoreFull as StoreFull
@@ -114,6 +115,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
         "PeerError",
         "PeerRefused",
         "PolicyError",
+        "StoreAway",
         "StoreError",
         "StoreFailed",
         "StoreFull",

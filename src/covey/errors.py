@@ -17,6 +17,7 @@ CoveyError
 │   └── PeerRefused         site or key not on the allow list
 ├── UnknownSite         no site of a network has this name             (KeyError)
 ├── StoreError          store cannot be read or written                (OSError)
+│   ├── StoreAway           in use by another node, or its server is away
 │   ├── StoreFull           the disk is full
 │   └── StoreFailed         a write failed; the node has stopped
 └── TicketError         a label that cannot be settled                 (LookupError)
@@ -144,6 +145,10 @@ class PeerDeclined(PeerError):
 
 class StoreError(CoveyError, OSError):
     """A store is damaged, of a newer version, of another site, in use, or cannot be written."""
+
+
+class StoreAway(StoreError):
+    """A store that another node has in use, or whose server cannot be reached now."""
 
 
 class StoreFull(StoreError):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -23,6 +23,7 @@ from covey.node.recorded import RecordedState
 from covey.node.requests import Commit, Delivery, LabelPart, Request, is_own
 from covey.node.state import Settlements, SiteState
 from covey.node.store import Store
+from covey.node.store_file import SqliteFile
 from covey.node.trust import SourceStatistics
 from covey.node.workers import InProgress, Journal
 
@@ -378,10 +379,14 @@ def never_syncs(patch: Patch) -> None:
 
 
 def builds_on_a_log_that_was_not_synced(patch: Patch) -> None:
-    def skip(self: Store) -> None:
-        self._base = _Skipping(self._base, "PRAGMA wal_checkpoint")  # type: ignore[assignment]
+    def configure(self: SqliteFile) -> None:
+        execute = self.execute
+        self.execute = _Skipping(execute, "PRAGMA wal_checkpoint").execute  # type: ignore[assignment]
+        real(self)
+        self.execute = execute
 
-    _around_set_up(patch, before=skip)
+    real = SqliteFile._configure
+    patch.setattr(SqliteFile, "_configure", configure)
 
 
 def counts_in_a_second_transaction(patch: Patch) -> None:
@@ -392,7 +397,7 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
         real_sync(self, commit)
         counts = [(*key, *counted) for key, counted in commit.counts.items()]
         with self._sentences("written"), self._transaction():
-            self._base.executemany(tables.ADD_LABELS.format(table="counters"), counts)
+            self._execute(tables.add_labels("counters"), counts)
 
     real_write, real_sync = Store._write, Store.sync
     patch.setattr(Store, "_write", write)
@@ -484,43 +489,30 @@ BUGS: tuple[Bug, ...] = (
 
 
 class _Skipping:
-    """A connection that leaves one kind of statement out."""
+    """Leaves one kind of statement out."""
 
-    def __init__(self, base: Any, what: str) -> None:
-        self.base, self._what = base, what
+    def __init__(self, execute: Callable[..., Any], what: str) -> None:
+        self._execute, self._what = execute, what
 
     def execute(self, statement: str, *given: Any) -> Any:
         if statement.startswith(self._what):
-            return self.base.execute("SELECT 1")
-        return self.base.execute(statement, *given)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.base, name)
+            return self._execute("SELECT 1")
+        return self._execute(statement, *given)
 
 
 def _store_any_labels(patch: Patch) -> None:
     """Let a store accept a second label of a row."""
 
-    def check(self: Store, part: LabelPart) -> None:
+    def check(self: Store, parts: Iterable[LabelPart]) -> None:
         pass
 
     patch.setattr(Store, "_check_unlabelled", check)
 
 
 def _after_set_up(patch: Patch, statement: str) -> None:
-    _around_set_up(patch, after=lambda store: store._base.execute(statement).fetchall())
-
-
-def _around_set_up(
-    patch: Patch,
-    *,
-    before: Callable[[Store], Any] = lambda store: None,
-    after: Callable[[Store], Any] = lambda store: None,
-) -> None:
     def set_up(self: Store) -> None:
-        before(self)
         real(self)
-        after(self)
+        self._base.execute(statement).fetchall()
 
     real = Store._set_up
     patch.setattr(Store, "_set_up", set_up)

@@ -171,7 +171,7 @@ def test_a_start_refuses_a_damaged_state(tmp_path: Path, statement: str) -> None
     change(tmp_path / "a", statement)
 
     with pytest.raises(
-        StoreError, match="is damaged, .* does not fit its checksum.; restore it from a copy"
+        StoreError, match="is damaged .* does not fit its checksum.; restore it from a copy"
     ):
         Store(tmp_path / "a").load("north", "arm: f")
 

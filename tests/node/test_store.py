@@ -1,30 +1,17 @@
 """A store keeps what it acknowledged, refuses what it cannot vouch for, and says why."""
 
 import multiprocessing
-import random
 import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from covey import cli
-from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.errors import StoreError
 from covey.node.requests import (
-    CellLine,
-    Commit,
-    Counts,
-    Delivery,
-    LabelPart,
     Loaded,
-    MigratedCell,
-    PeerAnswer,
-    Request,
-    RowGroup,
-    SourceState,
 )
 from covey.node.store import Store
 from covey.node.tables import APPLICATION, VERSION
@@ -33,254 +20,8 @@ from support.requests_of_nodes import commit_of, request
 PHASES = ("train", "explore", "exploit", "recall")
 
 
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    made = Store(tmp_path / "north.store") if request.param == "file" else Store.memory()
-    load(made)
-    return made
-
-
 def load(store: Store) -> Loaded:
     return store.load("north", "fingerprint")
-
-
-def test_what_was_committed_is_loaded_again(store: Store) -> None:
-    group = RowGroup(7, "g4:1", "exploit", "south", 0.5, "south")
-    asked = request(
-        groups=[group], prediction="red", peer_answers={0: PeerAnswer("f", "p1", 7)}, digest="d"
-    )
-    state = SourceState("", 9, {"": [1, 2]}, (8, "blue"))
-    cell = CellLine("", "", 0, "g4:1", [1, 2, 3], [("red", 2)])
-    delivery = Delivery("south", "p1", "blue")
-
-    commit = commit_of([asked], {1: ["blue"]})
-    commit.sources, commit.cells, commit.deliveries = [state], [cell], [delivery]
-    store.commit(commit)
-    loaded = load(store)
-
-    assert (loaded.sources, loaded.cells) == ({"": state}, {"": [cell]})
-    assert (loaded.deliveries, loaded.latest_number) == ([delivery], 1)
-    (again,) = loaded.requests
-    assert again.groups == [group]
-    assert (again.digest, again.slot, again.contexts) == ("d", 1, [(0.3,)])
-    assert (again.predictions, again.truths, again.parts) == (["red"], ["blue"], 1)
-    assert again.peer_answers == {0: PeerAnswer("f", "p1", 7)}
-    assert (again.is_open, again.is_stored) == (True, True)
-    assert loaded.asked == {("g4:1", "south"): (1, 1)}
-
-
-def test_a_request_of_many_rows_is_loaded_again(store: Store) -> None:
-    groups = [RowGroup(k, f"g4:{k}", "explore", "f", 0.0) for k in range(3)]
-    many = request(
-        rows=40,
-        groups=groups,
-        group_of=np.arange(40, dtype=np.uint32) % 3,
-        contexts=np.linspace(0.0, 1.0, 80).reshape(40, 2),
-        predictions=list(range(40)),
-        answers=list(range(1, 41)),
-    )
-
-    store.commit(commit_of([many], {1: [None, 5, None, 7]}))
-    (again,) = load(store).requests
-
-    assert (again.groups, list(again.group_of)) == (groups, list(many.group_of))
-    assert np.array_equal(again.contexts, many.contexts)
-    assert (again.predictions, again.answers) == (many.predictions, many.answers)
-    assert (again.truths[1], again.truths[3], len(again.pending)) == (5, 7, 38)
-    assert (again.last_slot, again.slot_of(3)) == (40, 4)
-    assert again.codes.tolist() == many.codes.tolist()
-
-
-def test_rows_of_a_peer_keep_their_slots_and_are_found_by_their_ids(store: Store) -> None:
-    ids = ["x:1", "x:2", "y:1"]
-    of_peer = request(
-        rows=3, source="south", id="x:1", row_ids=ids, slots=[5, 9, 2], slot=5, contexts=[()] * 3
-    )
-    alone = request(2, source="south", id="x:3", contexts=[()])
-
-    store.commit(commit_of([of_peer, alone], {1: [None, 1]}))
-    found = {id_: store.find("south", id_) for id_ in [*ids, "x:3", "x:4", "x"]}
-
-    assert {id_: one and (one[0].number, one[1]) for id_, one in found.items()} == {
-        "x:1": (1, 0),
-        "x:2": (1, 1),
-        "y:1": (1, 2),
-        "x:3": (2, None),
-        "x:4": None,
-        "x": None,
-    }
-    assert store.find("", "x:1") is None
-    again = load(store).requests[0]
-    assert (again.slots, again.last_slot, again.slot_of(2)) == ([5, 9, 2], 9, 2)
-    assert (again.contexts, again.row_ids) == ([()] * 3, ids)
-    assert all(store.may_have("south", id_) for id_ in [*ids, "x:3"])
-
-
-def test_labels_keep_their_type(store: Store) -> None:
-    given = [1, True, 1.5, "1", "ä", NO_ANSWER]
-
-    store.commit(commit_of([request(k, prediction=a) for k, a in enumerate(given, 1)]))
-    kept = [one.predictions[0] for one in load(store).requests]
-
-    assert [(type(one), one) for one in kept] == [(type(one), one) for one in given]
-
-
-def test_a_label_counts_once_for_its_source_and_not_in_training(store: Store) -> None:
-    phases = {1: "explore", 2: "exploit", 3: "train", 4: "recall"}
-    kept = [request(k, phase=phase) for k, phase in phases.items()]
-    kept.append(request(5, phase="serve", source="south"))
-
-    store.commit(commit_of(kept, {k: [0 if k == 2 else 1] for k in range(1, 6)}))
-
-    assert store.counters() == {("g4:1", "", "f"): (2, 1), ("g4:1", "south", "f"): (1, 1)}
-    assert store.check() == []
-
-
-def test_a_second_label_of_a_row_is_refused_with_its_whole_commit(store: Store) -> None:
-    first = request(rows=2)
-    store.commit(commit_of([first], {1: [1]}))
-    again = commit_of([request(2)])
-    again.add_labels(first, [1, 0], [1, 0], [True, False])
-
-    with pytest.raises(StoreError, match="of a row that waits for none"):
-        store.commit(again)
-
-    assert store.find("", "t2") is None
-    assert store.counters() == {("g4:1", "", "f"): (1, 1)}
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        LabelPart(1, 0, [0, 0], [1, 1], [True, True]),  # a row twice
-        LabelPart(1, 1, [0], [1], [True]),  # a row that has its label
-        LabelPart(1, 0, [1], [1], [True]),  # a part that there is
-        LabelPart(2, 0, [0], [1], [True]),  # a request that there is not
-    ],
-)
-def test_labels_that_no_row_waits_for_are_refused(store: Store, part: LabelPart) -> None:
-    store.commit(commit_of([request(rows=2)], {1: [1]}))
-
-    with pytest.raises(StoreError, match="of a row that waits for none"):
-        store.commit(Commit(labels={part.request: part}))
-
-    assert store.counters() == {("g4:1", "", "f"): (1, 1)}
-    assert store.check() == []
-
-
-@pytest.mark.parametrize("count", [1, 3, 4, 63, 64, 65, 211])
-def test_many_labels_count_as_one_after_the_other_would(store: Store, count: int) -> None:
-    chance = random.Random(count)  # noqa: S311 - no secret
-    kept = {k: some_request(k, chance) for k in range(1, count + 1)}
-    told = [(k, row) for k, one in kept.items() for row in range(len(one))]
-    chance.shuffle(told)
-    truths = {where: chance.choice([0, 1, "x"]) for where in told}
-    expected: Counts = {}
-    for (number, row), truth in truths.items():
-        group = kept[number].group(row)
-        if group.phase in ("explore", "exploit"):
-            key = (group.cell, kept[number].source, group.arm)
-            labels, right = expected.get(key, (0, 0))
-            expected[key] = labels + 1, right + (truth == 1)
-
-    store.commit(commit_of(list(kept.values())))
-    for some in (told[: len(told) // 3], told[len(told) // 3 :]):
-        commit = Commit()
-        for number, row in some:
-            truth = truths[number, row]
-            commit.add_labels(kept[number], [row], [truth], [truth == 1])
-        store.commit(commit)
-
-    assert store.counters() == expected
-    assert store.check() == []
-    found = {k: store.find(one.source, one.id) for k, one in kept.items()}
-    assert truths == {
-        (k, row): truth
-        for k, one in found.items()
-        if one
-        for row, truth in enumerate(one[0].truths)
-    }
-
-
-def some_request(number: int, chance: random.Random) -> Request:
-    groups = [
-        RowGroup(k, f"g4:{chance.randrange(3)}", chance.choice(PHASES), chance.choice("fg"), 0.0)
-        for k in range(3)
-    ]
-    rows = chance.choice([1, 1, 3, 20])
-    return request(
-        number,
-        rows=rows,
-        source=chance.choice(["", "client/a"]),
-        groups=groups[: 1 if rows == 1 else 3],
-        group_of=[0] if rows == 1 else [chance.randrange(3) for _ in range(rows)],
-    )
-
-
-def test_labels_of_many_rows_count_as_those_of_few() -> None:
-    groups = [RowGroup(k, "g4:1", phase, "f", 0.0) for k, phase in enumerate(PHASES)]
-    which = [k % 4 for k in range(100)]
-    right = [k % 3 == 0 for k in range(100)]
-    whole, parts = (request(k, rows=100, groups=groups, group_of=which) for k in (1, 2))
-    together, one_by_one = Commit(), Commit()
-    together.add_labels(whole, list(range(100)), [1] * 100, right)
-    for row in range(100):
-        one_by_one.add_labels(parts, [row], [1], [right[row]])
-
-    assert together.counts == one_by_one.counts == {("g4:1", "", "f"): (50, 16)}
-
-
-def test_the_same_id_may_be_used_by_two_sources_but_not_twice_by_one(store: Store) -> None:
-    store.commit(commit_of([request(1, id="x"), request(2, id="x", source="south")]))
-
-    with pytest.raises(StoreError, match="UNIQUE"):
-        store.commit(commit_of([request(3, id="x")]))
-
-    found = store.find("south", "x")
-    assert found is not None
-    assert (found[0].number, found[0].truths, found[1]) == (2, [UNKNOWN], None)
-
-
-def test_the_cells_and_the_state_of_each_source_are_its_own(store: Store) -> None:
-    cells = [CellLine("", "", 0, "g4:1", [1]), CellLine("south", "", 0, "g4:2", [2])]
-    states = [SourceState("", 4), SourceState("south", 7, {"": [3]})]
-
-    store.commit(Commit(states, cells))
-    loaded = load(store)
-
-    assert loaded.sources == {"": states[0], "south": states[1]}
-    assert loaded.cells == {"": cells[:1], "south": cells[1:]}
-
-
-def test_what_was_migrated_stays_until_the_state_is_written_again(store: Store) -> None:
-    migrated = {"g4:1": MigratedCell(3, {"f": (2, 1)}, [("red", 2)])}
-    store.commit(Commit([SourceState("south", 7, migrated=migrated)]))
-
-    before = load(store).sources["south"].migrated
-    store.commit(Commit([SourceState("south", 8)]))
-
-    assert (before, load(store).sources["south"].migrated) == (migrated, None)
-
-
-def test_a_closed_request_is_not_loaded_but_found(store: Store) -> None:
-    store.commit(commit_of([request(k) for k in range(1, 8)], {2: [1]}))
-    store.commit(Commit(closed=[1, 2, 3, 4, 6]))
-
-    found = store.find("", "t2")
-
-    assert [one.number for one in load(store).requests] == [5, 7]
-    assert found is not None
-    assert (found[0].is_open, found[0].truths) == (False, [1])
-
-
-def test_a_label_for_a_peer_stays_until_it_is_delivered(store: Store) -> None:
-    delivery = Delivery("south", "p1", 1)
-    store.commit(Commit(deliveries=[delivery, delivery]))
-
-    before = load(store).deliveries
-    store.commit(Commit(delivered=[delivery]))
-
-    assert (before, load(store).deliveries) == ([delivery], [])
 
 
 def test_a_commit_that_failed_is_gone_after_a_crash(tmp_path: Path) -> None:
@@ -303,10 +44,6 @@ def test_a_file_is_synced_at_every_commit(tmp_path: Path) -> None:
     told = [store._base.execute(f"PRAGMA {name}").fetchone()[0] for name in settings]
 
     assert told == ["wal", 2]
-
-
-def test_starts_are_counted(store: Store) -> None:
-    assert [load(store).starts for _ in range(2)] == [2, 3]
 
 
 def test_a_new_store_is_for_its_owner_alone_and_the_mode_of_an_old_one_stays(
@@ -345,11 +82,6 @@ def open_elsewhere(path: Path) -> str:
     except StoreError as error:
         return str(error)
     return "opened"
-
-
-def test_a_store_of_another_site_is_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="store of site 'north', not of 'south'"):
-        store.load("south", "fingerprint")
 
 
 def test_a_newer_store_is_refused(tmp_path: Path) -> None:

@@ -9,16 +9,16 @@ there, labels that were folded are not among those seen, labels of own clients i
 the source named start anew, and what was folded while the source was pooled counts as its own.
 """
 
-import sqlite3
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from covey.kernel import CHOICE
 from covey.node import tables
+from covey.node.database import Database
 from covey.node.requests import MigratedCell, PeerAnswer, add_counts
 from covey.node.tables import as_text
 from covey.types import MEMORY
@@ -61,21 +61,21 @@ SELECT cell, arm, phase, truth, is_right FROM tickets WHERE desk = ? ORDER BY ti
 """
 
 
-def migrate(base: sqlite3.Connection, version: int, create: Callable[[], None]) -> None:
-    """Migrate what a connection has open, within its transaction; `create` makes new tables.
+def migrate(base: Database, version: int) -> None:
+    """Migrate what a connection has open, within its transaction.
 
-    A store of the present version may lack a table that came later.
+    A store of the present version may lack a table that came later. Earlier ones are of SQLite.
     """
     if version == tables.VERSION:
-        _run(base, tables.SCHEMA)
+        base.create()
         return
     if version == 1:
         _migrate_tickets(base)
     _add_arms(base)
-    _seal(base, create)
+    _seal(base)
 
 
-def _add_arms(base: sqlite3.Connection) -> None:
+def _add_arms(base: Database) -> None:
     """Fill the table of arms from the fingerprint, which has them in their order."""
     _run(base, tables.BARE)
     for (fingerprint,) in base.execute("SELECT fingerprint FROM site").fetchall():
@@ -85,7 +85,7 @@ def _add_arms(base: sqlite3.Connection) -> None:
         base.executemany("INSERT INTO arms VALUES (?, ?, '', NULL, ?, 0, NULL)", arms)
 
 
-def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
+def _seal(base: Database) -> None:
     """Write all tables again, with checksums."""
     known = {name for (name,) in base.execute("SELECT name FROM sqlite_schema")}
     earlier = [name for name in tables.NAMES if name in known]
@@ -94,7 +94,7 @@ def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
     indices = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
     for (name,) in base.execute(indices).fetchall():  # they would keep their names
         base.execute(f"DROP INDEX {name}")
-    create()
+    base.create()
     for name in earlier:
         seal = tables.SEALS.get(name, tuple)
         rows = map(seal, base.execute(f"SELECT * FROM earlier_{name}"))  # noqa: S608
@@ -104,7 +104,7 @@ def _seal(base: sqlite3.Connection, create: Callable[[], None]) -> None:
         base.execute(f"DROP TABLE earlier_{name}")
 
 
-def _migrate_tickets(base: sqlite3.Connection) -> None:
+def _migrate_tickets(base: Database) -> None:
     """Make version 2 of version 1."""
     _run(base, BEFORE)
     _run(base, tables.BARE)
@@ -153,7 +153,7 @@ def _request(ticket: Sequence[Any]) -> tuple[Any, ...]:
     )
 
 
-def _caused_by(base: sqlite3.Connection, source: str) -> dict[str, MigratedCell]:
+def _caused_by(base: Database, source: str) -> dict[str, MigratedCell]:
     """Return what an isolated source has caused, by cell."""
     arrivals: Counter[str] = Counter()
     labels: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
@@ -175,7 +175,7 @@ def _caused_by(base: sqlite3.Connection, source: str) -> dict[str, MigratedCell]
     }
 
 
-def _run(base: sqlite3.Connection, statements: str) -> None:
+def _run(base: Database, statements: str) -> None:
     for statement in statements.split(";"):
         base.execute(statement)
 

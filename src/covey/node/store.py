@@ -1,11 +1,10 @@
-"""What a site must keep, in one SQLite file: requests, labels, counters, labels for peers.
+"""What a site must keep: requests, labels, counters, labels for peers; in a file, or a database.
 
-A commit is written whole or not at all, and `commit` returns only when it is on the disk. A label
-is acknowledged after that. One process has the file at a time.
+A commit is written whole or not at all, and `commit` returns only when it is durable. A label is
+acknowledged after that. One process has the store at a time.
 """
 
 import contextlib
-import sqlite3
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -16,7 +15,8 @@ import msgspec
 import numpy as np
 
 from covey.errors import StoreError, StoreFailed, StoreFull
-from covey.node import migration, store_file, tables
+from covey.node import counting, migration, tables
+from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
     Arm,
     Asked,
@@ -35,8 +35,8 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
 )
-from covey.node.store_file import StoreFile
-from covey.node.tables import opened, sealed, sealed_flagged
+from covey.node.store_file import MEMORY, SqliteFile
+from covey.node.tables import DamagedRow, RowStatement, opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
@@ -78,54 +78,51 @@ def _places(numbers: Any) -> tuple[Any, Any]:
 
 
 class Store:
-    """The file of one site; `Store.memory()` keeps the same in memory, for as long as it lives."""
+    """The store of one site; `Store.memory()` keeps the same in memory, for as long as it lives."""
 
     def __init__(
         self,
-        path: str | Path,
+        place: str | Path | DatabaseUrl,
         *,
         is_new_allowed: bool = True,
         rows_kept: int = 1_000_000,
-        connect: Callable[..., sqlite3.Connection] | None = None,
+        connect: Callable[..., Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
+        """Open the file, or the database of a URL; raise `StoreError` if that cannot be.
+
+        Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
 
         `tell` gets a sentence before each step of a start that takes seconds for a large store. A
         file of an earlier version is migrated, after a copy of it was written beside it.
         """
-        self._path = str(path)
+        is_database = isinstance(place, str) and is_url(place)
+        where = DatabaseUrl(str(place)) if is_database else place
+        self._path = str(where)
         self._tell = tell
         self._rows_kept, self._rows = rows_kept, 0
         self._known: BloomFilter | None = None
+        self._start: int | None = None  # the number of the start that loaded it
         self.copy: Path | None = None  # of the earlier version, if the file was migrated
-        self.is_new = False  # the file was made by this store
-        self._file: StoreFile | None = None
-        # A disk of its own (`connect`) has no files that could be looked at.
-        if self._path != ":memory:" and not connect:
-            self._file = StoreFile(Path(self._path), is_new_allowed=is_new_allowed)
-        with self._sentences("opened"):
-            self._base = (connect or store_file.connect)(
-                self._path, timeout=0, isolation_level=None, check_same_thread=False
-            )
-            try:
+        self.is_new = False  # it was made by this store
+        self._base = _opened(where, is_new_allowed=is_new_allowed, connect=connect)
+        try:
+            with self._sentences("opened"):
                 self._set_up()
-            except BaseException:
-                self._base.close()
-                raise
+        except BaseException:
+            self._base.close()
+            raise
         if connect is None:
             weakref.finalize(self, self._base.close)  # Python 3.13 warns of open connections
-        if self._file is not None:
-            self._file.watch()
 
     @classmethod
     def memory(cls) -> "Store":
         """Return a store without a file."""
-        return cls(":memory:")
+        return cls(MEMORY)
 
     @property
     def path(self) -> str:
-        """The file, or ":memory:"."""
+        """The file, ":memory:", or the URL of the database, without a password."""
         return self._path
 
     def load(self, name: str, fingerprint: str) -> Loaded:
@@ -135,10 +132,10 @@ class Store:
         its labels.
         """
         with self._sentences("read"), self._transaction():
-            self._start(name, fingerprint)
-            self._rows = self._number("SELECT TOTAL(rows) FROM requests")
+            self._start = self._count_start(name, fingerprint)
+            self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
             self._known = BloomFilter()
-            self._known.add_many(self._base.execute(tables.IDS))
+            self._known.add_many(self._base.stream(tables.IDS))
             loaded = self._load(self._requests(tables.OPEN), self._asked())
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
@@ -149,7 +146,7 @@ class Store:
             return self._load(requests, asked)
 
     def commit(self, commit: Commit) -> None:
-        """Write a commit and return when it is on the disk.
+        """Write a commit and return when it is durable.
 
         Raises `StoreError` if that fails; then it is not known what is on the disk, and the store
         must not be used before it is opened again.
@@ -163,16 +160,16 @@ class Store:
         Raises as `commit` does.
         """
         with self._sentences("written"):
-            self._base.execute("BEGIN IMMEDIATE")
+            self._base.begin(self._start)
             with self._or_rolled_back():
                 self._write(commit)
 
     def sync(self, commit: Commit) -> None:
         """Return when the commit that was written last is on the disk; raise as `commit` does."""
         with self._sentences("written"), self._or_rolled_back():
+            self._check_unlabelled(commit.labels.values())
             rows = self._prune(sum(map(len, commit.requests)))
-            self._base.execute("COMMIT")
-        self._check_files()
+            self._base.commit()
         self._rows = rows
         if self._known is not None:
             for request in commit.requests:
@@ -194,20 +191,19 @@ class Store:
         """Return by id what `find` returns; ids that there are not are left out."""
         with self._sentences("read"):
             found: list[tuple[str, int, int | None]] = []
-            for start in range(0, len(ids), IDS_AT_ONCE):
-                some = ids[start : start + IDS_AT_ONCE]
-                query = tables.FIND.format(wanted=", ".join("?" * len(some)))
+            for some in _parts(ids):
+                query = tables.with_places(tables.FIND, len(some))
                 found += self._base.execute(query, (source, *some) * 2)  # 3.12 warns of numbers
-            if not found:
-                return {}
-            numbers = tables.as_text(sorted({number for _, number, _ in found}))
-            requests = {one.number: one for one in self._requests(tables.LISTED, (numbers,))}
+            requests: dict[int, Request] = {}
+            for numbers in _parts(sorted({number for _, number, _ in found})):
+                listed = tables.with_places(tables.LISTED, len(numbers))
+                requests |= {one.number: one for one in self._requests(listed, numbers)}
             return {id_: (requests[number], row) for id_, number, row in found}
 
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""
         with self._sentences("read"):
-            rows = self._base.execute("SELECT * FROM counters").fetchall()
+            rows = self._base.execute(tables.select("counters")).fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
 
     def arms(self) -> list[Arm]:
@@ -253,8 +249,8 @@ class Store:
             one, name, _, starts = next(self._all("site"))
             self._write_site((one, name, change.fingerprint, starts))
             base.execute("DELETE FROM arms")
-            rows = map(sealed, map(msgspec.structs.astuple, change.arms))
-            base.executemany("INSERT INTO arms VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            arms = map(msgspec.structs.astuple, change.arms)
+            self._execute(tables.insert("arms"), map(sealed, arms))
             if change.cells is not None:
                 base.execute("DELETE FROM cells")
                 self._write(Commit(sources=change.sources, cells=change.cells))
@@ -263,10 +259,9 @@ class Store:
                 sealed((*msgspec.structs.astuple(one)[:3], tables.as_text(one.counters)))
                 for one in change.set_aside
             ]
-            base.executemany("INSERT OR REPLACE INTO set_aside VALUES (?, ?, ?, ?, ?)", aside)
+            self._replace("set_aside", aside)
             for one in change.requests:
                 self._regroup(one)
-        self._check_files()
 
     def _regroup(self, one: Regrouped) -> None:
         """Give a stored request other groups."""
@@ -280,22 +275,22 @@ class Store:
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
         with self._sentences("read"):
-            broken = [row[0] for row in self._base.execute("PRAGMA integrity_check")]
-            found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
-            found += tables.damaged(self._base)
+            found = self._base.faults()
+            if tables.CHANGED not in found:
+                found += tables.damaged(self._base)
         # What is damaged cannot be counted.
         return found or self._differences()
 
     def payments(self, since_ms: int, until_ms: int = 2**53, *, is_ours: bool) -> list[Payment]:
         """Return what was paid to peers, or by them, from `since_ms` until before `until_ms`."""
         with self._sentences("read"):
-            rows = self._base.execute(tables.PAYMENTS, (is_ours, since_ms, until_ms))
+            rows = self._base.execute(tables.PAYMENTS, (int(is_ours), since_ms, until_ms))
             return [tables.payment_of(row) for row in opened("payments", rows)]
 
     def unstated(self) -> list[Payment]:
         """Return the payments that peers have yet to be told of, oldest first."""
         with self._sentences("read"):
-            rows = self._base.execute("SELECT * FROM payments WHERE is_unstated ORDER BY at_ms")
+            rows = self._base.execute(tables.UNSTATED)
             return [tables.payment_of(row) for row in opened("payments", rows)]
 
     def series(self) -> list[SeriesLine]:
@@ -312,64 +307,43 @@ class Store:
         """Return how many requests, rows, labels and undelivered labels there are."""
         names = ("requests", "rows", "labels", "deliveries")
         with self._sentences("read"):
-            return dict(zip(names, self._base.execute(tables.TOTALS).fetchone(), strict=True))
+            totals = map(int, self._base.execute(tables.TOTALS).fetchone())
+            return dict(zip(names, totals, strict=True))
+
+    def give_up(self) -> None:
+        """Let a write fail that waits for a database in another thread."""
+        self._base.give_up()
 
     def close(self) -> None:
-        """Release the file."""
+        """Release it."""
         self._base.close()
 
     # -- opening --------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        for setting in (
-            "locking_mode = EXCLUSIVE",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            # If a sync failed before, the system takes the log for written though it is not: its
-            # content is written again, so that nothing depends on it.
-            "wal_checkpoint(TRUNCATE)",
-        ):
-            self._base.execute(f"PRAGMA {setting}").fetchall()
         with self._transaction():
-            application = self._number("PRAGMA application_id")
-            is_empty = not self._number("SELECT COUNT(*) FROM sqlite_schema")
-            self.is_new = is_empty and not application
-            if self.is_new:
-                self._create()
-        if not self.is_new:
-            self._check_file(application)
-            version = self._number("PRAGMA user_version")
-            if version < tables.VERSION:
-                self._tell(f"{self._path} has form {version}: it is copied and migrated")
-                self.copy = store_file.copied(self._base, Path(self._path), version)
+            form = self._base.form()
+            self.is_new = form is None
+            if form is None:
+                self._base.create()
+        if form is not None:
+            self._check_form(form)
+            self._base.inspect(self._tell)
+            if form.version < tables.VERSION:
+                self._tell(f"{self._path} has form {form.version}: it is copied and migrated")
+                self.copy = self._base.keep_copy(form.version)
             with self._transaction():
-                migration.migrate(self._base, version, self._create)
-        self._base.execute("PRAGMA foreign_keys = ON")
+                migration.migrate(self._base, form.version)
+        self._base.is_set_up()
 
-    def _check_files(self) -> None:
-        if self._file is not None:
-            self._file.check(self._base)
-
-    def _check_file(self, application: int) -> None:
-        if application != tables.APPLICATION:
-            raise StoreError(f"{self._path} is not a store of covey; give another file")
-        version = self._number("PRAGMA user_version")
-        if version > tables.VERSION:
+    def _check_form(self, form: Form) -> None:
+        if form.application != tables.APPLICATION:
+            raise StoreError(f"{self._path} is not a store of covey; give another one")
+        if form.version > tables.VERSION:
             raise StoreError(
-                f"{self._path} was written by a newer covey (its form is {version}, this one "
+                f"{self._path} was written by a newer covey (its form is {form.version}, this one "
                 f"knows {tables.VERSION}); use that one"
             )
-        size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
-        self._tell(f"{self._path} has {size / 1e6:.1f} MB; its pages are checked")
-        (found,) = self._base.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise StoreError(f"{self._path} is damaged ({found}); restore it from a copy")
-
-    def _create(self) -> None:
-        for statement in tables.SCHEMA.split(";"):
-            self._base.execute(statement)
-        self._base.execute(f"PRAGMA application_id = {tables.APPLICATION}")
-        self._base.execute(f"PRAGMA user_version = {tables.VERSION}")
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -378,18 +352,19 @@ class Store:
 
     def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield all rows of a table."""
-        return opened(table, self._base.execute(f"SELECT * FROM {table}"))  # noqa: S608
+        return opened(table, self._base.execute(tables.select(table)))
 
-    def _start(self, name: str, fingerprint: str) -> None:
-        """Count a start of a site, which may be the first one."""
+    def _count_start(self, name: str, fingerprint: str) -> int:
+        """Count a start of a site, which may be the first one; return how many there were."""
         kept = next(self._all("site"), (1, name, fingerprint, 0))
         self._check_site(kept[1], name)
         self._write_site((*kept[:3], kept[3] + 1))
         own = sealed(tables.source_columns(SourceState("", 0)))
-        self._base.execute("INSERT OR IGNORE INTO sources VALUES (?, ?, ?, ?, ?, ?)", own)
+        self._execute(tables.insert_new("sources"), [own])
+        return int(kept[3]) + 1
 
     def _write_site(self, columns: Sequence[Any]) -> None:
-        self._base.execute("INSERT OR REPLACE INTO site VALUES (?, ?, ?, ?, ?)", sealed(columns))
+        self._replace("site", [sealed(columns)])
 
     def _check_site(self, kept: str, name: str) -> None:
         if kept != name:
@@ -406,17 +381,17 @@ class Store:
     def _differences(self) -> list[str]:
         kept = self.counters()
         with self._sentences("read"):
-            counted = tables.count_labels(self._base, tables.ALL)
-            for cell, source, arm, *counts in self._base.execute("SELECT * FROM folded"):
+            counted = counting.count_labels(self._base, tables.ALL)
+            for cell, source, arm, *counts in self._base.execute(tables.select("folded")):
                 add_counts(counted, {(cell, source, arm): (counts[0], counts[1])})
         return [
-            tables.difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
+            counting.difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
             for key in sorted(kept.keys() | counted.keys())
             if kept.get(key) != counted.get(key)
         ]
 
     def _asked(self) -> Asked:
-        asked = tables.count_asked(self._base, tables.ALL)
+        asked = counting.count_asked(self._base, tables.ALL)
         for cell, peer, *counts in self._all("folded_asked"):
             add_counts(asked, {(cell, peer): (counts[0], counts[1])})
         return asked
@@ -458,67 +433,65 @@ class Store:
     # -- writing --------------------------------------------------------------------------------
 
     def _write(self, commit: Commit) -> None:
-        base = self._base
-        base.executemany(
-            "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?, ?, ?)",
-            [sealed(tables.source_columns(one)) for one in commit.sources],
-        )
-        base.executemany(
-            "INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [sealed(tables.cell_columns(one)) for one in commit.cells],
-        )
-        base.executemany(
-            "INSERT OR REPLACE INTO relations VALUES (?, ?, ?, ?)",
-            [sealed(line) for line in commit.relations],
-        )
+        base, write, replace = self._base, self._execute, self._replace
+        replace("sources", map(sealed, map(tables.source_columns, commit.sources)))
+        replace("cells", map(sealed, map(tables.cell_columns, commit.cells)))
+        replace("relations", map(sealed, commit.relations))
         requests = map(tables.request_columns, commit.requests)
-        self._execute(tables.INSERT_REQUEST, map(sealed_flagged, requests))
+        write(tables.insert("requests"), map(sealed_flagged, requests))
         row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
-        self._execute(tables.INSERT_ROW_ID, map(sealed, row_ids))
+        write(tables.insert("row_ids"), map(sealed, row_ids))
         base.executemany(tables.JOIN, map(tables.join_columns, commit.joined))
-        self._write_labels(commit.labels.values())
-        base.executemany(tables.ADD_LABELS.format(table="counters"), _rows(commit.counts))
-        self._execute(tables.CLOSE, ((number,) for number in commit.closed))
+        write(
+            tables.insert("labels"), map(sealed, map(tables.label_columns, commit.labels.values()))
+        )
+        write(tables.add_labels("counters"), _rows(commit.counts))
+        write(tables.CLOSE, ((number,) for number in commit.closed))
         rows = [sealed((one.peer, one.id, tables.as_text(one.label))) for one in commit.deliveries]
-        base.executemany("INSERT OR IGNORE INTO outbox VALUES (?, ?, ?, ?)", rows)
+        write(tables.insert_new("outbox"), rows)
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
-        paid = [sealed_flagged(tables.payment_columns(one)) for one in commit.payments]
-        base.executemany("INSERT OR IGNORE INTO payments VALUES (?, ?, ?, ?, ?, ?, ?, ?)", paid)
-        tables.write_series(base, commit.series)
+        paid = map(tables.payment_columns, commit.payments)
+        write(tables.insert_new("payments"), map(sealed_flagged, paid))
+        replace("series", map(sealed, map(tables.series_columns, commit.series)))
+        old = tables.outdated(commit.series)
+        base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
         base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
 
-    def _write_labels(self, parts: Iterable[LabelPart]) -> None:
-        try:
-            for part in parts:
-                self._check_unlabelled(part)
-            self._execute(tables.INSERT_LABELS, map(sealed, map(tables.label_columns, parts)))
-        except sqlite3.IntegrityError as error:
-            raise StoreError(
-                f"{self._path} was given the label of a row that waits for none; nothing of the "
-                "commit was written"
-            ) from error
+    def _check_unlabelled(self, parts: Iterable[LabelPart]) -> None:
+        """Raise `StoreError` if a row has two labels; a first part needs no look at the store."""
+        rows = {one.request: list(one.rows) for one in parts if not one.part}
+        later = [one.request for one in parts if one.part]
+        for some in _parts(later):
+            found = self._base.execute(tables.with_places(tables.LABELS_OF, len(some)), some)
+            for request, places in found:
+                rows.setdefault(request, []).extend(tables.row_numbers(places))
+        if any(len(set(one)) < len(one) for one in rows.values()):
+            raise StoreError(self._not_waited_for())
 
-    def _check_unlabelled(self, part: LabelPart) -> None:
-        """Raise if a row has a label already; a first part needs no look at the file."""
-        rows = list(part.rows)
-        if part.part:
-            query = "SELECT rows FROM labels WHERE request = ?"
-            for (places,) in self._base.execute(query, (part.request,)):
-                rows += tables.row_numbers(places)
-        if len(set(rows)) < len(rows):
-            raise sqlite3.IntegrityError("a row has two labels")
+    def _not_waited_for(self) -> str:
+        text = "was given the label of a row that waits for none; nothing of the commit was written"
+        return f"{self._path} {text}"
 
-    def _execute(self, statement: tuple[str, int], rows: Iterable[Sequence[Any]]) -> None:
+    def _replace(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Write rows in place of those with the same keys; of several in `rows`, the last one."""
+        width = len(tables.TABLES[table].key)  # the key is the first columns
+        self._execute(tables.upsert(table), {row[:width]: row for row in rows}.values())
+
+    def _execute(self, statement: RowStatement, rows: Iterable[Sequence[Any]]) -> None:
         """Write rows in few statements: threads take turns at each of them."""
-        waiting = list(rows)
+        waiting, done = list(rows), 0
         for size in tables.SIZES:
-            while len(waiting) >= size:
-                given = list(chain.from_iterable(waiting[:size]))
-                self._base.execute(tables.statement_for(statement, size), given)
-                del waiting[:size]
+            whole = (len(waiting) - done) // size * size
+            if whole:
+                given = [
+                    list(chain.from_iterable(waiting[start : start + size]))
+                    for start in range(done, done + whole, size)
+                ]
+                self._base.executemany(tables.statement_for(statement, size), given)
+                done += whole
 
     # -- pruning --------------------------------------------------------------------------------
 
@@ -537,7 +510,7 @@ class Store:
         """Fold the oldest closed requests, the last of which may exceed `excess`; return rows."""
         base = self._base
         oldest, folded = [], 0
-        for request in base.execute(tables.OLDEST, (min(excess, PRUNED_AT_ONCE),)).fetchall():
+        for request in base.execute(tables.OLDEST, (min(excess, PRUNED_AT_ONCE),)):
             oldest.append(request)
             folded += request[1]
             if folded >= excess:
@@ -546,15 +519,14 @@ class Store:
             return 0
         # Open requests between them have numbers of this range, too, and stay.
         between = (oldest[0][0], oldest[-1][0])
-        counts = tables.count_labels(base, tables.BETWEEN, between)
-        asked = tables.count_asked(base, tables.BETWEEN, between)
-        base.executemany(tables.ADD_LABELS.format(table="folded"), _rows(counts))
+        counts = counting.count_labels(base, tables.BETWEEN, between)
+        asked = counting.count_asked(base, tables.BETWEEN, between)
+        self._execute(tables.add_labels("folded"), _rows(counts))
         for where in list(asked):
             earlier = base.execute("SELECT * FROM folded_asked WHERE cell = ? AND peer = ?", where)
             for _, _, answers, labels in opened("folded_asked", earlier):
                 add_counts(asked, {where: (answers, labels)})
-        rows = map(sealed, _rows(asked))
-        base.executemany("INSERT OR REPLACE INTO folded_asked VALUES (?, ?, ?, ?, ?)", rows)
+        self._replace("folded_asked", map(sealed, _rows(asked)))
         names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]
@@ -566,33 +538,48 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._base.execute("BEGIN IMMEDIATE")
+        self._base.begin(self._start)
         with self._or_rolled_back():
             yield
-            self._base.execute("COMMIT")
+            self._base.commit()
 
     @contextlib.contextmanager
     def _or_rolled_back(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            # A commit that failed may have rolled back by itself.
-            if self._base.in_transaction:
-                self._base.execute("ROLLBACK")
+            self._base.rollback()
             raise
 
     @contextlib.contextmanager
     def _sentences(self, verb: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", "")
-            kind = StoreFull if name == "SQLITE_FULL" else StoreError
-            raise kind(store_file.sentence(self._path, verb, error)) from error
+        except self._base.errors as error:
+            if self._base.refused_table(error) == "labels":
+                raise StoreError(self._not_waited_for()) from error
+            raise self._base.failure(verb, error) from error
+        except DamagedRow as error:
+            text = f"{self._path} is damaged ({error}); restore it from a copy"
+            raise StoreError(text) from error
         except (ValueError, LookupError) as error:  # a column that cannot be decoded
             raise StoreError(
                 f"{self._path} is damaged ({type(error).__name__}: {error}); restore it from a copy"
             ) from error
+
+
+def _opened(place: str | Path | DatabaseUrl, *, is_new_allowed: bool, connect: Any) -> Database:
+    if isinstance(place, DatabaseUrl):
+        from covey.node.postgres import PostgresDatabase  # needs an optional package
+
+        return PostgresDatabase(place, is_new_allowed=is_new_allowed)
+    return SqliteFile(str(place), is_new_allowed=is_new_allowed, connect=connect)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield values, as many as one query may name at once."""
+    for start in range(0, len(values), IDS_AT_ONCE):
+        yield values[start : start + IDS_AT_ONCE]
 
 
 def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:

@@ -1,32 +1,31 @@
 """The tables of a store: their columns, the records that these are, sums and checksums of them.
 
+The schema is written for SQLite, the statements are SQL that PostgreSQL knows, too; `postgres` has
+the few words that differ.
+
 SQLite finds damage of its own structure, but not a changed bit within a value; its checksum VFS is
 a C extension that Python's `sqlite3` cannot set up. So every row has a checksum. Counters and
 folded sums have none: each is the sum of labels that have one.
 """
 
 import re
-import sqlite3
 import zlib
 from array import array
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
-from covey.errors import StoreError
 from covey.functions.function import Late
+from covey.node.database import Database
 from covey.node.requests import (
     FEW,
     NONE,
-    Asked,
     CellLine,
-    Counts,
     LabelPart,
     MigratedCell,
     Payment,
@@ -36,7 +35,6 @@ from covey.node.requests import (
     RowGroup,
     SeriesLine,
     SourceState,
-    add_counts,
 )
 
 APPLICATION = 0x636F7679  # "covy"
@@ -171,43 +169,18 @@ BARE = SCHEMA.replace(SUM, "")  # as before version 3
 NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
 SUMS = ("counters", "folded")  # of labels: without checksums
 FLAGGED = ("requests", "payments")  # whose last column is a flag that is cleared
-INSERT_REQUEST = ("INSERT INTO requests VALUES {rows}", 17)
-INSERT_LABELS = ("INSERT INTO labels VALUES {rows}", 7)
-INSERT_ROW_ID = ("INSERT INTO row_ids VALUES {rows}", 5)
+CHANGED = "the schema is damaged"
 CLOSE = (
-    "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open AND number IN (VALUES {rows})",
+    "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open = 1 AND number IN ({rows})",
     1,
 )
-JOIN = "UPDATE requests SET predictions = ?, peer_answers = ?, sum = ? WHERE is_open AND number = ?"
+JOIN = """
+UPDATE requests SET predictions = ?, peer_answers = ?, sum = ? WHERE is_open = 1 AND number = ?
+"""
 REGROUP = "UPDATE requests SET groups = ?, group_of = ?, sum = ? WHERE number = ?"
 ADD_LABELS = """
-INSERT INTO {table} VALUES (?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET labels = labels + excluded.labels, right = right + excluded.right
-"""
-# Requests of one row, with one label, apart from others.
-LABELLED_ROW = """
-SELECT source, groups, labels.rows, right FROM {tables} ON request = number
-WHERE requests.rows = 1 AND part = 0 AND {which}
-"""
-TWO_LABELS = """
-SELECT request FROM labels CROSS JOIN requests ON request = number
-WHERE part > 0 AND requests.rows = 1 LIMIT 1
-"""
-LABELLED = """
-SELECT number, source, groups, group_of, labels.rows, right
-FROM requests CROSS JOIN labels ON request = number
-WHERE requests.rows > 1 AND {which} ORDER BY number, part
-"""
-# An answer without an id has `"",` in its text; few others have it.
-ASKED_ROW = """
-SELECT groups, CASE WHEN instr(peer_answers, '"",') THEN peer_answers END,
-EXISTS (SELECT 1 FROM labels WHERE request = number)
-FROM requests WHERE rows = 1 AND peer_answers IS NOT NULL AND {which}
-"""
-ASKED = """
-SELECT number, groups, group_of, peer_answers, labels.rows
-FROM requests LEFT JOIN labels ON request = number
-WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
+INSERT INTO {table} VALUES {{rows}} ON CONFLICT (cell, source, arm) DO UPDATE
+SET labels = {table}.labels + excluded.labels, "right" = {table}."right" + excluded."right"
 """
 TRUTHS = """
 SELECT labels.* FROM requests CROSS JOIN labels ON request = number
@@ -219,8 +192,9 @@ UNION ALL SELECT id, number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END
 FROM requests WHERE source = ? AND id IN ({wanted})
 """
 OLDEST = """
-SELECT number, rows, source, row_ids FROM requests WHERE NOT is_open ORDER BY number LIMIT ?
+SELECT number, rows, source, row_ids FROM requests WHERE is_open = 0 ORDER BY number LIMIT ?
 """
+UNSTATED = "SELECT * FROM payments WHERE is_unstated ORDER BY at_ms, peer, id"
 TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
@@ -231,7 +205,7 @@ ORDER BY is_ours, at_ms, peer, id
 """
 STATED = """
 UPDATE payments SET is_unstated = 0, sum = ~sum
-WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated
+WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated = 1
 """
 IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
 GROUPS = msgspec.json.Decoder(list[RowGroup])
@@ -242,13 +216,77 @@ MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
 SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
 SPANS_KEPT = {60: 86_400, 3_600: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
-ALL, OPEN, ONE, FROM_TO = "1", "is_open", "number = ?", "number BETWEEN ? AND ?"
-BETWEEN = f"{FROM_TO} AND NOT is_open"
-LISTED = "number IN (SELECT value FROM json_each(?))"
+ALL, OPEN, ONE, FROM_TO = "1 = 1", "is_open = 1", "number = ?", "number BETWEEN ? AND ?"
+BETWEEN = f"{FROM_TO} AND is_open = 0"
+LISTED = "number IN ({wanted})"
+LABELS_OF = "SELECT request, rows FROM labels WHERE request IN ({wanted})"
+
+
+RowStatement = tuple[str, int]  # with the place of its rows, and the number of their columns
+
+
+class StoredTable(NamedTuple):
+    """The columns of a table, and those of its primary key."""
+
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+
+
+def _table(text: str) -> StoredTable:
+    columns = re.findall(r"^  ([a-z_]+) [A-Z]+", text, re.MULTILINE)
+    key = re.search(r"PRIMARY KEY \((.+)\)", text)
+    return StoredTable(tuple(columns), tuple(key[1].split(", ")) if key else (columns[0],))
+
+
+TABLES = {
+    name: _table(text)
+    for name, text in re.findall(
+        r"CREATE TABLE IF NOT EXISTS ([a-z_]+) \(\n(.+?)\n\) STRICT", SCHEMA, re.DOTALL
+    )
+}
 
 
 @cache
-def statement_for(statement: tuple[str, int], rows: int) -> str:
+def insert(table: str) -> RowStatement:
+    """Return the statement that adds rows; one with a key that is there is an error."""
+    return f"INSERT INTO {table} VALUES {{rows}}", len(TABLES[table].columns)  # noqa: S608
+
+
+@cache
+def insert_new(table: str) -> RowStatement:
+    """Return the statement that adds rows with keys that are not there."""
+    text, columns = insert(table)
+    return f"{text} ON CONFLICT DO NOTHING", columns
+
+
+@cache
+def upsert(table: str) -> RowStatement:
+    """Return the statement that adds rows or replaces those with the same keys."""
+    columns, key = TABLES[table]
+    others = ", ".join(f'"{one}" = excluded."{one}"' for one in columns if one not in key)
+    text, count = insert(table)
+    return f"{text} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {others}", count
+
+
+@cache
+def add_labels(table: str) -> RowStatement:
+    """Return the statement that adds to the counts of labels."""
+    return ADD_LABELS.format(table=table), len(TABLES[table].columns)
+
+
+@cache
+def select(table: str) -> str:
+    """Return the query of all rows, in the order of their keys."""
+    return f"SELECT * FROM {table} ORDER BY {', '.join(TABLES[table].key)}"  # noqa: S608
+
+
+def with_places(query: str, count: int) -> str:
+    """Return a query for so many wanted values."""
+    return query.format(wanted=", ".join("?" * count))
+
+
+@cache
+def statement_for(statement: RowStatement, rows: int) -> str:
     """Return a statement for so many rows of its number of columns."""
     text, columns = statement
     return text.format(rows=", ".join(["(" + ", ".join("?" * columns) + ")"] * rows))
@@ -259,16 +297,17 @@ def as_text(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def write_series(base: sqlite3.Connection, lines: Sequence[SeriesLine]) -> None:
-    """Write what changed in spans of time, and remove those that are kept no longer."""
-    rows = [sealed((one.every_s, one.at, as_text(one.counts))) for one in lines]
-    base.executemany("INSERT OR REPLACE INTO series VALUES (?, ?, ?, ?)", rows)
-    old = [
+def outdated(lines: Sequence[SeriesLine]) -> list[tuple[int, int]]:
+    """Return the lengths of spans of time, and before when those of a length are not kept."""
+    return [
         (one.every_s, one.at - SPANS_KEPT[one.every_s])
         for one in lines
         if one.every_s in SPANS_KEPT
     ]
-    base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
+
+
+def series_columns(one: SeriesLine) -> tuple[Any, ...]:
+    return one.every_s, one.at, as_text(one.counts)
 
 
 def series_of(columns: Sequence[Any]) -> SeriesLine:
@@ -296,117 +335,33 @@ def sealed_flagged(columns: Sequence[Any]) -> tuple[Any, ...]:
 SEALS = {name: sealed_flagged if name in FLAGGED else sealed for name in NAMES if name not in SUMS}
 
 
+class DamagedRow(Exception):
+    """A row that does not fit its checksum."""
+
+
 def opened(table: str, rows: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, ...]]:
-    """Yield rows without their checksums; raise `sqlite3.DatabaseError` for a damaged one."""
+    """Yield rows without their checksums; raise `DamagedRow` for one that does not fit it."""
     seal = SEALS[table]
     for row in rows:
         columns = tuple(row[:-1])
         if seal(columns)[-1] != row[-1]:
-            error = sqlite3.DatabaseError(f"{_named(table, columns)} does not fit its checksum")
-            error.sqlite_errorname = "SQLITE_CORRUPT"
-            raise error
+            raise DamagedRow(f"{_named(table, columns)} does not fit its checksum")
         yield columns
 
 
-def damaged(base: sqlite3.Connection) -> Iterator[str]:
-    """Yield a sentence for each row that does not fit its checksum, and for a changed schema."""
-    with sqlite3.connect(":memory:") as fresh:
-        for statement in SCHEMA.split(";"):
-            fresh.execute(statement)
-        expected = _schema(fresh)
-    fresh.close()
-    if _schema(base) != expected:
-        yield "the schema is damaged"
-        return
+def damaged(base: Database) -> Iterator[str]:
+    """Yield a sentence for each row that does not fit its checksum."""
     for table, seal in SEALS.items():
         try:
-            for row in base.execute(f"SELECT * FROM {table}"):  # noqa: S608 - a name of ours
+            for row in base.stream(select(table)):
                 if seal(row[:-1])[-1] != row[-1]:
                     yield f"{_named(table, row)} does not fit its checksum"
-        except sqlite3.Error as error:
+        except base.errors as error:
             yield f"table {table} cannot be read: {error}"
-
-
-def _schema(base: sqlite3.Connection) -> list[Any]:
-    found = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
-    return [tuple(row) for row in found]
 
 
 def _named(table: str, columns: Sequence[Any]) -> str:
     return f"the row of table {table} that begins with {columns[0]!r:.60}"
-
-
-# -- counting again -----------------------------------------------------------------------------
-
-
-def count_labels(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Counts:
-    """Count the labels of requests; raise `StoreError` where a row has two."""
-    sums: Counts = {}
-    # Requests of one row are many and their decisions few: they are added up by the texts of these.
-    # Labels first is faster for all of them, and reads too many of them for a part.
-    order = "labels CROSS JOIN requests" if which == ALL else "requests CROSS JOIN labels"
-    alike = Counter(base.execute(LABELLED_ROW.format(tables=order, which=which), given))
-    for (source, groups, places, right), labels in alike.items():
-        (group,) = GROUPS.decode(groups)
-        (_,), (is_right,) = row_numbers(places), right
-        _add_label(sums, source, group, (labels, labels * is_right))
-    for (number,) in base.execute(TWO_LABELS) if which == ALL else ():
-        raise StoreError(f"a row of request {number} has two labels")
-    latest, seen = 0, set[int]()
-    for number, source, groups, group_of, places, right in base.execute(
-        LABELLED.format(which=which), given
-    ):
-        rows = row_numbers(places)
-        if number != latest:
-            latest, seen = number, set()
-        if len(seen) + len(rows) != len(seen.union(rows)):
-            raise StoreError(f"a row of request {number} has two labels")
-        seen.update(rows)
-        of_row, known = _of_row(group_of), GROUPS.decode(groups)
-        for row, is_right in zip(rows, right, strict=True):
-            _add_label(sums, source, known[of_row[row] if of_row else 0], (1, is_right))
-    return sums
-
-
-def _of_row(group_of: bytes | None) -> list[int]:
-    """Return the group of each row; none: there is one group."""
-    return [] if group_of is None else row_numbers(group_of)
-
-
-def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
-    if group.is_counted:
-        add_counts(sums, {(group.cell, source, group.counted_as): counted})
-
-
-def count_asked(base: sqlite3.Connection, which: str, given: Sequence[Any] = ()) -> Asked:
-    """Count the rows that peers answered, and those of them that have a label."""
-    sums: Asked = {}
-    alike = Counter(base.execute(ASKED_ROW.format(which=which), given))
-    for (groups, answers, is_labelled), rows in alike.items():
-        if answers is None or PEER_ANSWERS.decode(answers)[0].id:
-            (group,) = GROUPS.decode(groups)
-            add_counts(sums, {(group.cell, group.peer): (rows, rows * is_labelled)})
-    latest, asked = 0, dict[int, tuple[str, str]]()
-    for number, groups, group_of, answers, places in base.execute(ASKED.format(which=which), given):
-        if number != latest:
-            latest, asked = number, _asked(groups, group_of, answers)
-            for key in asked.values():
-                add_counts(sums, {key: (1, 0)})
-        for row in row_numbers(places or b""):
-            if row in asked:
-                add_counts(sums, {asked[row]: (0, 1)})
-    return sums
-
-
-def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
-    """Return cell and peer of the rows that a peer answered."""
-    known, of_row = GROUPS.decode(groups), _of_row(group_of)
-    found = {}
-    for row, answer in PEER_ANSWERS.decode(answers).items():
-        if answer.id:
-            group = known[of_row[row] if of_row else 0]
-            found[row] = (group.cell, group.peer)
-    return found
 
 
 # -- records and columns: `..._columns` returns those of a record, `..._of` a record of them ------
@@ -554,12 +509,3 @@ def _decoded(text: str, rows: int) -> tuple[list[Any], Mapping[int, Any]]:
     if len(labels) > rows:
         scored = {int(row): answers for row, answers in labels.pop().items()}
     return [NO_ANSWER if label is None else label for label in labels], scored
-
-
-def difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:
-    """Return what is wrong with the counters of a cell."""
-    cell, source, arm = key
-    return (
-        f"cell {cell}, source {source or 'own'}, arm {arm}: {kept[1]} right of {kept[0]} are kept, "
-        f"but the labels of the requests have {counted[1]} of {counted[0]}"
-    )

@@ -1,0 +1,138 @@
+"""What a store needs of a database; the statements themselves are those of `tables`.
+
+There are two: a file of SQLite (`store_file`) and a database of PostgreSQL (`postgres`).
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+from covey.errors import ConfigError, StoreError
+
+
+class ResultRows(Protocol):
+    """What a statement returned."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Form(NamedTuple):
+    """What a database says that it holds: a number of the application, and a version of it."""
+
+    application: int
+    version: int
+
+
+class Database(Protocol):
+    """One connection, for as long as the store is open; no other process has the store then."""
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The base class of the errors that its calls raise."""
+
+    def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
+        """Run a statement now, after all that was written before it."""
+
+    def stream(self, query: str, given: Sequence[Any] = (), /) -> Iterable[Any]:
+        """Return the rows of a query, which need not fit into memory; they must be read first."""
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
+        """Write rows; they may be sent as late as by `commit`, which then raises their errors."""
+
+    def begin(self, start: int | None) -> None:
+        """Begin a transaction of the node that counted this start; None: of none.
+
+        Where another process can take over a database, the transaction fails if there was a later
+        start.
+        """
+
+    def commit(self) -> None:
+        """Return when the transaction is durable."""
+
+    def rollback(self) -> None:
+        """Undo the transaction, if there is one."""
+
+    def form(self) -> Form | None:
+        """Return what it says that it holds; None: nothing."""
+
+    def create(self) -> None:
+        """Make all tables that are not there, and set the form."""
+
+    def inspect(self, tell: Callable[[str], None]) -> None:
+        """Look for damage as far as that is fast; raise `StoreError` if there is some."""
+
+    def keep_copy(self, version: int) -> Path | None:
+        """Write a copy of what an earlier version wrote; None: there is no file."""
+
+    def is_set_up(self) -> None:
+        """Note that the tables are as they should be, and that it is used from now on."""
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each kind of damage of its structure."""
+
+    def failure(self, verb: str, error: Exception) -> StoreError:
+        """Return what an error of it means, and what to do."""
+
+    def refused_table(self, error: Exception) -> str | None:
+        """Return the table whose constraints forbid a row; None: the error is another one."""
+
+    def give_up(self) -> None:
+        """Let the call that waits for it in another thread fail, if it can."""
+
+    def close(self) -> None:
+        """Release it."""
+
+
+_URL = re.compile(
+    r"postgres(?:ql)?://(?:(?P<user>[^:@/?#]*)(?::[^@/?#]*)?@)?(?P<hosts>[^@/?#]*)"
+    r"(?:/(?P<database>[^?#]*))?(?:\?(?P<more>[^#]*))?"
+)
+_SHOWN = ("host", "port", "dbname", "user", "service")  # of the parameters of a URL
+
+
+class DatabaseUrl:
+    """The URL of a PostgreSQL database; as text it has no password."""
+
+    def __init__(self, url: str) -> None:
+        """Raise `ConfigError` if it is none; the message repeats nothing of it."""
+        found = _URL.fullmatch(url)
+        if found is None:
+            raise ConfigError(
+                "the URL of the store cannot be read; write it like postgresql://user@host/database"
+                ", with %40 for @, %2F for / and %3A for : in a name or a password"
+            )
+        self.url = url
+        user, hosts, database, more = found.group("user", "hosts", "database", "more")
+        given = [one for one in parse_qsl(more or "") if one[0] in _SHOWN]
+        shown = f"{user}@{hosts}" if user else hosts
+        self._text = f"postgresql://{shown}/{database or ''}"
+        if given:
+            self._text += "?" + "&".join(f"{name}={value}" for name, value in given)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"DatabaseUrl({self._text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DatabaseUrl) and self.url == other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+
+def is_url(text: str) -> bool:
+    """Return whether the place of a store is a database, and not a file."""
+    return text.startswith(("postgresql:", "postgres:"))
+
+
+def place_of(text: str, folder: Path = Path()) -> Path | DatabaseUrl:
+    """Return the file, which may be relative to a folder, or the database that a text names."""
+    return DatabaseUrl(text) if is_url(text) else folder / text.removeprefix("sqlite:")

@@ -1,0 +1,345 @@
+"""A store in a PostgreSQL database: one connection, which holds the lock of the store.
+
+All writes of a commit are sent in one pipeline with its BEGIN and COMMIT, so a commit waits for the
+server once. Each transaction begins with a look at the number of starts: the lock is lost with the
+connection, and a node that was replaced must not commit anything, whatever it believes.
+"""
+
+import contextlib
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
+from covey.node import tables
+from covey.node.database import DatabaseUrl, Form, ResultRows
+
+FORM = "covey_store"  # the table that says what the others are
+LOCK_MS = 2_000  # for which the lock is waited for: a killed process is noticed late
+PREPARED = 500  # statements, at most
+STREAMED = 1_000  # rows at once
+# A client that is away without a word is noticed after 25 s, and so is a server.
+ALIVE = {"idle": 10, "interval": 5, "count": 3}
+LEFT_MS = 25_000
+DEFAULTS = {
+    "application_name": "covey",
+    "connect_timeout": 10,
+    "target_session_attrs": "read-write",
+    "tcp_user_timeout": LEFT_MS,
+    **{f"keepalives_{name}": value for name, value in ALIVE.items()},
+}
+SETTINGS = {
+    "synchronous_commit": "on",
+    "client_min_messages": "warning",
+    "default_transaction_isolation": "read committed",
+    # Every statement has an index. Plans are made once, perhaps while the tables are empty, and
+    # must be good for full ones: to plan 64 rows again takes as long as to write them.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "jit": "off",
+    "statement_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 0,
+    "lock_timeout": LOCK_MS,
+    "tcp_user_timeout": LEFT_MS,
+    **{f"tcp_keepalives_{name}": value for name, value in ALIVE.items()},
+}
+# The words of `tables` that PostgreSQL has others for. Texts are compared by their bytes, as SQLite
+# does it. SQLite needs CROSS JOIN to read the first table first.
+WORDS = (
+    (r" STRICT(, WITHOUT ROWID)?", ""),
+    (r"\bINTEGER\b", "BIGINT"),
+    (r"\bBLOB\b", "BYTEA"),
+    (r"\bTEXT\b", 'TEXT COLLATE "C"'),
+    (r'(?<!")\bright\b(?!")', '"right"'),
+    (r"\bCROSS JOIN\b", "JOIN"),
+    (r"\bWHERE is_unstated\b(?! =)", "WHERE is_unstated = 1"),
+)
+LOCK = "SELECT pg_advisory_lock(hashtextextended('covey ' || current_schema(), 0))"
+# Fails with a division by zero if there was a later start; until the transaction ends, there is
+# none, because that must change the row.
+FENCE = """
+SELECT 1 / COUNT(*)
+FROM (SELECT 1 FROM site WHERE one = 1 AND starts = ? FOR SHARE) AS mine
+"""
+TABLES = """
+SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()
+"""
+COLUMNS = f"""
+SELECT table_name, column_name FROM information_schema.columns
+WHERE table_schema = current_schema() AND table_name <> '{FORM}'
+ORDER BY table_name, ordinal_position
+"""  # noqa: S608
+SIZE = """
+SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0) FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
+"""
+BUSY, FULL, FENCED, READ_ONLY = "55P03", "53100", "22012", "25006"
+# Of messages at connecting, which have no codes: a later attempt would have the same.
+LASTING = re.compile(r"authentication|pg_hba|does not exist|certificate|SSL|permission", re.I)
+
+
+@cache
+def said(statement: str) -> str:
+    """Return a statement of `tables` in the words of PostgreSQL, with numbered parameters."""
+    for word, other in WORDS:
+        statement = re.sub(word, other, statement)
+    first, *rest = statement.split("?")
+    return first + "".join(f"${number}{text}" for number, text in enumerate(rest, 1))
+
+
+def driver() -> Any:
+    """Return psycopg; raise `MissingExtra` without it."""
+    missing = need_of("stores in PostgreSQL", "psycopg", extra="postgres")
+    return optional_module("psycopg", missing=missing)
+
+
+class PostgresDatabase:
+    """The tables of one store in a schema of a database, and the lock on them."""
+
+    def __init__(self, url: DatabaseUrl, *, is_new_allowed: bool = True) -> None:
+        """Connect, and take the lock; raise `StoreError` if that cannot be, or it is not there."""
+        self.url, self._name = url.url, str(url)
+        self._driver = driver()
+        self.errors: type[Exception] = self._driver.Error
+        self._warnings: list[str] = []
+        self._queue: list[tuple[str, list[Sequence[Any]]]] = []
+        self._start: int | None = None
+        self._is_begun = self._is_sent = False
+        self._base = connect(url)
+        try:
+            self._configure(is_new_allowed=is_new_allowed)
+        except self.errors as error:
+            self.close()
+            raise self.failure("opened", error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _configure(self, *, is_new_allowed: bool) -> None:
+        self._base.add_notice_handler(self._note)
+        numeric, string = (
+            optional_module(f"psycopg.types.{name}", missing="") for name in ("numeric", "string")
+        )
+        # Statements are prepared for the types of their parameters, so there must be few of these.
+        self._base.adapters.register_dumper(int, numeric.Int8BinaryDumper)
+        self._base.adapters.register_dumper(bytes, string.BytesBinaryDumper)
+        self._base.prepared_max = PREPARED
+        with self._base.pipeline():
+            for name, value in SETTINGS.items():
+                self._base.execute(f"SET {name} TO '{value}'")
+        (schema,) = self.execute("SELECT current_schema()").fetchone()
+        if schema is None:
+            raise StoreError(f"{self._name} names no schema that is there; make one")
+        for name, wanted, advice in (
+            ("server_encoding", "UTF8", "make a database with encoding UTF8"),
+            ("fsync", "on", "acknowledged labels would be lost with the power; set fsync = on"),
+        ):
+            (found,) = self.execute(f"SHOW {name}").fetchone()
+            if found != wanted:
+                raise StoreError(f"{self._name} has {name} = {found}: {advice}")
+        self.execute(LOCK)
+        if not is_new_allowed and self.form() is None:
+            raise StoreError(f"there is no store in {self._name}; give one that a node has written")
+
+    def _note(self, notice: Any) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(str(notice.message_primary))
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
+        if self._is_begun:
+            self._send()
+        rows: ResultRows = self._base.execute(said(statement), given, binary=True)
+        return rows
+
+    def stream(self, query: str, given: Sequence[Any] = (), /) -> Iterator[Any]:
+        if self._is_begun:
+            self._send()
+        with self._base.cursor(binary=True) as cursor:
+            yield from cursor.stream(said(query), given, size=_streamed())
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        """Keep rows until they are sent with the transaction."""
+        waiting = list(rows)
+        if waiting:
+            self._queue.append((statement, waiting))
+
+    # -- transactions ---------------------------------------------------------------------------
+
+    def begin(self, start: int | None) -> None:
+        self._start, self._is_begun, self._is_sent = start, True, False
+        self._queue.clear()
+
+    def commit(self) -> None:
+        self._warnings.clear()
+        done = self._send("COMMIT")
+        self._is_begun = False
+        # The server says so, too, if the transaction had failed.
+        if done.statusmessage != "COMMIT":
+            raise self._driver.InternalError(f"the commit ended with {done.statusmessage}")
+        # A commit that no longer waits for a standby is a success with a warning.
+        if self._warnings:
+            raise self._driver.OperationalError(self._warnings[0])
+
+    def rollback(self) -> None:
+        is_sent, self._is_begun, self._is_sent = self._is_sent, False, False
+        self._queue.clear()
+        if is_sent and not self._base.closed:
+            with contextlib.suppress(self._driver.Error):  # it was lost, and so it is rolled back
+                self._base.execute("ROLLBACK")
+
+    def _send(self, last: str | None = None) -> Any:
+        """Send what waits, and a last statement, in one pipeline; return the last result."""
+        is_first, self._is_sent = not self._is_sent, True
+        waiting, self._queue = self._queue, []
+        if not (is_first or waiting or last):
+            return None
+        done = None
+        with self._base.pipeline():
+            if is_first:
+                self._base.execute("BEGIN")
+                if self._start is not None:
+                    self._base.execute(said(FENCE), (self._start,), prepare=True)
+            for statement, rows in waiting:
+                self._base.cursor().executemany(said(statement), rows)
+            if last is not None:
+                done = self._base.execute(last, prepare=True)
+        return done
+
+    # -- opening and checking -------------------------------------------------------------------
+
+    def form(self) -> Form | None:
+        found = {name for (name,) in self.execute(TABLES)}
+        if FORM not in found:
+            return Form(0, 0) if found else None
+        row = self.execute(f"SELECT application, version FROM {FORM}").fetchone()  # noqa: S608
+        return Form(*row) if row else Form(0, 0)
+
+    def create(self) -> None:
+        for statement in tables.SCHEMA.split(";"):
+            self.execute(statement)
+        self.execute(f"CREATE TABLE IF NOT EXISTS {FORM} (application BIGINT, version BIGINT)")
+        if self.form() != Form(tables.APPLICATION, tables.VERSION):
+            self.execute(f"DELETE FROM {FORM}")  # noqa: S608
+            self.executemany(
+                f"INSERT INTO {FORM} VALUES (?, ?)",  # noqa: S608
+                [(tables.APPLICATION, tables.VERSION)],
+            )
+
+    def inspect(self, tell: Callable[[str], None]) -> None:
+        """Say how large it is; the server checks its own pages."""
+        (size,) = self.execute(SIZE).fetchone()
+        tell(f"{self._name} has {int(size) / 1e6:.1f} MB")
+
+    def keep_copy(self, version: int) -> Path | None:
+        raise StoreError(f"{self._name} has form {version}, which no covey wrote; restore a copy")
+
+    def is_set_up(self) -> None:
+        """Do nothing: there are no files to watch."""
+
+    def faults(self) -> list[str]:
+        found: dict[str, tuple[str, ...]] = {}
+        for table, column in self.execute(COLUMNS):
+            found[table] = (*found.get(table, ()), column)
+        is_changed = found != {name: one.columns for name, one in tables.TABLES.items()}
+        return [tables.CHANGED] if is_changed else []
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    def failure(self, verb: str, error: Exception) -> StoreError:
+        code, text = getattr(error, "sqlstate", None), _first_line(error)
+        if code == BUSY:
+            text = "is in use by another node; a store has one node at a time"
+            return StoreAway(f"{self._name} {text}")
+        if code == FULL:
+            text = "cannot be written, the disk of its server is full; make room"
+            return StoreFull(f"{self._name} {text}, and the node continues")
+        if code == FENCED:
+            text = f"was taken over by another node; start {self._start} is not the latest"
+            return StoreError(f"{self._name} {text}")
+        if code == READ_ONLY:
+            text = "cannot be written: its server is a standby; name all servers in the URL"
+            return StoreAway(f"{self._name} {text}")
+        if self._base.closed:
+            return StoreAway(f"{self._name} cannot be {verb}: the connection was lost ({text})")
+        return StoreError(f"{self._name} cannot be {verb}: {text}")
+
+    def refused_table(self, error: Exception) -> str | None:
+        if not isinstance(error, self._driver.IntegrityError):
+            return None
+        found: str | None = error.diag.table_name
+        return found
+
+    def give_up(self) -> None:
+        """Close the socket under the call that waits for the server."""
+        with contextlib.suppress(OSError, self._driver.Error):
+            other = socket.socket(fileno=os.dup(self._base.fileno()))
+            with contextlib.closing(other):
+                other.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._base.close()
+
+
+# -- connecting ---------------------------------------------------------------------------------
+
+
+def connect(url: DatabaseUrl, **given: Any) -> Any:
+    """Return a connection; raise `StoreAway` if there is no server now that can be written.
+
+    Other errors are `StoreError`. No message has a password: libpq repeats none that it was given.
+    """
+    psycopg = driver()
+    info = optional_module("psycopg.conninfo", missing="")
+    try:
+        wanted = info.conninfo_to_dict(url.url)
+    except psycopg.Error:  # its message may repeat a part of the password
+        raise StoreError(
+            f"{url} has a parameter that PostgreSQL does not know; see its page on connection URLs"
+        ) from None
+    try:
+        return psycopg.connect(
+            **{**DEFAULTS, **_verified(wanted), **wanted, **given},
+            autocommit=True,
+            cursor_factory=psycopg.RawCursor,
+        )
+    except psycopg.Error as error:
+        text = _first_line(error)
+        kind = StoreError if LASTING.search(str(error)) else StoreAway
+        raise kind(f"{url} cannot be opened: {text}") from None
+
+
+def _verified(wanted: Mapping[str, Any]) -> dict[str, str]:
+    """Return the default for TLS: a server on another machine must prove its name."""
+    hosts = str(wanted.get("host") or os.environ.get("PGHOST", "")).split(",")
+    is_near = all(map(_is_near, hosts)) and not wanted.get("hostaddr")
+    return {} if is_near or "service" in wanted else {"sslmode": "verify-full"}
+
+
+def _is_near(host: str) -> bool:
+    """Return whether a host is this machine: a socket, or a loopback address."""
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _first_line(error: Exception) -> str:
+    found = getattr(getattr(error, "diag", None), "message_primary", None)
+    text: str = found or " ".join(str(error).split())
+    return text
+
+
+@cache
+def _streamed() -> int:
+    """Return how many rows are read at once; libpq before 17 reads one."""
+    return STREAMED if driver().capabilities.has_stream_chunked() else 1
