@@ -42,7 +42,7 @@ cdef class Arena:
     cdef int* behind_at
     cdef int* starts_at
     cdef int* offsets_at
-    cdef int[::1] columns
+    cdef int* columns
     cdef double[::1] contexts
     cdef bint has_gains, has_costs, is_busy, is_batched, remembers, has_free, is_alike, looks_ahead
     cdef list free

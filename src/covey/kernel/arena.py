@@ -26,7 +26,7 @@ from covey.kernel.thresholds import FAR
 
 AHEAD = 16  # slots whose cells are looked up at once
 POINTED = (
-    *("contexts", "columns", "labels", "cells", "phases", "arms", "functions", "correct"),
+    *("columns", "labels", "cells", "phases", "arms", "functions", "correct"),
     *("rows", "choices", "met", "served", "helpers", "ahead", "behind", "starts", "offsets"),
 )
 
@@ -119,6 +119,10 @@ class Arena:
 
     def _open(self, log: Any, trace: Any) -> int:
         self.contexts = log.contexts
+        if cython.compiled:
+            self.contexts_at = cython.address(self.contexts[0])
+        else:
+            self.contexts_at = self.contexts
         self.predictions = log.predictions
         self.has_gains = log.gains is not None
         self.gains = log.gains
@@ -184,7 +188,6 @@ class Arena:
     def _set_pointers(self) -> None:
         """Let C reach the items of arrays by their addresses; plain Python uses the arrays."""
         if cython.compiled:
-            self.contexts_at = cython.address(self.contexts[0])
             self.columns_at = cython.address(self.columns[0])
             self.predictions_at = cython.address(self.predictions[0, 0])
             self.labels_at = cython.address(self.labels[0])
@@ -304,7 +307,7 @@ class Arena:
 
     def _decide(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
         stream = t * self.stream_count + self.streams[i]
-        ledger._locate(self.contexts, stream * self.width, slot)
+        ledger._locate(self.contexts_at, stream * self.width, slot)
         table = ledger.first
         if table.is_supervised:
             choice = ledger._choose(slot, -1)
@@ -443,7 +446,7 @@ class Arena:
                 table = self._ledger(helper)._table(ledger.own[k])
                 table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
         if self.has_free:
-            rows, met = tuple(ledger.rows), tuple(ledger.asked_rows)
+            rows, met = ledger._own_rows(), ledger._met_rows()
             self.calendar._score(i, helper, rows, met, self.scores, slot)
         if self.remembers:
             self._remember(i, slot, (self.labels[t], self._said(i, function, t)))

@@ -54,9 +54,8 @@ class LabelCalendar:
         `told` has the label, the answer, and what free functions gain.
         """
         ledger = self._ledger(i)
-        rows = tuple(ledger.rows)
-        asked_rows = tuple(ledger.asked_rows)
-        note = (i, rows, ledger.choice, ledger.helper, asked_rows, ledger.function)
+        rows, met = ledger._own_rows(), ledger._met_rows()
+        note = (i, rows, ledger.choice, ledger.helper, met, ledger.function)
         self._expect(note, 1)
         if delay != NEVER:
             points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])

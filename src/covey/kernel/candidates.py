@@ -138,7 +138,7 @@ class CandidateTable(Table):
 
     def _row_now(self) -> int:
         """Return the row of the current instance, for the space that the ledger has chosen."""
-        rows = tuple(self.ledger.rows)
+        rows = self.ledger._own_rows()
         key = (self.ledger.chosen, *rows)
         row = self.by_rows.get(key, -1)
         if row < 0:

@@ -6,12 +6,26 @@ cdef long long MASK, FACTOR, FEW, FEW_BITS
 
 cdef class Cells:
     cdef int grid, dimension, levels, deepest, labels, stride, found
-    cdef long long most_cells, foreign, used, numbered
+    cdef long long most_cells, foreign, used, numbered, capacity, places, spare, numerable
     cdef bint is_direct, is_flat, is_layered, inherits, has_tree, follows
-    cdef double[::1] sides, limits, context
-    cdef long long[::1] rows, point, fine, path, firsts
-    cdef int[::1] index, marks, numbers, leaves
+    cdef object block, row_block, index_block, number_block
+    cdef double* sides
+    cdef double* limits
+    cdef double* context
+    cdef long long* rows
+    cdef long long* point
+    cdef long long* fine
+    cdef long long* path
+    cdef long long* firsts
+    cdef int* index
+    cdef int* marks
+    cdef int* numbers
+    cdef int* leaves
     cdef tuple shown
+    @cython.final
+    cdef inline long long _leaf_count(self) noexcept
+    @cython.final
+    cdef int _take_rows(self, object memory, long long capacity) except -1
     cdef int _has_grown(self, long long rows) except -1
     cdef int _is_reset(self, long long row) except -1
     cpdef bint is_split(self, long long row)

@@ -8,7 +8,6 @@ classes that inherit.
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 try:
@@ -22,7 +21,7 @@ if cython.compiled:
     from cython.cimports.covey.kernel.memory import touch
 
 from covey.errors import ContextError, LimitError
-from covey.kernel.memory import zeros
+from covey.kernel.memory import block, doubles, halves, integers
 from covey.kernel.rules import Cell, Rule
 
 # Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
@@ -42,20 +41,20 @@ MASK = (1 << 40) - 1
 FACTOR = 1000003
 FEW_BITS = 12
 FEW = 1 << FEW_BITS
+FIRST_ROWS = 4  # for which there is room from the start
 
 
 class Cells:
     """The known cells of one learner in one context space."""
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, more: int = 0) -> None:
+        """`more` integers of the block are for the arrays of the class that inherits."""
         self.dimension = rule.dimension
         self.inherits = rule.inherits
         # All levels are used at once: the coarser cells around a cell are its parents.
         self.is_layered = len(rule.levels) > 1 and (
             rule.tree is not None or (rule.index is not None and len(rule.index.bias) > 1)
         )
-        self.sides = array("d", [level.side for level in rule.levels])
-        self.limits = array("d", [level.split_at for level in rule.levels])
         self.levels = len(rule.levels)
         self.has_tree = rule.tree is not None
         # What is counted needs the coarser cells around an instance.
@@ -65,36 +64,65 @@ class Cells:
         self.most_cells = rule.most_cells
         self.foreign = 0  # rows of cells known only from isolated sources
         # Small grids are indexed directly; others use a hash table that grows with the used cells.
-        self.firsts = array("q", bytes(8 * self.levels))
-        places = 0
-        for k in range(self.levels):
-            self.firsts[k] = places
-            places = min(FEW + 1, places + rule.levels[k].side ** rule.dimension)
+        firsts, places = [], 0
+        for level in rule.levels:
+            firsts.append(places)
+            places = min(FEW + 1, places + level.side**rule.dimension)
         self.is_direct = places <= FEW
-        self.index = zeros(4 * (places if self.is_direct else 16)).cast("i")
+        self.places = places if self.is_direct else 16
         # Of a tree: the finest cell in use, by a grid of this level; -1: there is none.
         self.grid = (
             FEW_BITS // max(1, self.dimension) if self.is_layered and not self.follows else -1
         )
-        self.leaves = zeros(4 << max(0, self.grid) * self.dimension).cast("i")
-        self.context = array("d", bytes(8 * max(1, self.dimension)))
-        self.point = array("q", bytes(8 * max(1, self.dimension)))
         self.shown: tuple[float, ...] = ()  # a context, as a tuple
-        self.fine = array("q", bytes(8 * max(1, self.dimension)))
-        self.path = array("q", bytes(8 * (self.levels + 1)))  # known rows around the context
-        self.found = 0  # how many they are, coarsest first
+        self.found = 0  # how many rows `path` has, coarsest first
         self.labels = COORDINATES + self.dimension
         self.used = 0
         self.stride = 0
+        self.numbered = 0  # so many rows have a number
+        self._divide_block(more)
+        for k in range(self.levels):
+            self.sides[k] = rule.levels[k].side
+            self.limits[k] = rule.levels[k].split_at
+            self.firsts[k] = firsts[k]
+
+    def _divide_block(self, more: int) -> None:
+        """Make the block of all small arrays; from its integer `spare` on there are `more`."""
+        levels, width = self.levels, max(1, self.dimension)
+        leaves = self._leaf_count()
+        path = 3 * levels + 3 * width
+        index = path + levels + 1
+        numbers = index + (self.places + 1) // 2
+        first_leaf = numbers + FIRST_ROWS // 2
+        self.spare = first_leaf + (leaves + 1) // 2
+        self.block = block(8 * (self.spare + more))
+        self.sides = doubles(self.block, 0, levels)
+        self.limits = doubles(self.block, levels, levels)
+        self.firsts = integers(self.block, 2 * levels, levels)
+        self.context = doubles(self.block, 3 * levels, width)
+        self.point = integers(self.block, 3 * levels + width, width)
+        self.fine = integers(self.block, 3 * levels + 2 * width, width)
+        self.path = integers(self.block, path, levels + 1)  # known rows around the context
+        self.index = halves(self.block, index, self.places)
         # In a replay: the number of each row's cell, the same for all learners.
-        self.numbers = zeros(4).cast("i")
-        self.numbered = 0  # so many rows have one
+        self.numerable = FIRST_ROWS
+        self.numbers = halves(self.block, numbers, FIRST_ROWS)
+        self.leaves = halves(self.block, first_leaf, leaves)
+
+    def _leaf_count(self) -> int:
+        """Return how many `leaves` there are."""
+        return 1 << max(0, self.grid) * self.dimension
 
     def allocate(self, stride: int) -> None:
         """Make room for the first rows, of `stride` integers each."""
         self.stride = stride
-        memory = zeros(8 * 4 * stride)
-        self.rows, self.marks = memory.cast("q"), memory.cast("i")
+        self._take_rows(block(8 * FIRST_ROWS * stride), FIRST_ROWS * stride)
+
+    def _take_rows(self, memory: Any, capacity: int) -> int:
+        """Keep the rows in a block of `capacity` integers."""
+        self.row_block, self.capacity = memory, capacity
+        self.rows, self.marks = integers(memory, 0, capacity), halves(memory, 0, 2 * capacity)
+        return 0
 
     # -- what inherits -------------------------------------------------------------------------
 
@@ -113,7 +141,7 @@ class Cells:
 
     def nbytes(self) -> int:
         """Return the memory of the cells, including unused capacity."""
-        return 8 * len(self.rows) + 4 * len(self.index)
+        return 8 * self.capacity + 4 * self.places
 
     def cell(self, row: int) -> Cell:
         """Return the cell of `row`."""
@@ -289,15 +317,18 @@ class Cells:
 
     def _forget_leaves(self) -> None:
         """Let the next search for a cell begin at the coarsest one: own arrivals went down."""
-        for k in range(len(self.leaves)):
+        for k in range(self._leaf_count()):
             self.leaves[k] = 0
 
     def _number_rows(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
         """Set the `numbers` of new rows: those of their cells among the `known` of all learners."""
-        if self.used > len(self.numbers):
-            numbers = zeros(4 * (self.used + self.used // 8)).cast("i")
-            numbers[: len(self.numbers)] = self.numbers
-            self.numbers = numbers
+        if self.used > self.numerable:
+            self.numerable = self.used + self.used // 8
+            memory = block(4 * self.numerable)
+            numbers = halves(memory, 0, self.numerable)
+            for row in range(self.numbered):
+                numbers[row] = self.numbers[row]
+            self.number_block, self.numbers = memory, numbers
         for row in range(self.numbered, self.used):
             self.numbers[row] = known.setdefault((space, self.cell(row)), len(known))
         self.numbered = self.used
@@ -391,7 +422,7 @@ class Cells:
         for k in range(self.dimension):
             value = (value * FACTOR + self.point[k]) & MASK
         value = value * FACTOR & MASK
-        return (value ^ value >> 20) & (len(self.index) - 1)
+        return (value ^ value >> 20) & (self.places - 1)
 
     def _find(self, level: int) -> int:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
@@ -402,7 +433,7 @@ class Cells:
                 return -2 - place
             if self.is_direct or self._is_at(entry - 1, level):
                 return entry - 1
-            place = place + 1 & len(self.index) - 1
+            place = place + 1 & self.places - 1
 
     def _is_at(self, row: int, level: int) -> bool:
         base = row * self.stride
@@ -484,7 +515,7 @@ class Cells:
         base = row * self.stride
         if slot >= 0:
             self._check_room()
-        if base + self.stride > len(self.rows):
+        if base + self.stride > self.capacity:
             self._grow(base + max(4, row // 8) * self.stride)
         self.marks[2 * base + LEVEL] = level
         self.rows[base + SINCE] = slot
@@ -495,28 +526,29 @@ class Cells:
         self.used += 1
         self.foreign += slot < 0
         self.index[place] = row + 1
-        if 2 * self.used > len(self.index) and not self.is_direct:
+        if 2 * self.used > self.places and not self.is_direct:
             self._reindex()
         return row
 
     def _grow(self, length: int) -> int:
-        memory = zeros(8 * length)
-        known = memory.cast("q")
-        known[: len(self.rows)] = self.rows
-        self.rows, self.marks = known, memory.cast("i")
+        memory = block(8 * length)
+        memoryview(memory)[: 8 * self.capacity] = memoryview(self.row_block)
+        self._take_rows(memory, length)
         self._has_grown(length // self.stride)
         return 0
 
     def _reindex(self) -> int:
-        kept = self.point
-        self.index = zeros(8 * len(self.index)).cast("i")
-        self.point = array("q", bytes(8 * len(kept)))
+        kept = [self.point[k] for k in range(self.dimension)]
+        self.places = 2 * self.places
+        self.index_block = block(4 * self.places)
+        self.index = halves(self.index_block, 0, self.places)
         for row in range(self.used):
             base = row * self.stride
             for k in range(self.dimension):
                 self.point[k] = self.rows[base + COORDINATES + k]
             self.index[-2 - self._find(self.marks[2 * base + LEVEL])] = row + 1
-        self.point = kept
+        for k in range(self.dimension):
+            self.point[k] = kept[k]
         return 0
 
     def _follow(self) -> None:

@@ -18,9 +18,14 @@ cdef class CellCounters(Cells):
     cdef double largest
     cdef History memory
     cdef list custom_rewards
-    cdef double[::1] costs, prices, rewards, told
-    cdef int[::1] active
-    cdef long long[::1] pending_of, waits, waits_there
+    cdef double* costs
+    cdef double* prices
+    cdef double* rewards
+    cdef double* told
+    cdef int* active
+    cdef long long* pending_of
+    cdef long long* waits
+    cdef long long* waits_there
     cdef int _has_changed(self, long long row, long long arm) except -1
     cdef list _replies(self, long long row)
     cdef int _load_replies(self, long long row, list replies) except -1

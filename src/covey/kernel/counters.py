@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 from covey.errors import DataError
@@ -21,6 +20,7 @@ from covey.kernel.cells import (
     Cells,
 )
 from covey.kernel.history import history_of
+from covey.kernel.memory import doubles, halves, integers
 from covey.kernel.rules import Cell, Rule
 
 TRAIN = 0
@@ -48,45 +48,53 @@ class CellCounters(Cells):
     """What one learner counts in the cells of one context space."""
 
     def __init__(self, rule: Rule) -> None:
-        Cells.__init__(self, rule)
-        self.functions = rule.functions
         self.arms = len(rule.costs)
+        formulas = rule.formulas()
+        Cells.__init__(self, rule, 4 * self.arms + len(formulas) + 2 + 2 * WAITS)
+        self._divide_spare(formulas)
+        self.functions = rule.functions
         self.asked = self.arms - rule.context_peers  # arms before this one receive the data
         self.ignores_prices = rule.ignores_prices
-        self.costs = array("d", [self._cost_of(cost) for cost in rule.costs])
         self.is_closing = False  # some arms are unavailable for the current decision
-        self.prices = array("d", self.costs)  # their costs when available
-        self.explores_to_help = rule.explores_to_help
-        self.counted = rule.counted
+        for arm in range(self.arms):
+            self.costs[arm] = self.prices[arm] = self._cost_of(rule.costs[arm])
+            self.active[arm] = 1
+        self.explores_to_help, self.counted = rule.explores_to_help, rule.counted
         self.is_pending = rule.is_pending
         self.weighs = rule.is_pending and rule.weighs_pending
-        # How many labels are pending, of own clients and of peers, and what is known of earlier
-        # ones. The last array has that of a combined table.
-        self.pending_of = array("q", bytes(8 * 2))
-        self.waits, self.waits_there = [array("q", bytes(8 * WAITS)) for _ in range(2)]
         self.learns_costs = rule.learns_costs
         # Learnt costs are added to the price, unless they are the widths of answers.
         self.adds_costs = rule.learns_costs and not (rule.index and rule.index.is_balanced)
         self.remembers = rule.remembers
         self.memory = history_of(rule)
-        self.is_random = rule.seed is not None
-        self.state = (rule.seed or 0) & 0x7FFFFFFF
-        self.unit = rule.unit
-        self.window = rule.window
+        self.is_random, self.state = rule.seed is not None, (rule.seed or 0) & 0x7FFFFFFF
+        self.unit, self.window = rule.unit, rule.window
         self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
         self.forgets = rule.window > 0 or rule.discount < 1.0
         self.decided = 0  # own decisions
         self.blind = 0  # decisions with no label at any learner that could be asked
         self.largest = 0.0  # the value of the arm that `weigh` chose
         self.once = False  # labels of one slot count once for a function
-        self.told = array("d", bytes(8 * self.arms))  # accuracies reported by peers
-        self.active = array("i", [1] * self.arms)
         self.custom_rewards = rule.custom_rewards()  # per arm; None: the formula
         self.has_custom_rewards = any(self.custom_rewards)
         self.has_rewards = len(rule.rewards) > 0
-        self.rewards = array("d", rule.formulas() or [0.0])
         self.replied = 3 if self.has_tree else 2  # integers that are kept of the report of a peer
         self._lay_out_rows(rule)
+
+    def _divide_spare(self, formulas: list[float]) -> None:
+        """Set the small arrays, which are parts of the block."""
+        first, arms = self.spare, self.arms
+        self.costs = doubles(self.block, first, arms)
+        self.prices = doubles(self.block, first + arms, arms)  # the costs of available arms
+        self.told = doubles(self.block, first + 2 * arms, arms)  # accuracies reported by peers
+        self.active = halves(self.block, first + 3 * arms, arms)
+        self.rewards = doubles(self.block, first + 4 * arms, len(formulas))
+        for k, number in enumerate(formulas):
+            self.rewards[k] = number
+        first = first + 4 * arms + len(formulas)
+        self.pending_of = integers(self.block, first, 2)  # labels: of own clients, and of peers
+        self.waits = integers(self.block, first + 2, WAITS)  # what is known of earlier ones
+        self.waits_there = integers(self.block, first + 2 + WAITS, WAITS)  # in a combined table
 
     def _lay_out_rows(self, rule: Rule) -> None:
         """Compute the layout of a row; unused counters take no space."""

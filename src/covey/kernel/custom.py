@@ -32,7 +32,7 @@ class CustomTable(Table):
     def set_cost(self, arm: int, cost: float) -> None:
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
         Table.set_cost(self, arm, cost)
-        self.fixed = list(self.costs)
+        self.fixed = [self.costs[k] for k in range(self.arms)]
 
     def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
         arm = self._call(self.choosing, row, slot, self.arms)

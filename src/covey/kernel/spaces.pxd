@@ -6,13 +6,18 @@ from covey.kernel.table cimport Table
 cdef class Ledger:
     cdef readonly list tables
     cdef Table first, asked
-    cdef int[::1] own, places
+    cdef object block
+    cdef int* own
+    cdef int* places
     cdef int count, chosen
-    cdef long long[::1] rows, asked_rows
+    cdef long long* rows
+    cdef long long* asked_rows
     cdef long long choice, helper, function, stand_in, width
+    cdef tuple _own_rows(self)
+    cdef tuple _met_rows(self)
     cdef inline Table _at(self, long long k)
     cdef inline Table _table(self, long long space)
-    cdef inline int _locate(self, double[::1] contexts, long long start, long long slot) except -1
+    cdef inline int _locate(self, double* contexts, long long start, long long slot) except -1
     @cython.locals(one=cython.longlong, choice=cython.longlong, largest=cython.double, value=cython.double)
     cdef inline int _choose(self, long long slot, long long fresh) except? -2
     cdef inline int _open_for(self, Ledger asker, long long slot) except -1

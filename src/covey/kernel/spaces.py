@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
 
 from covey.kernel.counters import EXPLOIT
+from covey.kernel.memory import block, halves, integers
 from covey.kernel.table import Table
 
 
@@ -20,12 +20,19 @@ class Ledger:
 
     def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
         self.tables = tables
-        self.own = array("i", own)
         self.count = len(own)
-        self.places = array("i", [place for space in own for place in columns[space]] or [0])
-        self.first = tables[own[0]]
+        places = [place for space in own for place in columns[space]] or [0]
+        self.block = block(8 * (3 * self.count + len(places)))
         # Of the current instance, per own space: the cell, and that of the queried learner.
-        self.rows, self.asked_rows = [array("q", bytes(8 * self.count)) for _ in range(2)]
+        self.rows = integers(self.block, 0, self.count)
+        self.asked_rows = integers(self.block, self.count, self.count)
+        self.own = halves(self.block, 2 * self.count, self.count)
+        self.places = halves(self.block, 3 * self.count, len(places))
+        for k in range(self.count):
+            self.own[k] = own[k]
+        for k in range(len(places)):
+            self.places[k] = places[k]
+        self.first = tables[own[0]]
         self.chosen = 0  # the own space, among them, whose table decided
         self.choice = 0
         self.helper = -1  # the queried learner; -1: none
@@ -33,6 +40,12 @@ class Ledger:
         self.function = 0  # of the helper, or own; -1: answer from stored labels
         self.width = 0  # uncertainty of the helper's function, in millionths
         self.stand_in = -1  # own function that answers if the helper fails or is late
+
+    def _own_rows(self) -> tuple[int, ...]:
+        return tuple([self.rows[k] for k in range(self.count)])
+
+    def _met_rows(self) -> tuple[int, ...]:
+        return tuple([self.asked_rows[k] for k in range(self.count)])
 
     def _at(self, k: int) -> Table:
         return self.first if k == 0 else self.tables[self.own[k]]
