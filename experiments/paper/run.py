@@ -64,9 +64,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--any-file", action="store_true", help="accept data other than the paper's"
     )
-    parser.add_argument(
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
         "--workers", type=_count, metavar="N", help="processes (default: one per core)"
     )
+    where.add_argument("--on", metavar="CLUSTER", help="ray, or ray://host:port: a Ray cluster")
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.add_argument("--debug", action="store_true", help="show the traceback of a failure")
@@ -74,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    chosen = Options(options.table, options.data, options.out, options.any_file, options.workers)
+    chosen = Options(
+        options.table, options.data, options.out, options.any_file, options.workers, options.on
+    )
     with Progress("paper", is_quiet=options.quiet) as progress:
         found = reproduce(chosen, progress=progress)
     page = report.write(found, chosen.folder)

@@ -22,11 +22,11 @@ import streams
 from covey import files
 from covey.bandit.policies import settings_from
 from covey.bandit.settings import Settings
+from covey.jobs.running import SameProcess, unbroken, worker_pool
 from covey.simulation import run as simulation_run
 from covey.simulation import scenario as simulation_scenario
 from covey.simulation.comparison import total
 from covey.simulation.environment import Environment
-from covey.simulation.jobs import SameProcess, unbroken, worker_pool
 from covey.simulation.run import Run, network
 from covey.simulation.world import World
 

@@ -111,6 +111,7 @@ class Log(NamedTuple):
     busy: memoryview | None = None
     costs: memoryview | None = None
     batches: memoryview | None = None  # newer than the frozen kernel, which does not read it
+    slots: memoryview | None = None  # the same
 
 
 class Decided(NamedTuple):

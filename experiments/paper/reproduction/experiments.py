@@ -252,10 +252,9 @@ def prepare_window(
 
 
 @lru_cache(maxsize=8)
-def load_window(folder: Path, trial: str, slots: int) -> PreparedWindow:
-    """Return the window that `prepare_window` has written."""
-    content = io.BytesIO(window_path(folder, trial, slots).read_bytes())
-    with np.load(content, allow_pickle=False) as file:
+def load_window(content: bytes, slots: int) -> PreparedWindow:
+    """Return the window in the file that `prepare_window` has written."""
+    with np.load(io.BytesIO(content), allow_pickle=False) as file:
         contexts = {name: file[_field(name)] for name in CONTEXTS if _field(name) in file}
         return PreparedWindow(
             labels=file["labels"],

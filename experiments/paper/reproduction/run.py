@@ -1,4 +1,4 @@
-"""Run the cases that the tables need, in all processes, in a folder that can be resumed.
+"""Run the cases that the tables need, in all processes or on a cluster; the folder resumes.
 
 The folder holds `identity.json`, which says what its figures were made of, one file per finished
 case under `runs`, and the prepared `windows` that the cases run on.
@@ -6,7 +6,7 @@ case under `runs`, and the prepared `windows` that the cases run on.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import as_completed
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -19,12 +19,12 @@ from covey.bandit.policies import settings_from
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError, DataError, MissingExtra
 from covey.files import replace
+from covey.jobs.running import Pool, completed, open_pool, unbroken
 from covey.replay.baselines import AdaBoost, make
 from covey.replay.outcome import BaselineRun
 from covey.replay.replay import replay_arrays
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
-from covey.simulation.jobs import unbroken, worker_pool
 from covey.toml import nearest
 from covey.types import Array, Phase
 from reproduction.data import (
@@ -51,6 +51,7 @@ from reproduction.experiments import (
     other_window_trials,
     paper_trials,
     prepare_window,
+    window_path,
 )
 from reproduction.findings import PaperTable, table_of
 from reproduction.models import VERSION as FUNCTIONS_VERSION
@@ -60,11 +61,11 @@ from reproduction.tables import NAMES, entries_of
 POINTS = 80  # of a curve
 
 
-def run_case(case: Case, folder: Path) -> CaseResult:
-    """Play a case on the window in `folder`, or in a world that needs none."""
+def run_case(case: Case, window: bytes) -> CaseResult:
+    """Play a case on the file of its window, or in a world that needs none."""
     if case.does == "bumps":
         return _run_bumps(case)
-    return _RUNNERS[case.does](case, load_window(folder, case.trial, case.slots))
+    return _RUNNERS[case.does](case, load_window(window, case.slots))
 
 
 def _run_replay(case: Case, window: PreparedWindow) -> CaseResult:
@@ -221,11 +222,16 @@ class ProgressCallback(Protocol):
 
 
 def run_cases(
-    cases: Iterable[Case], folder: Path, *, workers: int, progress: ProgressCallback | None = None
+    cases: Iterable[Case],
+    folder: Path,
+    *,
+    workers: int,
+    progress: ProgressCallback | None = None,
+    on: str | None = None,
 ) -> dict[str, CaseResult]:
     """Run the cases that have no result in `folder`; return the results of all by their keys.
 
-    Interrupted runs resume.
+    Interrupted runs resume. `on` is a Ray cluster, in place of worker processes.
     """
     wanted = {case.key(): case for case in cases}
     found = {
@@ -235,7 +241,8 @@ def run_cases(
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     effort = sum(map(_effort, left))
     slots = done = 0
-    for result in _run_remaining(left, folder, workers):
+    for result in _run_remaining(left, folder, workers, on):
+        replace(result_path(folder, result.case.key()), msgspec.json.encode(result))
         found[result.case.key()] = result
         slots += result.case.slots
         done += _effort(result.case)
@@ -280,14 +287,9 @@ def result_path(folder: Path, key: str) -> Path:
     return folder / "runs" / f"{key}.json"
 
 
-def finish_cases(cases: Sequence[Case], folder: Path) -> list[CaseResult]:
-    """Run some cases in a worker process, and write each result when it is finished."""
-    done = []
-    for case in cases:
-        result = run_case(case, folder)
-        replace(result_path(folder, case.key()), msgspec.json.encode(result))
-        done.append(result)
-    return done
+def finish_cases(cases: Sequence[Case], window: bytes) -> list[CaseResult]:
+    """Run some cases of one window in a worker process."""
+    return [run_case(case, window) for case in cases]
 
 
 def _load_result(path: Path) -> CaseResult | None:
@@ -298,20 +300,37 @@ def _load_result(path: Path) -> CaseResult | None:
         return None
 
 
-def _run_remaining(cases: Sequence[Case], folder: Path, workers: int) -> Iterable[CaseResult]:
+def _run_remaining(
+    cases: Sequence[Case], folder: Path, workers: int, on: str | None
+) -> Iterable[CaseResult]:
+    def submit(pool: Pool, piece: Sequence[Case]) -> "Future[list[CaseResult]]":
+        path = window_path(folder, piece[0].trial, piece[0].slots)
+        window = b"" if piece[0].does == "bumps" else path.read_bytes()
+        return pool.submit(finish_cases, piece, window)
+
     if not cases:
         return
     pieces = _batches(cases)
-    with worker_pool(min(workers, len(pieces))) as pool, unbroken("figures"):
-        for future in as_completed([pool.submit(finish_cases, piece, folder) for piece in pieces]):
+    with open_pool(on, workers=min(workers, len(pieces))) as pool, unbroken("figures"):
+        for _, future in completed(pieces, submit, pool):
             yield from future.result()
 
 
 def _batches(cases: Sequence[Case]) -> list[list[Case]]:
-    """Return the work of one process at a time: slow cases first and alone, others together."""
+    """Return the work of one process at a time: slow cases first and alone, others together.
+
+    The cases of a piece of work have the same window, which is sent with them.
+    """
     slow = [case for case in cases if _effort(case) > 1]
-    quick = [case for case in cases if _effort(case) == 1]
-    together = [quick[first : first + _TOGETHER] for first in range(0, len(quick), _TOGETHER)]
+    quick: dict[tuple[Any, ...], list[Case]] = {}
+    for case in cases:
+        if _effort(case) == 1:
+            quick.setdefault((case.trial, case.slots, case.does == "bumps"), []).append(case)
+    together = [
+        alike[first : first + _TOGETHER]
+        for alike in quick.values()
+        for first in range(0, len(alike), _TOGETHER)
+    ]
     return [*([case] for case in slow), *together]
 
 
@@ -335,6 +354,7 @@ class Options(NamedTuple):
     folder: Path
     is_any_file: bool = False
     workers: int | None = None  # None: one per core
+    on: str | None = None  # a Ray cluster, in place of worker processes
 
 
 class Reproduction(NamedTuple):
@@ -372,7 +392,7 @@ def reproduce(options: Options, *, progress: ProgressCallback | None = None) -> 
     claim_folder(options.folder, identity)
     _prepare(needed, options.folder)
     workers = options.workers or os.cpu_count() or 1
-    results = run_cases(cases, options.folder, workers=workers, progress=progress)
+    results = run_cases(cases, options.folder, workers=workers, progress=progress, on=options.on)
     tables = {name: table_of(name, plan, results) for name, plan in plans.items()}
     return Reproduction(tables, results, identity, list(left_out.values()))
 

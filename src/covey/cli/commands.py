@@ -17,6 +17,7 @@ from covey.cli import demo, init
 from covey.cli.parser import add_common, as_number, describe
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
+from covey.jobs.running import cores
 from covey.replay import baselines
 from covey.replay import replay as replaying
 from covey.report import replay as replay_report
@@ -26,7 +27,6 @@ from covey.report.results import Result, Shown, SimulationResult
 from covey.report.text import Progress
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
-from covey.simulation.jobs import cores
 
 PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
 INIT_EXAMPLES = """\
@@ -47,6 +47,7 @@ examples:
   covey compare log.csv --config sites.toml --presets auto,cos --slices 4,8,16
   covey compare log.parquet --config sites.toml --policies mine.toml --out compared --report out/
   covey compare log.csv --config sites.toml --json | jq -r .conclusion
+  covey compare /shared/log.parquet --config sites.toml --on ray://head:10001
 """
 BOUNDS_EXAMPLES = """\
 examples:
@@ -75,6 +76,7 @@ examples:
   covey simulate
   covey simulate scenario.toml --out runs --html
   covey simulate scenario.toml --out runs --seeds 20 --workers 8
+  covey simulate scenario.toml --out runs --on ray://head:10001
   covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
 """
 
@@ -149,9 +151,7 @@ def add_compare(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--policies", type=Path, metavar="FILE", help="TOML: [[policy]] tables with a name"
     )
-    command.add_argument(
-        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
-    )
+    _add_place(command)
     command.add_argument(
         "--out", type=Path, metavar="FOLDER", help="keeps finished replays, to resume"
     )
@@ -159,6 +159,19 @@ def add_compare(command: argparse.ArgumentParser) -> None:
         "--report", type=Path, metavar="DIR", help="folder for comparison.html and comparison.json"
     )
     add_common(command, _compare)
+
+
+def _add_place(command: argparse.ArgumentParser) -> None:
+    """Add where jobs run."""
+    place = command.add_mutually_exclusive_group()
+    place.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
+    place.add_argument(
+        "--on",
+        metavar="CLUSTER",
+        help="ray, or ray://host:port: the workers of a Ray cluster (docs/operations/cluster.md)",
+    )
 
 
 def add_demo(command: argparse.ArgumentParser) -> None:
@@ -198,9 +211,7 @@ def add_simulate(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--horizon-slots", type=_count, metavar="N", help="instead of the scenario's"
     )
-    command.add_argument(
-        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
-    )
+    _add_place(command)
     command.add_argument(
         "--html", action="store_true", help="write report.html, with the curves, to the folder"
     )
@@ -289,6 +300,7 @@ def _compare(options: argparse.Namespace) -> None:
             workers=options.workers or cores(),
             out=options.out,
             progress=progress,
+            on=options.on,
         )
     _show(found, options)
     if options.report is not None:
@@ -333,7 +345,7 @@ def _simulate(options: argparse.Namespace) -> None:
     if options.html:
         replay_report.check_folder(out)
     with _kept_in(out, "runs"), Progress("simulate", is_quiet=options.quiet) as progress:
-        runs = simulator.simulate(chosen, out, progress=progress)
+        runs = simulator.simulate(chosen, out, progress=progress, on=options.on)
     result = SimulationResult(chosen, runs, config=options.scenario)
     files.replace(out / "summary.json", result.json(indent=2).encode())
     _show(result, options)

@@ -27,6 +27,7 @@ class EncodedLog(NamedTuple):
     busy: memoryview | None = None  # slot, learner -> delay of its answers to peers
     costs: memoryview | None = None  # column, slot -> variable cost in millionths
     batches: memoryview | None = None  # row -> its batch; consecutive rows, whole batches
+    slots: memoryview | None = None  # row -> its slot, ascending, if other rows are elsewhere
 
 
 def until_end_of_batch(log: EncodedLog) -> EncodedLog:
@@ -163,6 +164,9 @@ class Trace(Frame):
     @cached_property
     def slot(self) -> Array:
         """The slots, counted from 1."""
+        if self._log.slots is not None:
+            given: Array = np.asarray(self._log.slots)[self.row]
+            return given
         if self._log.batches is None or not self._are_slots_shared:
             return self._first_slot + self.row
         starts = np.diff(np.asarray(self._log.batches), prepend=-1) != 0

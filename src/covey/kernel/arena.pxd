@@ -20,6 +20,7 @@ cdef class Arena:
     cdef int count, spaces, stream_count, width
     cdef long long total, written, seen
     cdef dict known
+    cdef long long[::1] slots
     cdef long long[::1] patience, rows, choices, met, served, helpers, ahead
     cdef long long alike
     cdef list tables
@@ -44,6 +45,7 @@ cdef class Arena:
     cdef int* offsets_at
     cdef int* columns
     cdef double[::1] contexts
+    cdef bint has_slots
     cdef bint has_gains, has_costs, is_busy, is_batched, remembers, has_free, is_alike, looks_ahead
     cdef list free
     cdef tuple scores
@@ -51,6 +53,10 @@ cdef class Arena:
     @cython.locals(at=cython.int[::1], delays=cython.longlong[::1], shown=cython.schar[:, ::1], first=cython.longlong,
                    end=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint, slot=cython.longlong)
     cpdef run(self, log, long long first_slot, trace)
+    @cython.locals(due=cython.longlong)
+    cpdef catch_up(self, long long slot)
+    @cython.locals(k=cython.longlong)
+    cdef inline int _move_clocks(self, long long slot) except -1
     cdef int _open(self, log, trace) except -1
     cdef inline Ledger _ledger(self, long long learner)
     @cython.locals(table=Table, t=cython.longlong, k=cython.longlong, is_usual=cython.bint)

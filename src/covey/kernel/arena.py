@@ -82,6 +82,16 @@ class Arena:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
         return list(self.known)[count:]
 
+    def late(self) -> list[tuple[int, list[Any]]]:
+        """Return the labels that have not arrived, by the slots at whose ends they do."""
+        return sorted(self.calendar.due.items())
+
+    def take_late(self, late: list[tuple[int, list[Any]]]) -> None:
+        """Restore the result of `late`; the counters of tables already include them."""
+        for slot, labels in late:
+            for label in labels:
+                self.calendar._schedule(slot, label)
+
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
         at = log.at
@@ -97,11 +107,11 @@ class Arena:
             return
         for t in range(len(self.labels)):
             slot = first_slot + t
-            self.clock.move(slot)
-            self.clock.round_up(slot)
-            for k in range(1, self.spaces):
-                self._ledger(0)._table(k).clock.move(slot)
-                self._ledger(0)._table(k).clock.round_up(slot)
+            if self.has_slots:
+                slot = self.slots[t]
+                if self.calendar.due:
+                    self.catch_up(slot - 1)
+            self._move_clocks(slot)
             if at is not None:
                 first = at[t]
                 end = first + 1
@@ -116,6 +126,21 @@ class Arena:
                     self._end(self._ledger(i), i, slot, t, delay if is_shown else FAR)
             if self.calendar.due:
                 self.calendar._deliver(slot)
+
+    def catch_up(self, slot: int) -> None:
+        """Settle the labels that arrive up to the end of `slot`, whose rows are not in the log."""
+        while self.calendar.slots and self.calendar.slots[0] <= slot:
+            due = self.calendar.slots[0]
+            self._move_clocks(due)
+            self.calendar._deliver(due)
+
+    def _move_clocks(self, slot: int) -> int:
+        self.clock.move(slot)
+        self.clock.round_up(slot)
+        for k in range(1, self.spaces):
+            self._ledger(0)._table(k).clock.move(slot)
+            self._ledger(0)._table(k).clock.round_up(slot)
+        return 0
 
     def _open(self, log: Any, trace: Any) -> int:
         self.contexts = log.contexts
@@ -139,6 +164,8 @@ class Arena:
         self.correct = trace.correct
         self.paid = trace.paid
         self.is_batched = log.batches is not None
+        self.has_slots = log.slots is not None
+        self.slots = log.slots
         self.written = 0
         self.is_alike = False
         return 0
@@ -176,7 +203,7 @@ class Arena:
                 if t == 0:
                     self._look_ahead(t, min(AHEAD, slots))
                 self._look_ahead(t + AHEAD, min(AHEAD, slots - t - AHEAD))
-            slot = first_slot + t
+            slot = self.slots[t] if self.has_slots else first_slot + t
             self.clock.move(slot)
             self.clock.round_up(slot)
             self._decide_all(t, slot)

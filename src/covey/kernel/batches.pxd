@@ -9,7 +9,7 @@ cdef class Batches:
     cdef Arena arena
     @cython.locals(rows=cython.longlong, first=cython.longlong, end=cython.longlong, slot=cython.longlong)
     cpdef run(self, log, long long first_slot, trace)
-    @cython.locals(arena=Arena, k=cython.longlong, t=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint)
+    @cython.locals(arena=Arena, t=cython.longlong, i=cython.longlong, delay=cython.longlong, is_shown=cython.bint)
     cdef int _play(self, log, long long first, long long end, long long slot) except -1
     @cython.locals(table=Table)
     cdef tuple _hold(self, Ledger ledger)

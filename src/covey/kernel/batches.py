@@ -38,9 +38,7 @@ class Batches:
     def _play(self, log: Any, first: int, end: int, slot: int) -> int:
         """Replay the rows from `first` to before `end` in one slot."""
         arena = self.arena
-        for k in range(arena.spaces):
-            arena._ledger(0)._table(k).clock.move(slot)
-            arena._ledger(0)._table(k).clock.round_up(slot)
+        arena._move_clocks(slot)
         decided = []
         for t in range(first, end):
             some = range(arena.count) if log.at is None else range(log.at[t], log.at[t] + 1)

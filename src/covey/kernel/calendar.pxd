@@ -9,6 +9,7 @@ cdef long long NEVER
 cdef class LabelCalendar:
     cdef list ledgers
     cdef dict due
+    cdef list slots
     cdef int hidden_from
     cdef long long wait
     cdef int[::1] misleads
@@ -18,6 +19,7 @@ cdef class LabelCalendar:
     cdef long long _delay(self, long long i, long long delay) noexcept
     cdef long long _later(self, long long delay, long long busy) noexcept
     cdef int _note(self, long long i, long long slot, long long gain, long long delay, tuple told, long long paid) except -1
+    cdef int _schedule(self, long long slot, kept) except -1
     cdef int _deliver(self, long long slot) except -1
     cdef int _settle(self, note, long long gain, long long decided, points, tuple told, long long paid) except -1
     cdef int _settle_served(self, tuple asked, long long gain, long long decided, tuple told) except -1

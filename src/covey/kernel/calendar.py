@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from array import array
+from heapq import heappop, heappush
 from typing import Any
 
 from covey.kernel.counters import SERVE
@@ -23,6 +24,7 @@ class LabelCalendar:
     ) -> None:
         self.ledgers = ledgers
         self.due: dict[int, list[Any]] = {}
+        self.slots: list[int] = []  # of `due`, a heap
         self.hidden_from = hidden_from  # the first so many learners never see a hidden label
         self.wait = -1 if label_wait is None else label_wait  # -1: no limit
         self.has_free = max([len(seat.free) for seat in seats]) > 0
@@ -60,21 +62,29 @@ class LabelCalendar:
         if delay != NEVER:
             points = tuple([ledger._at(k)._point_now() for k in range(ledger.count)])
             kept = (note, gain, slot, points, told, paid)
-            self.due.setdefault(slot + delay, []).append(kept)
+            self._schedule(slot + delay, kept)
         elif self.wait >= 0:
-            self.due.setdefault(slot + self.wait, []).append((note, -1, slot, (), (), 0))
+            self._schedule(slot + self.wait, (note, -1, slot, (), (), 0))
+        return 0
+
+    def _schedule(self, slot: int, kept: Any) -> int:
+        if slot not in self.due:
+            self.due[slot] = []
+            heappush(self.slots, slot)
+        self.due[slot].append(kept)
         return 0
 
     def _deliver(self, slot: int) -> int:
-        """Settle the labels that arrive at the end of `slot`."""
-        for note, gain, decided, points, told, paid in self.due.pop(slot, ()):
-            if gain < 0:
-                self._release(note)
-                continue
-            self._expect(note, -1)
-            self._settle(note, gain, decided, points, told, paid)
-            if self.has_free:
-                self._score(note[0], note[3], note[1], note[4], told[2], decided)
+        """Settle the labels that arrive at the end of `slot`, or arrived before it."""
+        while self.slots and self.slots[0] <= slot:
+            for note, gain, decided, points, told, paid in self.due.pop(heappop(self.slots)):
+                if gain < 0:
+                    self._release(note)
+                    continue
+                self._expect(note, -1)
+                self._settle(note, gain, decided, points, told, paid)
+                if self.has_free:
+                    self._score(note[0], note[3], note[1], note[4], told[2], decided)
         return 0
 
     def _settle(self, note: Any, gain: int, decided: int, points: Any, told: Any, paid: int) -> int:

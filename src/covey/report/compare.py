@@ -1,10 +1,11 @@
-"""`covey.compare`: replay presets and slices on one log, in processes; interrupted runs resume."""
+"""`covey.compare`: replay presets and slices on one log, in parallel; interrupted runs resume."""
 
 import contextlib
 import hashlib
 import warnings
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from covey.bandit.policies import EXPERIMENTAL, PRESETS, is_importable, policy_t
 from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
+from covey.jobs.folders import claim, keep, kept
+from covey.jobs.running import Pool, SameProcess, completed, open_pool, unbroken
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report.comparison import PolicyRun, ReplayComparison
-from covey.simulation.jobs import claim, completed, keep, kept, unbroken
 from covey.simulation.scenario import named_tables
 from covey.toml import read_toml
 
@@ -41,6 +43,7 @@ def compare(
     workers: int = 1,
     out: str | Path | None = None,
     progress: Progress = lambda share, slots: None,
+    on: str | None = None,
 ) -> ReplayComparison:
     """Replay several policies on the same log, and return how they compare.
 
@@ -51,7 +54,8 @@ def compare(
     are compared. `data` is as in `covey.replay`.
 
     `workers` is the number of processes; 1 replays in this one. The folder `out` keeps finished
-    replays: a repeated call replays only what is missing.
+    replays: a repeated call replays only what is missing. `on` is a Ray cluster, "ray" or
+    "ray://host:port", in place of processes here; all its nodes must find the log by its path.
     """
     table = tables_in(config)
     chosen = _policies(table, presets, slices, policies)
@@ -70,8 +74,14 @@ def compare(
     runs = {name: run for name in setups if (run := _kept(folder, name, setups[name])) is not None}
     left = [name for name in setups if name not in runs]
     jobs = {name: {**table, "policy": chosen[name]} for name in left}
-    is_here = workers == 1 or not all(is_importable(setup.settings) for setup in setups.values())
-    with contextlib.closing(_replays(jobs, source, workers, is_here=is_here)) as results:
+    are_found = all(is_importable(setup.settings) for setup in setups.values())
+    count = min(workers, max(1, len(left)))
+    pool = (
+        SameProcess()
+        if workers == 1 and on is None
+        else open_pool(on, workers=count, is_importable=are_found)
+    )
+    with contextlib.closing(_replays(jobs, source, pool)) as results:
         for count, (name, run) in enumerate(results, 1):
             if folder is not None:
                 keep(_path(folder, name), run)
@@ -193,17 +203,18 @@ def play(table: Mapping[str, Any], source: Source) -> PolicyRun:
 
 
 def _replays(
-    jobs: Mapping[str, Mapping[str, Any]], source: Source, workers: int, *, is_here: bool
+    jobs: Mapping[str, Mapping[str, Any]], source: Source, pool: AbstractContextManager[Pool]
 ) -> Generator[tuple[str, PolicyRun], None, None]:
     """Yield each name with its replay, in the order in which they finish."""
 
-    def submit(pool: Executor, name: str) -> Future[PolicyRun]:
+    def submit(workers: Pool, name: str) -> Future[PolicyRun]:
         with _named(name):
-            return pool.submit(play, jobs[name], source)
+            return workers.submit(play, jobs[name], source)
 
-    results = completed(list(jobs), submit, workers=workers, is_here=is_here)
-    with contextlib.closing(results):
-        for name, future in results:
+    if not jobs:
+        return
+    with pool as workers:
+        for name, future in completed(jobs, submit, workers):
             with _named(name):
                 yield name, future.result()
 

@@ -206,14 +206,16 @@ def simulate(
     folder: str | Path,
     *,
     progress: Progress | None = None,
+    on: str | None = None,
 ) -> SimulationResult:
     """Run what is not finished yet in `folder`, and return all runs and their comparison.
 
     `scenario` is a TOML file, its tables, or None for the embedded one. Raises `ConfigError` if the
-    folder belongs to another scenario or version. Interrupted simulations resume.
+    folder belongs to another scenario or version. Interrupted simulations resume. `on` is a Ray
+    cluster, "ray" or "ray://host:port"; without it, processes of this machine are used.
     """
     chosen = checked(scenario)
-    runs = runner.simulate(chosen, folder, progress=progress)
+    runs = runner.simulate(chosen, folder, progress=progress, on=on)
     is_file = isinstance(scenario, str | Path | Mapping)
     return SimulationResult(chosen, runs, config=scenario if is_file else None)  # type: ignore[arg-type]
 

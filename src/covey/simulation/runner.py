@@ -1,8 +1,8 @@
-"""Run a scenario in worker processes; interrupted runs resume."""
+"""Run a scenario in worker processes or on a cluster; interrupted runs resume."""
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,12 @@ import msgspec
 from covey.bandit.policies import is_importable
 from covey.data.logs import TraceFile, parquet_module
 from covey.errors import CoveyError
+from covey.jobs import folders
+from covey.jobs.folders import keep, kept
+from covey.jobs.running import Pool, completed, open_pool, unbroken
 from covey.replay.replay import Progress
-from covey.simulation import jobs
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import name_of
-from covey.simulation.jobs import completed, keep, kept, unbroken
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario, load
 
@@ -43,12 +44,13 @@ def simulate(
     *,
     play: Play = simulation_run.play,
     progress: Progress | None = None,
+    on: str | None = None,
 ) -> list[Run]:
     """Run what is not finished yet in `folder`, and return all runs of the scenario.
 
     `scenario` is a checked one, a TOML file, its tables, or None for the embedded one. Raises
     `ConfigError` if the folder belongs to another scenario or version. Interrupted simulations
-    resume.
+    resume. `on` is a Ray cluster, "ray" or "ray://host:port", in place of processes here.
     """
     parquet_module()  # fail now if it is missing, not after hours
     folder, scenario = Path(folder), checked(scenario)
@@ -61,7 +63,7 @@ def simulate(
     ]
     finished = {task: run for task in tasks if (run := kept(task.path(folder), Run)) is not None}
     left = [task for task in tasks if task not in finished]
-    with contextlib.closing(_runs(scenario, left, play)) as results:
+    with contextlib.closing(_runs(scenario, left, play, on)) as results:
         for count, (task, run) in enumerate(results, 1):
             keep(task.path(folder), run)
             finished[task] = run
@@ -84,7 +86,7 @@ def claim(folder: Path, scenario: Scenario) -> None:
 
     Seeds and workers may change: existing runs stay valid.
     """
-    jobs.claim(folder, _identity(scenario), file="scenario.json", what="scenario")
+    folders.claim(folder, _identity(scenario), file="scenario.json", what="scenario")
 
 
 def _identity(scenario: Scenario) -> dict[str, Any]:
@@ -103,15 +105,17 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
 
 
 def _runs(
-    scenario: Scenario, tasks: Sequence[Task], play: Play
+    scenario: Scenario, tasks: Sequence[Task], play: Play, on: str | None
 ) -> Generator[tuple[Task, Run], None, None]:
     """Yield each task with its run, in the order in which they finish."""
     # Worker processes find a class of the user's by its name only.
-    is_here = any(callable(world.entry) for world in scenario.environments.values()) or not all(
-        is_importable(settings) for settings in scenario.policies.values()
+    are_found = all(is_importable(settings) for settings in scenario.policies.values()) and not any(
+        callable(world.entry) for world in scenario.environments.values()
     )
+    if not tasks:
+        return
 
-    def submit(pool: Executor, task: Task) -> Future[Run]:
+    def submit(pool: Pool, task: Task) -> Future[Run]:
         context = scenario.contexts.get(task.policy)
         with _named(task):
             return pool.submit(
@@ -124,9 +128,9 @@ def _runs(
                 **({} if context is None else {"context": context}),
             )
 
-    results = completed(tasks, submit, workers=scenario.workers, is_here=is_here)
-    with contextlib.closing(results):
-        for task, future in results:
+    workers = min(scenario.workers, len(tasks))
+    with open_pool(on, workers=workers, is_importable=are_found) as pool:
+        for task, future in completed(tasks, submit, pool):
             with _named(task):
                 run = future.result()
             names = {"policy": task.policy, "environment": task.environment}

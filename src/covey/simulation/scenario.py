@@ -14,6 +14,7 @@ from covey.bandit.policies import Policy, resolve, settings_from
 from covey.bandit.settings import Settings
 from covey.bandit.smoothness import adapt, epochs
 from covey.errors import ConfigError
+from covey.jobs.running import cores
 from covey.simulation import run
 from covey.simulation.environment import (
     CASES,
@@ -22,7 +23,6 @@ from covey.simulation.environment import (
     environment_from,
     name_of,
 )
-from covey.simulation.jobs import cores
 from covey.simulation.run import lengths
 from covey.simulation.sites import PolicyContext, network, width_of, with_horizon
 from covey.simulation.world import World

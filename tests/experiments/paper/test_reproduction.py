@@ -26,6 +26,7 @@ from reproduction.experiments import (
     load_window,
     paper_trials,
     prepare_window,
+    window_path,
 )
 from reproduction.findings import goals
 from reproduction.models import PredictionCache
@@ -54,6 +55,10 @@ def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(tables, "SEEDS", 2)
         assert run(folder, data, "weights", "sim_setup") == 0
     return folder
+
+
+def window_file(folder: Path, trial: str, slots: int) -> bytes:
+    return window_path(folder, trial, slots).read_bytes()
 
 
 def run(folder: Path, data: Path, *names: str) -> int:
@@ -210,7 +215,7 @@ def test_a_case_has_the_same_key_after_pickling() -> None:
 
 
 def test_the_seed_changes_only_random_functions(finished: Path) -> None:
-    window = load_window(finished, "S2", 20_000)
+    window = load_window(window_file(finished, "S2", 20_000), 20_000)
     first, again, other = (window.predictions(seed, 8) for seed in (0, 0, 1))
 
     assert (first == again).all()
@@ -221,13 +226,13 @@ def test_the_seed_changes_only_random_functions(finished: Path) -> None:
 
 def test_a_case_gives_the_numbers_of_its_replay(finished: Path) -> None:
     case = Case(trial="S1", context="A3", policy={"preset": "cos", "mode": "paper"}, price=0.1)
-    window = load_window(finished, "S1", 20_000)
+    window = load_window(window_file(finished, "S1", 20_000), 20_000)
     trace = replayed(case, window)
     rows = zip(trace["learner"], trace["correct"], trace["phase"], trace["arm"], strict=True)
     mine = [(right, phase, arm) for learner, right, phase, arm in rows if learner == "1"]
     exploited = [arm for _, phase, arm in mine if phase == "exploit"]
 
-    numbers = run_case(case, finished).numbers
+    numbers = run_case(case, window_file(finished, "S1", 20_000)).numbers
     assert numbers["error"] == pytest.approx(100 * sum(not m[0] for m in mine) / len(mine))
     assert numbers["training 2"] == pytest.approx(
         100 * sum(m[1:] == ("train", "2") for m in mine) / len(mine)
@@ -250,11 +255,11 @@ def replayed(case: Case, window: PreparedWindow) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize(("arrivals", "correlation"), [("all", "best"), ("first", "worst")])
 def test_bumps_give_the_regret_of_a_run_per_learner_and_slot(
-    arrivals: Arrivals, correlation: str, tmp_path: Path
+    arrivals: Arrivals, correlation: str
 ) -> None:
     rule = {"preset": "cos"}
     case = Case(trial="bumps", does="bumps", policy=rule, arrivals=arrivals, slots=2_000, seed=4)
-    played = run_case(case, tmp_path)
+    played = run_case(case, b"")
     run = simulation_run.play(
         environment_from({"name": "w", "correlation": correlation}),
         settings_from(rule | {"horizon": 2_000, "seed": 4}),
@@ -276,7 +281,9 @@ def test_river_runs_without_the_rows_before_the_window(finished: Path, data: Pat
     for trial in paper_trials():
         prepare_window(trial, stream, answers, finished, slots=300)
 
-    numbers = run_case(Case(trial="S1", does="river", slots=300), finished).numbers
+    numbers = run_case(
+        Case(trial="S1", does="river", slots=300), window_file(finished, "S1", 300)
+    ).numbers
     assert set(numbers) == set(RIVER)
     assert all(0 <= error <= 100 for error in numbers.values())
     assert len(set(numbers.values())) > 1
