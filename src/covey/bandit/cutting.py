@@ -42,16 +42,30 @@ def _why(policy: Policy) -> str | None:
             f"[policy] preset {settings.preset!r} is one of your own, which may keep something for "
             "all cells; use preset cos"
         )
-    if settings.horizon == "doubling":
-        return f'[policy] horizon = "doubling" {WHY}; set a number of slots, or slices'
-    if settings.reading.ties == "random":
-        return f'[policy.reading] ties = "random" {WHY}; remove it'
+    if policy.tree is not None:
+        return (
+            f"[policy] preset {settings.preset!r} {WHY}: it learns runs of errors and changes from "
+            "all of them; use preset cos or share-ucb"
+        )
+    for is_there, key, remedy in (
+        (settings.horizon == "doubling", '[policy] horizon = "doubling"', "set slots, or slices"),
+        (settings.reading.ties == "random", '[policy.reading] ties = "random"', "remove it"),
+        # It measures the share of labels that arrive.
+        (settings.pending and policy.by_index is None, "[policy] pending", "remove it"),
+    ):
+        if is_there:
+            return f"{key} {WHY}; {remedy}"
+    return _why_by_cells(policy)
+
+
+def _why_by_cells(policy: Policy) -> str | None:
+    preset = policy.settings.preset
     if len(policy.partition.levels(policy.dimension)) > 1:
         also = " and alarm = 0" if policy.detects_changes else ""
-        grid = "use preset cos" if settings.preset == "dcza" else f"set slices{also}"
-        return f"[policy] preset {settings.preset!r} without slices {WHY}; {grid}"
+        grid = "use preset cos" if preset == "dcza" else f"set slices{also}"
+        return f"[policy] preset {preset!r} without slices {WHY}; {grid}"
     if policy.detects_changes:
-        return f"[policy] alarm of preset {settings.preset!r} {WHY}; set alarm = 0"
+        return f"[policy] alarm of preset {preset!r} {WHY}; set alarm = 0"
     return None
 
 

@@ -7,6 +7,7 @@ whose worker or node is lost runs again on another one.
 import contextlib
 import ipaddress
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar
@@ -26,7 +27,7 @@ _RETRIES = 20  # of a job, after its worker or node was lost
 _CHECKS = 3  # without a worker, one after the other, that end the work
 
 
-class Node(NamedTuple):
+class ClusterNode(NamedTuple):
     """What a node of the cluster says of itself."""
 
     fingerprint: Fingerprint
@@ -147,9 +148,9 @@ def run_call(
         raise type(error)(f"{error} (on node {node})") from None
 
 
-def describe_node() -> Node:
+def describe_node() -> ClusterNode:
     """Return what this node says of itself."""
-    return Node(fingerprint(), os.environ.get("RAY_AUTH_MODE", ""))
+    return ClusterNode(fingerprint(), os.environ.get("RAY_AUTH_MODE", ""))
 
 
 def check_fingerprint(node: str, found: Fingerprint, *, expected: Fingerprint) -> None:
@@ -176,7 +177,9 @@ def connected(on: str) -> Iterator[RayPool]:
         raise ConfigError(_without_token(f"the cluster at {address}"))
     _probe(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Ray's; what fails is said below
+            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except Exception as error:
         raise _unusable(address, _first_line(error)) from None
     pool = RayPool(ray, address)

@@ -253,6 +253,10 @@ class ReplayEngine:
                 self._mark_alarms(place, trace)
         return trace
 
+    def catch_up(self, slot: int) -> None:
+        """Settle the labels that arrive up to the end of `slot`; its row is in another part."""
+        self._arena.catch_up(slot)
+
     def _mark_alarms(self, place: int, trace: Trace) -> None:
         """Mark a learner's first decision at or after each alarm; the rest is left for later."""
         rows = np.flatnonzero(trace.learner == place)
