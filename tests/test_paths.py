@@ -16,7 +16,7 @@ import pytest
 import covey
 import covey.cli.commands  # imported now, so that only calls are traced
 from support.required import ROOT
-from support.served import FEEDBACK, INFER, Client, infer, serving
+from support.served import FEEDBACK, INFER, Client, infer, serving_two
 from support.site_processes import Offices, table
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -126,21 +126,11 @@ def test_a_request_that_asks_a_peer_passes_through_few_files_and_contributing_li
     offices = Offices(tmp_path, ["north", "south"])
 
     async def main() -> list[str]:
-        south, north = tmp_path / "s", tmp_path / "n"
-        for folder in (south, north):
-            folder.mkdir()
-            for path in [*tmp_path.glob("*.crt"), *tmp_path.glob("*.key")]:
-                (folder / path.name).symlink_to(path)
-            (folder / "office").symlink_to(tmp_path / "office")
-        text = site(offices, "south", "north", asks=False)
-        async with (
-            serving(south, text, authority=tmp_path / "office" / "ca.crt"),
-            serving(
-                north,
-                site(offices, "north", "south", asks=True),
-                authority=tmp_path / "office" / "ca.crt",
-            ) as client,
-        ):
+        texts = {
+            "south": site(offices, "south", "north", asks=False),
+            "north": site(offices, "north", "south", asks=True),
+        }
+        async with serving_two(tmp_path, texts) as client:
             await client.post(INFER, infer("warm"))
             return await ask_a_peer(client, lambda k: client.post(INFER, infer(f"r{k}")))
 

@@ -15,6 +15,7 @@ from covey.errors import FunctionError, StoreError
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
+from covey.node.spans import NO_SPANS
 from covey.node.store import Store
 from covey.node.training import Training
 from covey.server.peer_api import PeerApi
@@ -207,6 +208,8 @@ class Network(virtual.World):
 
 class StormWorkers:
     """What blocks at one site: a disk that is slow or full, or whose machine dies on the way."""
+
+    spans = NO_SPANS
 
     def __init__(self, network: Network, name: str) -> None:
         self._network, self._name = network, name

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from covey.node.spans import Spans
 from covey.server import app, config
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, ROUTES
 from covey.server.http import ProblemBody
@@ -110,24 +111,42 @@ def promised(method: str, path: str, status: int, told: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, text: str = SITE, *, authority: Path | None = None
+    folder: Path, text: str = SITE, *, authority: Path | None = None, spans: Spans | None = None
 ) -> AsyncIterator[Client]:
     """Serve a site; its client trusts the `authority` where there is TLS."""
     (folder / "site.toml").write_text(text)
     is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    served = config.load(folder / "site.toml")
     task = asyncio.create_task(
-        app.serve(config.load(folder / "site.toml"), is_up=lambda url, *_: is_up.set_result(url))
+        app.serve(served, is_up=lambda url, *_: is_up.set_result(url), spans=spans)
     )
     await asyncio.wait([task, is_up], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         await task
-    root = (await is_up).removesuffix("/v2/models/north")
+    root = (await is_up).partition("/v2/")[0]
     trust = ssl.create_default_context(cafile=authority) if authority else True
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
         yield Client(session, root)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@asynccontextmanager
+async def serving_two(
+    folder: Path, texts: Mapping[str, str], spans: Mapping[str, Spans] | None = None
+) -> AsyncIterator[Client]:
+    """Serve south and north, whose keys `Offices` has made in a folder; yield a client of north."""
+    authority, spans = folder / "office" / "ca.crt", spans or {}
+    for name in texts:
+        (folder / name).mkdir()
+        for path in [*folder.glob("*.crt"), *folder.glob("*.key"), folder / "office"]:
+            (folder / name / path.name).symlink_to(path)
+    async with AsyncExitStack() as stack:
+        for name in ("south", "north"):
+            site = serving(folder / name, texts[name], authority=authority, spans=spans.get(name))
+            client = await stack.enter_async_context(site)
+        yield client
 
 
 def run(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = SITE) -> None:

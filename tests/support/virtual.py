@@ -27,6 +27,7 @@ from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, PeerTimeouts
 from covey.node.relay import RelayingNode, RelayRoute
 from covey.node.requests import AskRow, Assistance, Payment
+from covey.node.spans import NO_SPANS
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Limits, Workers
@@ -299,6 +300,8 @@ class World:
 
 class Disk:
     """A disk that takes its time, and during whose commits a node may die."""
+
+    spans = NO_SPANS
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._name = world, name

@@ -151,7 +151,7 @@ class Node:
         self._in_progress = InProgress(self._limits)
         self._late = LateAnswers(self._state)
         self._training = Sections()
-        self._journal = Journal(self._state, self._commit)
+        self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
         others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers

@@ -37,6 +37,7 @@ from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
 from covey.node.series import SiteHistory
+from covey.node.spans import NO_SPANS, Spans
 from covey.node.store import Store
 from covey.node.threads import TAKEN_S, FunctionThread
 from covey.node.training import MOST_FAILURES, Steps, Trainer
@@ -45,6 +46,8 @@ from covey.types import Label
 
 class Observer:
     """Observer with no-op methods."""
+
+    spans = NO_SPANS  # of traces
 
     def answer(self, side: str, path: str, status: int, took_s: float) -> None:
         """Observe the response to a request."""
@@ -73,6 +76,8 @@ Found = tuple[Request, int | None]  # a request, and a row if the id is that of 
 class Workers(Protocol):
     """Runs what blocks without blocking the event loop."""
 
+    spans: Spans
+
     async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
         """Return `call(*arguments)`, which uses an own function; one call of it at a time.
 
@@ -100,6 +105,7 @@ class ThreadWorkers:
         self._store = store
         self.history = SiteHistory(store.series())
         self._observer = Observer() if observer is None else observer
+        self.spans = self._observer.spans
         self._disk = ThreadPoolExecutor(1, "covey-store")
         # By name: what the function is, which a reload may have changed, and its thread.
         self._threads: dict[str, tuple[object, FunctionThread]] = {}
@@ -309,7 +315,8 @@ class NodeDriver:
         patience_s = math.inf if can_wait else TAKEN_S
         answering = Answering(one, _as_taken(one, rows), source, patience_s)
         try:
-            labels = await self._workers.run(one, answering)
+            with self._workers.spans.function(one.name, len(rows)):
+                labels = await self._workers.run(one, answering)
         except FunctionBusy as busy:
             labels = busy
         return self._failed(one, labels) if isinstance(labels, CoveyError) else labels
@@ -480,10 +487,17 @@ class Journal:
     While the disk is full it accepts nothing and retries; any other failure is permanent.
     """
 
-    def __init__(self, state: RecordedState, commit: Callable[[Commit], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        state: RecordedState,
+        commit: Callable[[Commit], Awaitable[None]],
+        spans: Spans = NO_SPANS,
+    ) -> None:
         self._state = state
         self._commit = commit
+        self._spans = spans
         self._waiting: list[Waiting] = []  # for the commit after the one that is being written
+        self._traced: list[object] = []  # those of them that are traced
         self._writing: asyncio.Task[None] | None = None
         self.failure: StoreError | None = None
         self.is_broken = asyncio.Event()  # set by a failure other than a full disk
@@ -500,6 +514,8 @@ class Journal:
         # One future per caller: a caller may be cancelled while the commit continues for others.
         written: Waiting = loop.create_future()
         self._waiting.append(written)
+        if (span := self._spans.here()) is not None:
+            self._traced.append(span)
         if self._writing is None:
             self._writing = loop.create_task(self._write())
         await written
@@ -517,9 +533,11 @@ class Journal:
             while self._waiting:
                 await self._collect()
                 waiting, self._waiting = self._waiting, []
+                traced, self._traced = self._traced, []
                 commit = self._state.take()
                 if commit is not None:
-                    await self._write_one(commit, waiting)
+                    with self._spans.commit(traced):
+                        await self._write_one(commit, waiting)
                 _release(waiting)
         except asyncio.CancelledError:
             for one in (*waiting, *self._waiting):

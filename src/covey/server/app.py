@@ -12,7 +12,7 @@ import random
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
 from covey.node.series import HOUR_S
+from covey.node.spans import NO_SPANS, Spans
 from covey.node.store import Store
 from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
@@ -56,10 +57,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
+async def serve(
+    served: SiteConfig, *, is_up: Callable[..., None], spans: Spans | None = None
+) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 
-    `is_up` gets the URL for clients and, if there is one, the URL for peers. Raises `StoreFailed`
+    `is_up` gets the URL for clients and, if there is one, the URL for peers. `spans` trace
+    requests; the default are those of the file. Raises `StoreFailed`
     if the store cannot be written, after requests in progress are answered; with a full disk the
     node continues and refuses requests.
     """
@@ -68,7 +72,7 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
-        metrics = Metrics(paths, PATHS)
+        metrics = Metrics(paths, PATHS, spans=spans or _spans(served, paths, stack))
         events = stack.enter_context(kept_events())
         site = ServedSite(*_threads(served, stack, metrics), metrics, events=events)
         await site.open(served, certificate)
@@ -96,6 +100,18 @@ async def serve(served: SiteConfig, *, is_up: Callable[..., None]) -> None:
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
             "that was acknowledged: check the disk, and restart"
         ) from failed.result()
+
+
+def _spans(served: SiteConfig, paths: Mapping[str, str], stack: AsyncExitStack) -> Spans:
+    """Return the spans that the file asks for."""
+    if served.serving.traces is None:
+        return NO_SPANS
+    from covey.server.otel import OtelSpans, exported
+
+    known = {**paths, **{path: path for path in PATHS}}
+    spans = OtelSpans(served.serving.name, known, exported(served.serving.traces))
+    stack.push_async_callback(asyncio.to_thread, spans.close)
+    return spans
 
 
 def _log_start(node: Node) -> None:

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -55,6 +56,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     timeout_s: float = 1.0
     late_answer_s: float = 0.0  # after the timeout, in which an answer is learnt from
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
+    traces: str | None = None  # the URL of a collector of OpenTelemetry
 
 
 class Identity(NamedTuple):
@@ -242,6 +244,7 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
         ("[node] address", before.address, now.address),
         ("[node] peer-address", before.peer_address, now.peer_address),
         ("[node] tls", before.has_tls, now.has_tls),
+        ("[node] traces", before.serving.traces, now.serving.traces),
         ("[limits]", _of_listener(before.limits), _of_listener(now.limits)),
     ):
         if one != other:
@@ -257,6 +260,7 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
     check_can_run(setup)
     toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
     toml.check_ranges(serving, _RANGES, where="[node]")
+    _check_traces(serving.traces)
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
@@ -282,6 +286,23 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
         if column not in serving.features:
             hint = toml.nearest(column, serving.features)
             raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
+
+
+def _check_traces(url: str | None) -> None:
+    """Raise `ConfigError` if spans would be sent in the clear, or nowhere."""
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url)
+        host, scheme = parts.hostname or "", parts.scheme
+    except ValueError:
+        host, scheme = "", ""
+    is_here = scheme == "http" and (host == "localhost" or is_loopback(host))
+    if not host or not (scheme == "https" or is_here):
+        raise ConfigError(
+            f"[node] traces is {url!r}; write the URL of a collector (OTLP over HTTP), like "
+            "http://127.0.0.1:4318/v1/traces, with https unless it is on this machine"
+        )
 
 
 def _budgets(

@@ -491,9 +491,9 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, exchange: Exchange, call: HttpRequest) -> None:
         port = self._port
         try:
-            reply = await respond(port.handler, call)
-        except HttpProblem as problem:
-            reply = problem.reply()
+            with port.watcher.spans.request(call.method, call.path, call.headers) as span:
+                reply = await respond(port.handler, call)
+                span.note("http.response.status_code", reply.status)
         finally:
             port.held_bytes -= len(call.body)
             del port.tasks[self]

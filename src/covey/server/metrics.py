@@ -15,6 +15,7 @@ from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
+from covey.node.spans import NO_SPANS, Spans
 from covey.node.status import State
 from covey.node.workers import Observer
 from covey.server.http import HttpResponse
@@ -49,22 +50,24 @@ class ObservedPeer:
         self._watcher = watcher
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        return await self._watched(self._peer.ask(requests))
+        return await self._watched("ask", self._peer.ask(requests))
 
     async def report(self, cell: str, slot: int) -> Report:
-        return await self._watched(self._peer.report(cell, slot))
+        return await self._watched("report", self._peer.report(cell, slot))
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._watched(self._peer.estimate(cell, slot, is_by_context=is_by_context))
+        call = self._peer.estimate(cell, slot, is_by_context=is_by_context)
+        return await self._watched("estimate", call)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        return await self._watched(self._peer.deliver(labels))
+        return await self._watched("labels", self._peer.deliver(labels))
 
-    async def _watched(self, call: Awaitable[Given]) -> Given:
+    async def _watched(self, name: str, call: Awaitable[Given]) -> Given:
         loop, word = asyncio.get_running_loop(), "failed"
         begun_s = loop.time()
         try:
-            given = await call
+            with self._watcher.spans.peer(self._name, name):
+                given = await call
             word = "answered"
         except PeerBusy:
             word = "busy"
@@ -116,8 +119,10 @@ class Metrics(Observer):
         front: Mapping[str, str],
         back: Sequence[str] = (),
         peers: Sequence[str] = (),
+        spans: Spans = NO_SPANS,
     ) -> None:
         """`front` maps paths for clients to label values; `back` are the paths for peers."""
+        self.spans = spans
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()

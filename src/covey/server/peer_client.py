@@ -31,6 +31,7 @@ from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
 from covey.node.requests import AskRow, Assistance, Payment
+from covey.node.spans import TRACE
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, SiteConfig
 from covey.server.http import Address, HttpResponse
@@ -228,6 +229,7 @@ class HttpsPeers:
             async with self._session.post(
                 self._urls[name] + path,
                 data=body,
+                headers=TRACE.get(),
                 server_hostname=name,
                 ssl=self._context,
                 allow_redirects=False,

@@ -1,0 +1,300 @@
+"""Traces: one over all sites that a request passes, with nothing of what it is about."""
+
+import asyncio
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from covey.errors import ConfigError, FunctionError
+from covey.node.requests import Commit
+from covey.node.spans import NO_SPAN, NO_SPANS, TRACE
+from covey.node.workers import Journal
+from covey.server import config
+from covey.server.client_api import ROUTES
+from covey.server.peer_api import PATHS
+from covey.server.otel import OtelSpans
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving, serving_two
+from support.site_processes import Offices, table
+
+pytestmark = pytest.mark.beside_the_kernel
+
+TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
+POLICY = table(
+    "[policy]",
+    {
+        "preset": "cos",
+        "slices": 1,
+        "explore": {"scale": 0.0, "power": 0.0},  # so that the peer is asked early
+        "train": {"scale": 1.0, "power": 0.5},
+    },
+)
+
+
+class Recorded:
+    """The spans of one site, in memory."""
+
+    def __init__(self, site: str) -> None:
+        self._kept = InMemorySpanExporter()
+        known = {route.at(site): route.path for route in ROUTES} | {path: path for path in PATHS}
+        self.spans = OtelSpans(site, known, SimpleSpanProcessor(self._kept))
+
+    def found(self) -> list[ReadableSpan]:
+        return list(self._kept.get_finished_spans())
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [one for one in self.found() if one.name == name]
+
+
+def trace_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}"
+
+
+def is_within(span: ReadableSpan, parent: ReadableSpan) -> bool:
+    one, other = span.parent, parent.context
+    assert other is not None
+    return one is not None and (one.trace_id, one.span_id) == (other.trace_id, other.span_id)
+
+
+def file_of(offices: Offices, name: str, other: str, *, asks: bool) -> str:
+    return "\n".join(
+        [
+            offices.node(name, features={"size": "FP64", "kind": "BYTES"}, dimension=1),
+            POLICY,
+            table(
+                "[[learner]]",
+                {"name": name, "functions": ["zero"], "peers": {other: 0.0} if asks else {}},
+            ),
+            table("[[function]]", {"name": "zero", "kind": "constant", "label": 0}),
+            offices.peer(other, **({"share": "data"} if asks else {"may-ask": True})),
+        ]
+    )
+
+
+def test_one_trace_goes_over_both_sites_with_peers_functions_and_commits(tmp_path: Path) -> None:
+    offices = Offices(tmp_path, ["north", "south"])
+    south, north = Recorded("south"), Recorded("north")
+
+    async def main() -> None:
+        texts = {
+            "south": file_of(offices, "south", "north", asks=False),
+            "north": file_of(offices, "north", "south", asks=True),
+        }
+        spans = {"south": south.spans, "north": north.spans}
+        async with serving_two(tmp_path, texts, spans) as client:
+            for k in range(60):
+                _, told = await client.post(INFER, infer(f"r{k}"), traceparent=PARENT)
+                if told["parameters"]["arm"] == "south":
+                    return
+                await client.post(FEEDBACK, {"id": told["id"], "truth": 1})
+        raise AssertionError("the peer was never asked")
+
+    asyncio.run(main())
+
+    (call,) = north.named("ask south")
+    (asked,) = south.named("POST /covey/v1/ask")
+    request = north.named("POST /v2/models/{model}/infer")[-1]
+    assert request.resource.attributes["service.name"] == "north"
+    assert asked.resource.attributes["service.name"] == "south"
+    assert is_within(call, request)
+    assert is_within(asked, call)
+    (answered,) = [one for one in south.named("function zero") if is_within(one, asked)]
+    assert answered.attributes is not None
+    assert answered.attributes["covey.rows"] == 1
+    assert [is_within(one, asked) for one in south.named("store commit")].count(True) == 1
+    assert [is_within(one, request) for one in north.named("store commit")].count(True) == 1
+    # The client began the trace, and all of it is in there.
+    assert request.parent is not None
+    assert f"{request.parent.span_id:016x}" == SPAN_ID
+    assert {trace_of(one) for one in (call, asked, request, answered)} == {TRACE_ID}
+    report = [one for one in north.named("report south") if is_within(one, request)]
+    assert all(
+        any(is_within(two, one) for two in south.named("POST /covey/v1/report")) for one in report
+    )
+
+
+def test_a_span_has_names_numbers_and_kinds_of_errors_alone(tmp_path: Path) -> None:
+    north = Recorded("north")
+
+    async def main() -> None:
+        async with serving(tmp_path, SITE, spans=north.spans) as client:
+            await client.post(INFER, infer("secret-id"))
+            await client.post(INFER, b"nonsense")
+            await client.get("/nowhere/secret")
+
+    asyncio.run(main())
+    for kind in (FunctionError, asyncio.CancelledError):
+        with pytest.raises(kind), north.spans.function("f", 3):
+            raise kind("an instance")
+
+    told = [(one.name, *(one.attributes or {}).items(), *one.events) for one in north.found()]
+    assert "secret" not in str(told)
+    assert "an instance" not in str([one.to_json() for one in north.found()])
+    named = dict(zip([one.name for one in north.found()], north.found(), strict=True))
+    assert ("http.response.status_code", 404) in (named["GET other"].attributes or {}).items()
+    assert ("error.type", "CancelledError") in (named["function f"].attributes or {}).items()
+
+
+# -- group commits --------------------------------------------------------------------------------
+
+
+class Numbers:
+    """A state that always has something to write."""
+
+    def take(self) -> Commit:
+        return Commit()
+
+    def is_written(self, commit: Commit) -> None:
+        pass
+
+
+def test_a_commit_is_within_one_request_and_linked_to_the_others() -> None:
+    north = Recorded("north")
+
+    async def commit(one: Commit) -> None:
+        await asyncio.sleep(0)
+
+    async def main() -> None:
+        state: Any = Numbers()
+        journal = Journal(state, commit, north.spans)
+
+        async def request(number: int) -> None:
+            with north.spans.request("POST", f"/{number}", {}):
+                await journal.flush()
+
+        await asyncio.gather(*map(request, range(3)))
+        await journal.flush()  # of nothing that is traced
+
+    asyncio.run(main())
+
+    (written,) = north.named("store commit")
+    requests = north.named("POST other")
+    assert len(requests) == 3
+    (parent,) = [one for one in requests if is_within(written, one)]
+    linked = [one.context for one in written.links]
+    assert linked == [one.context for one in requests if one is not parent]
+    assert len({trace_of(one) for one in requests}) == 3
+
+
+def test_a_request_begins_no_trace_within_another() -> None:
+    north = Recorded("north")
+
+    with north.spans.request("GET", "/", {}), north.spans.request("GET", "/", {}):
+        pass
+    for wrong in ("", "00-0-0-00", "x" * 5_000, f"ff-{TRACE_ID}-{SPAN_ID}-01"):
+        with north.spans.request("GET", "/", {"traceparent": wrong}):
+            pass
+
+    assert [one.parent for one in north.found()] == [None] * 6
+
+
+def test_a_trace_is_passed_on_during_a_call_to_a_peer_only() -> None:
+    north = Recorded("north")
+
+    with north.spans.peer("south", "ask"):
+        carried = TRACE.get()
+
+    (span,) = north.found()
+    assert carried is not None
+    assert carried["traceparent"].split("-")[1] == trace_of(span)
+    assert TRACE.get() is None
+
+
+# -- configuration --------------------------------------------------------------------------------
+
+
+def test_without_a_collector_nothing_is_traced(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+
+    assert config.load(tmp_path / "site.toml").serving.traces is None
+    assert NO_SPANS.request("GET", "/", {}) is NO_SPAN
+    assert NO_SPANS.here() is None
+
+
+def with_traces(url: str) -> str:
+    return SITE.replace("dimension", f'traces = "{url}"\ndimension', 1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://collector.example:4318", "localhost:4318", "", "https://", "ftp://x", "http://[x"],
+)
+def test_spans_are_not_sent_in_the_clear(tmp_path: Path, url: str) -> None:
+    (tmp_path / "site.toml").write_text(with_traces(url))
+
+    with pytest.raises(ConfigError, match=r"\[node\] traces is .* with https unless it is on"):
+        config.load(tmp_path / "site.toml")
+
+
+@asynccontextmanager
+async def collector(bodies: list[bytes]) -> Any:
+    async def take(request: web.Request) -> web.Response:
+        bodies.append(await request.read())
+        return web.Response(content_type="application/x-protobuf")
+
+    app = web.Application()
+    app.add_routes([web.post("/v1/traces", take)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1/traces"
+    await runner.cleanup()
+
+
+def test_a_collector_gets_the_spans_at_the_latest_when_the_site_stops(tmp_path: Path) -> None:
+    bodies: list[bytes] = []
+
+    async def main() -> None:
+        async with collector(bodies) as url, serving(tmp_path, with_traces(url)) as client:
+            await client.post(INFER, infer("a"))
+
+    asyncio.run(main())
+
+    sent = [ExportTraceServiceRequest.FromString(one).resource_spans for one in bodies]
+    names = {
+        span.name
+        for one in sent
+        for site in one
+        for scope in site.scope_spans
+        for span in scope.spans
+    }
+    assert {"POST /v2/models/{model}/infer", "store commit"} <= names
+    assert any(name.startswith("function ") for name in names)
+
+
+def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        assert (await client.post(INFER, infer("a")))[0] == 200
+
+    run(tmp_path, story, with_traces("http://127.0.0.1:9/v1/traces"))
+
+
+def test_traces_without_opentelemetry_name_the_extra(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(with_traces("http://127.0.0.1:9/v1/traces"))
+    program = (
+        "import sys; sys.modules['opentelemetry'] = None\n"
+        "from covey.cli import main\n"
+        "sys.exit(main(['serve', sys.argv[1]]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "site.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert done.stderr.endswith(
+        "[node] traces need opentelemetry-sdk; install the extra in a clone of covey: "
+        'pip install ".[otel]"\n'
+    )
