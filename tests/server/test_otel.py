@@ -20,8 +20,8 @@ from covey.node.spans import NO_SPAN, NO_SPANS, TRACE
 from covey.node.workers import Journal
 from covey.server import config
 from covey.server.client_api import ROUTES
-from covey.server.peer_api import PATHS
 from covey.server.otel import OtelSpans
+from covey.server.peer_api import PATHS
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving, serving_two
 from support.site_processes import Offices, table
 
