@@ -2,9 +2,10 @@
 
 python benchmarks/series.py
 
-Commits of one labelled request, by turns with and without the lines of a minute, which a site
-writes at most once a minute, along with another commit. Prints their CPU time, as the disk takes
-longer and no longer with them, and what they add at several rates of requests.
+The two commits of a request and its label, by turns with and without the history, which writes the
+lines of minutes and hours that are over every five minutes, along with another commit. Prints CPU
+times, as the disk takes longer and no longer with them, and what the history adds at several rates:
+at one request a minute one arm has counts in a minute, at higher rates all have.
 """
 
 import argparse
@@ -21,64 +22,72 @@ from covey.node.status import ArmState
 from covey.node.store import Store
 
 ARMS = 12
-RATES = (1 / 60, 1.0, 100.0)  # requests a second
+BUSY_RATES = (12, 60, 6_000)  # requests a minute
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commits", type=int, default=2_000)
+    parser.add_argument("--commits", type=int, default=4_000)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=".") as folder:
-        plain_s, with_lines_s, look_s = measured(Path(folder) / "north.store", options.commits)
-    print(f"commit of one labelled request: {1e6 * plain_s:.0f} us")
-    print(
-        f"with the lines of a minute, an hour and a day of {ARMS} arms: {1e6 * with_lines_s:.0f} us"
-    )
-    print(f"look whether lines are due, in every commit: {1e6 * look_s:.2f} us")
-    for rate in RATES:
-        per_minute = max(1.0, 60 * rate)
-        added = (with_lines_s - plain_s) / per_minute + look_s
-        print(f"at {60 * rate:g} requests a minute it adds {100 * added / plain_s:.3f} %")
+    for busy, rates in ((1, (1,)), (ARMS, BUSY_RATES)):
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            plain_s, with_history_s = measured(Path(folder) / "north.store", options.commits, busy)
+        print(f"a request and its label: {1e6 * plain_s:.0f} us")
+        print(
+            f"with a minute in which {busy} of {ARMS} arms counted: {1e6 * with_history_s:.0f} us"
+        )
+        for rate in rates:
+            added = (with_history_s - plain_s) / rate + looked_s()
+            print(f"at {rate} requests a minute the history adds {100 * added / plain_s:.2f} %")
 
 
-def measured(path: Path, count: int) -> tuple[float, float, float]:
-    """Return the mean seconds of a commit without and with lines, and of a look."""
+def measured(path: Path, count: int, busy: int) -> tuple[float, float]:
+    """Return the mean seconds without history, and with that of a minute."""
     times: dict[bool, list[float]] = {False: [], True: []}
-    history, begin = history_of(), 1_800_000_000
+    history, unused, now_s = SiteHistory(), SiteHistory(), 1_800_000_000
+    for one in (history, unused):
+        one.note(arms(0, busy), now_s)
     with closing(Store(path)) as store:
         store.load("north", "")
         for number in range(1, count + 1):
-            commit = commit_of(number)
-            has_lines = number % 2 == 0
-            if has_lines:
-                history.note(arms(number), begin + number * MINUTE_S)
-                commit.series = history.due(begin + number * MINUTE_S, is_last=True)
+            commit, of_label = commits_of(number)
+            has_history = number % 2 == 0
+            # Both turns do it, so that both commits find the caches of the processor in one state.
+            (history if has_history else unused).note(arms(number, busy), now_s)
+            now_s += MINUTE_S * has_history
             begun_s = time.process_time()
+            if has_history:
+                commit.series = history.due(now_s)
             store.commit(commit)
-            times[has_lines].append(time.process_time() - begun_s)
-            history.written(commit.series)
-    history.note(arms(count + 1), begin)
+            store.commit(of_label)
+            if has_history:
+                history.written(commit.series)
+            times[has_history].append(time.process_time() - begun_s)
+    return statistics.mean(times[False]), statistics.mean(times[True])
+
+
+def looked_s() -> float:
+    """Return how long every commit looks whether lines are due."""
+    history = SiteHistory()
+    for number in range(2):
+        history.note(arms(number, ARMS), 0)
     begun_s = time.process_time()
     for _ in range(10_000):
-        history.due(begin)
-    look_s = (time.process_time() - begun_s) / 10_000
-    return statistics.mean(times[False]), statistics.mean(times[True]), look_s
+        history.due(1.0)
+    return (time.process_time() - begun_s) / 10_000
 
 
-def history_of() -> SiteHistory:
-    history = SiteHistory()
-    history.note(arms(0), 0.0)
-    return history
-
-
-def arms(count: int) -> list[ArmState]:
+def arms(count: int, busy: int) -> list[ArmState]:
+    """Return all arms, of which some have counted so much."""
+    counts = [count] * busy + [0] * (ARMS - busy)
     return [
-        ArmState(f"arm-{k}", "own", 0.1, count, 0, 0.1 * count, count, count) for k in range(ARMS)
+        ArmState(f"arm-{k}", "own", 0.1, one, 0, 0.1 * one, one, one)
+        for k, one in enumerate(counts)
     ]
 
 
-def commit_of(number: int) -> Commit:
-    """Return the commit of a request and its label."""
+def commits_of(number: int) -> tuple[Commit, Commit]:
+    """Return the commits of a request and of its label."""
     request = Request(
         number=number,
         source="",
@@ -91,9 +100,9 @@ def commit_of(number: int) -> Commit:
         truths=[UNKNOWN],
         group_of=[0],
     )
-    commit = Commit(requests=[request])
-    commit.add_labels(request, [0], [1], [True])
-    return commit
+    of_label = Commit()
+    of_label.add_labels(request, [0], [1], [True])
+    return Commit(requests=[request]), of_label
 
 
 if __name__ == "__main__":

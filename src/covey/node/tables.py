@@ -214,7 +214,8 @@ SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
 SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
-SPANS_KEPT = {60: 86_400, 3_600: 31 * 86_400}  # by length, in seconds; days are kept for ever
+HOUR_S = 3_600
+SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, ONE, FROM_TO = "1 = 1", "is_open = 1", "number = ?", "number BETWEEN ? AND ?"
 BETWEEN = f"{FROM_TO} AND is_open = 0"
@@ -298,12 +299,12 @@ def as_text(value: Any) -> str:
 
 
 def outdated(lines: Sequence[SeriesLine]) -> list[tuple[int, int]]:
-    """Return the lengths of spans of time, and before when those of a length are not kept."""
-    return [
-        (one.every_s, one.at - SPANS_KEPT[one.every_s])
-        for one in lines
-        if one.every_s in SPANS_KEPT
-    ]
+    """Return the lengths of spans of time, and before when those of a length are not kept.
+
+    With the line of an hour these are removed, and not with every minute.
+    """
+    hours = [one.at for one in lines if one.every_s == HOUR_S]
+    return [(every_s, max(hours) - kept_s) for every_s, kept_s in SPANS_KEPT.items() if hours]
 
 
 def series_columns(one: SeriesLine) -> tuple[Any, ...]:

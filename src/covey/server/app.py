@@ -22,9 +22,9 @@ from covey.node.change import Plan
 from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
-from covey.node.series import HOUR_S
 from covey.node.spans import NO_SPANS, Spans
 from covey.node.store import Store
+from covey.node.tables import HOUR_S
 from covey.node.workers import Limits, Observer, ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, PAGES, RELOAD, ROUTES, ClientApi

@@ -10,7 +10,8 @@ import msgspec
 
 from covey.bandit.preferences import CellPreference, preferences
 from covey.node.node import Node
-from covey.node.series import DAY_S, HOUR_S, MINUTE_S, SiteHistory
+from covey.node.series import DAY_S, MINUTE_S, SiteHistory
+from covey.node.tables import HOUR_S
 from covey.server import page, tokens
 from covey.server.config import SiteConfig
 from covey.server.drawings import Axis, plain_axes

@@ -32,21 +32,20 @@ class Pulse:
         self._samples: deque[LastMinute] = deque()  # with moments for spans
 
     async def follow(self, node: Node, threads: ThreadWorkers) -> None:
-        """Sample a node, until this is cancelled, and keep what happened in its store."""
+        """Sample a node, until this is cancelled; commits keep what happened in its store."""
         while True:
             self.sample(node)
-            now_s = time.time()
-            threads.history.note(node.state().arms, now_s)
-            if threads.history.is_overdue(now_s):
-                # Shielded: the store is in use until it has returned.
-                await asyncio.shield(_write(node, threads, now_s))
+            threads.history.note(node.state().arms, time.time())
             await asyncio.sleep(EVERY_S)
 
     async def finish(self, node: Node, threads: ThreadWorkers) -> None:
-        """Keep what happened since the last sample; the node must not be stopped yet."""
+        """Keep what happened since the last commit; the node must not be stopped yet."""
         now_s = time.time()
         threads.history.note(node.state().arms, now_s)
-        await _write(node, threads, now_s)
+        lines = threads.history.due(now_s, is_last=True)
+        if lines and node.is_ready:
+            with contextlib.suppress(StoreError):
+                await threads.commit(Commit(series=lines))
 
     def sample(self, node: Node) -> LastMinute:
         """Take a sample, and return what happened in the minute before it."""
@@ -72,11 +71,3 @@ class Pulse:
             Counter(sample.decisions) - Counter(first.decisions),
             Counter(sample.asked) - Counter(first.asked),
         )
-
-
-async def _write(node: Node, threads: ThreadWorkers, now_s: float) -> None:
-    """Write what is due; what cannot be written stays due."""
-    lines = threads.history.due(now_s, is_last=True)
-    if lines and node.is_ready:
-        with contextlib.suppress(StoreError):
-            await threads.commit(Commit(series=lines))
