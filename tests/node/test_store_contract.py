@@ -372,14 +372,17 @@ def test_payments_are_listed_until_they_are_stated(store: Store) -> None:
     assert store.check() == []
 
 
-def test_spans_of_time_are_replaced_and_old_minutes_removed(store: Store) -> None:
+def test_spans_of_time_are_replaced_and_old_minutes_removed_with_an_hour(store: Store) -> None:
     minutes = [SeriesLine(60, 60 * k, {"f": (k, 1, 1, 0)}) for k in (1, 2, 2_000)]
-    again = SeriesLine(86_400, 0, {"f": (1, 0, 0, 0)})
+    again = SeriesLine(60, 60, {"f": (9, 0, 0, 0)})
+    hour = SeriesLine(3_600, 100_800, {"f": (1, 0, 0, 0)})
 
     store.commit(Commit(series=minutes[:2]))
     store.commit(Commit(series=[minutes[2], again]))
+    assert store.series() == [again, *minutes[1:]]
+    store.commit(Commit(series=[hour]))
 
-    assert store.series() == [minutes[2], again]
+    assert store.series() == [minutes[2], hour]
 
 
 def test_a_store_that_is_in_use_is_refused_and_opens_after_it_is_closed(make: Make) -> None:
