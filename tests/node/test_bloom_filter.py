@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.node.store import BloomFilter
+from covey.node.bloom_filter import BloomFilter
 from support.served import FEEDBACK, INFER, Client, infer, run
 
 KEYS = st.tuples(st.text(max_size=3), st.text(max_size=3))

@@ -10,9 +10,11 @@ import importlib
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.node.database import DatabaseUrl, store_place
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -30,6 +32,7 @@ COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, li
         "check a node's store for damage, and that its counters agree with its labels",
     ),
     "doctor": ("serve", "check a site's configuration and all that it names"),
+    "migrate": ("migrate", "copy a node's store to another database"),
     "plan": ("serve", "say what a site's configuration would change in its store"),
     "serve": ("serve", "run a node: predictions and labels over HTTP"),
     "statement": ("serve", "print what a site paid its peers in a month, and what peers owe it"),
@@ -128,6 +131,14 @@ def add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
     command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     command.set_defaults(run=run)
+
+
+def as_store(text: str) -> Path | DatabaseUrl:
+    """Return the place of a store that an argument gives; a message never repeats it."""
+    try:
+        return store_place(text)
+    except ConfigError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def as_number(text: str) -> float:

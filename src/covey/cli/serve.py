@@ -15,8 +15,16 @@ from typing import Any, Literal, TextIO, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from covey.cli.parser import add_common, as_number, describe
-from covey.errors import ConfigError, CoveyError, PeerError, StoreError, place_of
+from covey.cli.parser import add_common, as_number, as_store, describe
+from covey.errors import (
+    ConfigError,
+    CoveyError,
+    PeerError,
+    StoreAway,
+    StoreError,
+    StoreFailed,
+    place_of,
+)
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
 from covey.node.change import Plan
@@ -25,6 +33,7 @@ from covey.report.text import NONE, number, table
 
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence
+STORE_HELP = "the store of a node: a file, or postgresql://..."
 
 
 class _Line(logging.Formatter):
@@ -292,6 +301,7 @@ SERVE_EXAMPLES = """\
 examples:
   covey doctor site.toml && covey serve site.toml
   covey serve site.toml --log json 2>site.log
+  covey serve site.toml --wait        # a second node, which takes over a store in PostgreSQL
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
 after requests in progress are answered, also if a function never returns; a second signal stops it
@@ -299,7 +309,7 @@ immediately. SIGHUP reloads certificates and the file, as `covey plan` says; cha
 reloaded without it.
 
 Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
-written: check the disk, and restart.
+written, or its database is away: check the disk or the database, and restart.
 """
 PLAN_EXAMPLES = """\
 examples:
@@ -347,9 +357,9 @@ def add_check(command: argparse.ArgumentParser) -> None:
         command,
         "Compare every row of a store with its checksum, recompute every counter from the labels, "
         "and report differences. The node that writes the store must be stopped.",
-        "example:\n  covey check north.store\n",
+        "examples:\n  covey check north.store\n  covey check postgresql://covey@db.example/north\n",
     )
-    command.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
     add_common(command, _check)
 
 
@@ -390,6 +400,8 @@ def add_serve(command: argparse.ArgumentParser) -> None:
     command.add_argument("site", type=Path, metavar="SITE", help=site_help)
     log_help = "log events to standard error; --json is json"
     command.add_argument("--log", choices=FORMS, help=log_help)
+    wait_help = "wait while another node has the store, or its database is away"
+    command.add_argument("--wait", action="store_true", help=wait_help)
     add_common(command, _serve)
 
 
@@ -402,7 +414,7 @@ def add_statement(command: argparse.ArgumentParser) -> None:
         STATEMENT_EXAMPLES,
     )
     month_help = "the month, like 2026-11 (UTC)"
-    command.add_argument("store", type=Path, metavar="STORE", help="the store of a node")
+    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
     command.add_argument("--month", required=True, metavar="MONTH", help=month_help)
     command.add_argument("--csv", action="store_true", help="print the lines as CSV")
     add_common(command, _statement)
@@ -465,7 +477,7 @@ def _plan(options: argparse.Namespace) -> int:
     from covey.server import config, planning
 
     site = config.load(options.site, remember=replay_training)
-    if not site.store.exists():
+    if not planning.has_store(site):
         plan, lines = Plan(site.serving.name, []), [f"{site.store} is not there; a start makes it"]
     else:
         plan, _ = planning.planned(site)
@@ -498,7 +510,13 @@ def _serve(options: argparse.Namespace) -> None:
             sys.stderr.flush()
 
     with asyncio.Runner(loop_factory=app.new_loop) as runner:
-        runner.run(app.serve(config.load(options.site), is_up=is_up))
+        site = config.load(options.site)
+        try:
+            runner.run(app.serve(site, is_up=is_up, waits_for_store=options.wait))
+        except StoreAway as error:
+            if isinstance(site.store, Path):
+                raise
+            raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
     log.info("stopped")
 
 

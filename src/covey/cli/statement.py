@@ -3,7 +3,6 @@
 import argparse
 import csv
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from covey.errors import ConfigError, StoreError
+from covey.node.copies import snapshot
+from covey.node.database import DatabaseUrl
 from covey.node.requests import Payment
 from covey.node.store import Store
 from covey.report.text import table
 from covey.types import MILLIONTHS
 
-ATTEMPTS = 5  # to copy a store that is being written
 COLUMNS = ("direction", "time", "peer", "id", "rows", "amount")
 
 
@@ -62,25 +62,15 @@ def month_of(text: str) -> Month:
     return Month(text, since, until)
 
 
-def statement_of(path: Path, month: Month) -> MonthlyStatement:
+def statement_of(place: Path | DatabaseUrl, month: Month) -> MonthlyStatement:
     """Return the statement of a store, which may be in use."""
-    if not path.exists():
-        raise StoreError(f"there is no store {path}; give the file that a node has written")
-    for attempt in range(1, ATTEMPTS + 1):
-        with tempfile.TemporaryDirectory(prefix="covey-statement-") as folder:
-            copy = Path(folder, path.name)
-            try:
-                for end in ("", "-wal"):
-                    if Path(f"{path}{end}").exists():
-                        shutil.copyfile(f"{path}{end}", f"{copy}{end}")
-                with closing(Store(copy, is_new_allowed=False)) as store:
-                    return _read(store, month)
-            except StoreError as error:  # it may have been written meanwhile
-                if attempt == ATTEMPTS:
-                    raise StoreError(str(error).replace(str(copy), str(path))) from None
-            except OSError as error:
-                raise StoreError(f"{path} cannot be copied to {folder}: {error}") from None
-    raise AssertionError("not reached")
+    with tempfile.TemporaryDirectory(prefix="covey-statement-") as folder:
+        copy = snapshot(place, Path(folder))
+        try:
+            with closing(Store(copy, is_new_allowed=False)) as store:
+                return _read(store, month)
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(copy), str(place))) from None
 
 
 def _read(store: Store, month: Month) -> MonthlyStatement:

@@ -133,6 +133,6 @@ def is_url(text: str) -> bool:
     return text.startswith(("postgresql:", "postgres:"))
 
 
-def place_of(text: str, folder: Path = Path()) -> Path | DatabaseUrl:
+def store_place(text: str, folder: Path = Path()) -> Path | DatabaseUrl:
     """Return the file, which may be relative to a folder, or the database that a text names."""
     return DatabaseUrl(text) if is_url(text) else folder / text.removeprefix("sqlite:")

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
 from covey.node import tables
@@ -23,6 +23,7 @@ FORM = "covey_store"  # the table that says what the others are
 LOCK_MS = 2_000  # for which the lock is waited for: a killed process is noticed late
 PREPARED = 500  # statements, at most
 STREAMED = 1_000  # rows at once
+MOST_WAITING = 10_000  # sets of parameters that are kept until the commit; only copies have more
 # A client that is away without a word is noticed after 25 s, and so is a server.
 ALIVE = {"idle": 10, "interval": 5, "count": 3}
 LEFT_MS = 25_000
@@ -60,7 +61,10 @@ WORDS = (
     (r"\bCROSS JOIN\b", "JOIN"),
     (r"\bWHERE is_unstated\b(?! =)", "WHERE is_unstated = 1"),
 )
-LOCK = "SELECT pg_advisory_lock(hashtextextended('covey ' || current_schema(), 0))"
+KEY = "hashtextextended('covey ' || current_schema(), 0)"
+LOCK = f"SELECT pg_advisory_lock({KEY})"
+IS_FREE = f"SELECT pg_try_advisory_xact_lock_shared({KEY})"
+FOLLOWING = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
 # Fails with a division by zero if there was a later start; until the transaction ends, there is
 # none, because that must change the row.
 FENCE = """
@@ -79,7 +83,21 @@ SIZE = """
 SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
 """
-BUSY, FULL, FENCED, READ_ONLY = "55P03", "53100", "22012", "25006"
+KNOWN: dict[str | None, tuple[type[StoreError], str]] = {
+    "55P03": (StoreAway, "is in use by another node; a store has one node at a time"),
+    "53100": (
+        StoreFull,
+        "cannot be written, the disk of its server is full; make room, and the node continues",
+    ),
+    "25006": (
+        StoreAway,
+        "cannot be written: its server is a standby; name all servers in the URL",
+    ),
+    "22012": (
+        StoreError,
+        "was taken over by another node (start {start} is not the latest), so this one stops",
+    ),
+}
 # Of messages at connecting, which have no codes: a later attempt would have the same.
 LASTING = re.compile(r"authentication|pg_hba|does not exist|certificate|SSL|permission", re.I)
 
@@ -99,6 +117,19 @@ def driver() -> Any:
     return optional_module("psycopg", missing=missing)
 
 
+class DatabaseState(NamedTuple):
+    """What a server says of itself and of the store in it."""
+
+    version: str
+    has_store: bool
+    is_in_use: bool
+    has_checksums: bool  # of its pages
+    is_near: bool  # on this machine
+    is_encrypted: bool
+    standbys: str  # that commits wait for, as the server names them
+    following: int  # of these, now
+
+
 class PostgresDatabase:
     """The tables of one store in a schema of a database, and the lock on them."""
 
@@ -109,7 +140,9 @@ class PostgresDatabase:
         self.errors: type[Exception] = self._driver.Error
         self._warnings: list[str] = []
         self._queue: list[tuple[str, list[Sequence[Any]]]] = []
+        self._waiting = 0  # sets of parameters in the queue
         self._start: int | None = None
+        self._has_given_up = False
         self._is_begun = self._is_sent = False
         self._base = connect(url)
         try:
@@ -170,12 +203,15 @@ class PostgresDatabase:
         waiting = list(rows)
         if waiting:
             self._queue.append((statement, waiting))
+            self._waiting += len(waiting)
+        if self._waiting >= MOST_WAITING:
+            self._send()
 
     # -- transactions ---------------------------------------------------------------------------
 
     def begin(self, start: int | None) -> None:
         self._start, self._is_begun, self._is_sent = start, True, False
-        self._queue.clear()
+        self._queue, self._waiting = [], 0
 
     def commit(self) -> None:
         self._warnings.clear()
@@ -190,7 +226,7 @@ class PostgresDatabase:
 
     def rollback(self) -> None:
         is_sent, self._is_begun, self._is_sent = self._is_sent, False, False
-        self._queue.clear()
+        self._queue, self._waiting = [], 0
         if is_sent and not self._base.closed:
             with contextlib.suppress(self._driver.Error):  # it was lost, and so it is rolled back
                 self._base.execute("ROLLBACK")
@@ -198,7 +234,7 @@ class PostgresDatabase:
     def _send(self, last: str | None = None) -> Any:
         """Send what waits, and a last statement, in one pipeline; return the last result."""
         is_first, self._is_sent = not self._is_sent, True
-        waiting, self._queue = self._queue, []
+        waiting, self._queue, self._waiting = self._queue, [], 0
         if not (is_first or waiting or last):
             return None
         done = None
@@ -255,21 +291,15 @@ class PostgresDatabase:
 
     def failure(self, verb: str, error: Exception) -> StoreError:
         code, text = getattr(error, "sqlstate", None), _first_line(error)
-        if code == BUSY:
-            text = "is in use by another node; a store has one node at a time"
-            return StoreAway(f"{self._name} {text}")
-        if code == FULL:
-            text = "cannot be written, the disk of its server is full; make room"
-            return StoreFull(f"{self._name} {text}, and the node continues")
-        if code == FENCED:
-            text = f"was taken over by another node; start {self._start} is not the latest"
-            return StoreError(f"{self._name} {text}")
-        if code == READ_ONLY:
-            text = "cannot be written: its server is a standby; name all servers in the URL"
-            return StoreAway(f"{self._name} {text}")
-        if self._base.closed:
-            return StoreAway(f"{self._name} cannot be {verb}: the connection was lost ({text})")
-        return StoreError(f"{self._name} cannot be {verb}: {text}")
+        if code in KNOWN:
+            known, sentence = KNOWN[code]
+            return known(f"{self._name} {sentence.format(start=self._start)}")
+        if self._has_given_up:
+            text = "no answer in time; is its synchronous standby away?"
+        elif self._base.closed:
+            text = f"the connection was lost ({text})"
+        kind = StoreAway if self._base.closed else StoreError
+        return kind(f"{self._name} cannot be {verb}: {text}")
 
     def refused_table(self, error: Exception) -> str | None:
         if not isinstance(error, self._driver.IntegrityError):
@@ -279,6 +309,7 @@ class PostgresDatabase:
 
     def give_up(self) -> None:
         """Close the socket under the call that waits for the server."""
+        self._has_given_up = True
         with contextlib.suppress(OSError, self._driver.Error):
             other = socket.socket(fileno=os.dup(self._base.fileno()))
             with contextlib.closing(other):
@@ -308,12 +339,57 @@ def connect(url: DatabaseUrl, **given: Any) -> Any:
         return psycopg.connect(
             **{**DEFAULTS, **_verified(wanted), **wanted, **given},
             autocommit=True,
+            client_encoding="utf8",
             cursor_factory=psycopg.RawCursor,
         )
     except psycopg.Error as error:
         text = _first_line(error)
         kind = StoreError if LASTING.search(str(error)) else StoreAway
         raise kind(f"{url} cannot be opened: {text}") from None
+
+
+@contextlib.contextmanager
+def reading(url: DatabaseUrl) -> Iterator[Callable[[str], Iterator[Any]]]:
+    """Yield what reads the rows of tables as they are now, while a node may have the store."""
+    base = connect(url, target_session_attrs="any")
+    try:
+        base.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        found = {name for (name,) in base.execute(TABLES)}
+        if FORM not in found:
+            raise StoreError(f"there is no store in {url}; give one that a node has written")
+
+        def rows_of(table: str) -> Iterator[Any]:
+            if table in found:  # else it came with a later version
+                with base.cursor(binary=True) as cursor:
+                    yield from cursor.stream(said(tables.select(table)), size=_streamed())
+
+        yield rows_of
+    except driver().Error as error:
+        raise StoreError(f"{url} cannot be read: {_first_line(error)}") from error
+    finally:
+        base.close()
+
+
+def look(url: DatabaseUrl) -> DatabaseState:
+    """Return what `covey doctor` says of a database; raise `StoreError` if it cannot be reached."""
+    with contextlib.closing(connect(url)) as base:
+
+        def told(query: str) -> Any:
+            return base.execute(query).fetchone()[0]
+
+        try:
+            return DatabaseState(
+                version=told("SHOW server_version"),
+                has_store=FORM in {name for (name,) in base.execute(TABLES)},
+                is_in_use=not told(IS_FREE),
+                has_checksums=told("SHOW data_checksums") == "on",
+                is_near=all(map(_is_near, (base.info.host or "").split(","))),
+                is_encrypted=bool(base.pgconn.ssl_in_use),
+                standbys=told("SHOW synchronous_standby_names"),
+                following=told(FOLLOWING),
+            )
+        except driver().Error as error:
+            raise StoreError(f"{url} cannot be read: {_first_line(error)}") from error
 
 
 def _verified(wanted: Mapping[str, Any]) -> dict[str, str]:

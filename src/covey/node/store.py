@@ -7,15 +7,15 @@ acknowledged after that. One process has the store at a time.
 import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from covey.errors import StoreError, StoreFailed, StoreFull
 from covey.node import counting, migration, tables
+from covey.node.bloom_filter import BloomFilter
 from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
     Arm,
@@ -40,41 +40,7 @@ from covey.node.tables import DamagedRow, RowStatement, opened, sealed, sealed_f
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
-BLOOM_BITS = 25  # 2**25 bits for a million ids: about 3 in 1,000 unknown ones are taken for known
-ADDED_AT_ONCE = 65_536
 READ_AT_ONCE = 4096  # requests, where all are read
-_MASK = (1 << BLOOM_BITS) - 1
-
-
-class BloomFilter:
-    """Tells which ids are certainly unknown, without keeping them."""
-
-    def __init__(self) -> None:
-        self._bits = bytearray(1 << BLOOM_BITS - 3)
-
-    def add(self, key: tuple[str, str]) -> None:
-        """Add the id of a source."""
-        for place in _places(hash(key)):
-            self._bits[place >> 3] |= 1 << (place & 7)
-
-    def add_many(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Add ids of sources, at a tenth of the time."""
-        bits, numbers = np.frombuffer(self._bits, np.uint8), map(hash, keys)
-        while len(some := np.fromiter(islice(numbers, ADDED_AT_ONCE), np.int64)):
-            for places in _places(some):
-                np.bitwise_or.at(bits, places >> 3, (1 << (places & 7)).astype(np.uint8))
-
-    def __contains__(self, key: tuple[str, str]) -> bool:
-        """Return whether the id may have been added; if not, it was not."""
-        return all(self._bits[place >> 3] >> (place & 7) & 1 for place in _places(hash(key)))
-
-
-def _places(numbers: Any) -> tuple[Any, Any]:
-    """Return the two places of a hash, or of an array of hashes.
-
-    `hash` differs from process to process, so no client can choose ids that collide with others.
-    """
-    return numbers & _MASK, numbers >> 32 & _MASK
 
 
 class Store:
@@ -131,12 +97,14 @@ class Store:
         Raises `StoreError` if the store is of another site, or if its counters are not the sum of
         its labels.
         """
+        self._start = None  # of an earlier load, which this one replaces
         with self._sentences("read"), self._transaction():
-            self._start = self._count_start(name, fingerprint)
+            start = self._count_start(name, fingerprint)
             self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
             self._known = BloomFilter()
             self._known.add_many(self._base.stream(tables.IDS))
             loaded = self._load(self._requests(tables.OPEN), self._asked())
+        self._start = start
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
 
@@ -276,10 +244,12 @@ class Store:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
         with self._sentences("read"):
             found = self._base.faults()
-            if tables.CHANGED not in found:
-                found += tables.damaged(self._base)
-        # What is damaged cannot be counted.
-        return found or self._differences()
+        return found if tables.CHANGED in found else found + self._all_differences()
+
+    def _all_differences(self) -> list[str]:
+        with self._sentences("read"):
+            found = list(tables.damaged(self._base))
+        return found or self._differences()  # what is damaged cannot be counted
 
     def payments(self, since_ms: int, until_ms: int = 2**53, *, is_ours: bool) -> list[Payment]:
         """Return what was paid to peers, or by them, from `since_ms` until before `until_ms`."""
@@ -302,6 +272,23 @@ class Store:
         """Return the name of the site; "" if it was never started."""
         with self._sentences("read"):
             return str(next(self._all("site"), (1, ""))[1])
+
+    def stored_rows(self, table: str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a table as they are stored, with their checksums."""
+        with self._sentences("read"):
+            yield from map(tuple, self._base.stream(tables.select(table)))
+
+    @contextlib.contextmanager
+    def filling(self) -> Iterator[Callable[[str, Iterable[Sequence[Any]]], None]]:
+        """Yield what writes rows of tables into a new store; all of them are kept, or none.
+
+        Raises `StoreError` if they are damaged, or if counters are not the sum of their labels.
+        """
+        with self._sentences("written"), self._transaction():
+            yield lambda table, rows: self._execute(tables.insert(table), rows)
+            found = self._all_differences()
+            if found:
+                raise StoreError(f"{self._path} cannot be a copy: {found[0]}; nothing was written")
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""

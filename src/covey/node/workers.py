@@ -68,6 +68,7 @@ class Observer:
 log = logging.getLogger(__name__)
 CLOSE_S = 2.0  # for which functions in progress are waited for at the end
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
+LONGEST_WRITE_S = 30.0  # for which the server of a store may take to write a commit
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
 Waiting = asyncio.Future[None]
 Found = tuple[Request, int | None]  # a request, and a row if the id is that of a row
@@ -143,7 +144,11 @@ class ThreadWorkers:
             try:
                 # In another thread every statement would wait for the interpreter lock.
                 self._store.write(commit)
-                await loop.run_in_executor(self._disk, self._store.sync, commit)
+                patience = loop.call_later(LONGEST_WRITE_S, self._store.give_up)
+                try:
+                    await loop.run_in_executor(self._disk, self._store.sync, commit)
+                finally:
+                    patience.cancel()
                 is_written = True
                 self.history.written(commit.series)
             finally:

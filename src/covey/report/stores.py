@@ -1,6 +1,7 @@
 """`covey.open_store`: what a site has decided and learnt, read from its store."""
 
 import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -17,6 +18,8 @@ from covey.bandit.partitions import side, space_of
 from covey.data.contexts import Contexts
 from covey.data.logs import DecisionColumns, EncodedLog, Trace
 from covey.errors import StoreError
+from covey.node.copies import snapshot
+from covey.node.database import DatabaseUrl, store_place
 from covey.node.requests import Request, is_own
 from covey.node.store import Store
 from covey.replay.engine import CellView
@@ -33,11 +36,11 @@ BUCKETS = 256
 def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
     """Return what the store of a site holds: its decisions, labels, costs and preferred arms.
 
-    The file is read and not changed; a running site keeps it to itself, so read a copy of it then.
-    `config` is the file of the site, for the units of its contexts. Raises `StoreError` if the
-    store cannot be read.
+    `path` is a file, or the URL of a database. It is read and not changed; a running site keeps a
+    file to itself, so read a copy of it then. `config` is the file of the site, for the units of
+    its contexts. Raises `StoreError` if the store cannot be read.
     """
-    with closing(_copied(Path(path))) as store:
+    with closing(_read(store_place(str(path)))) as store:
         loaded = store.load(store.name(), "")
         requests = [request for request in store.requests() if is_own(request.source)]
         kept = StoredSite(
@@ -51,6 +54,13 @@ def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
     if not kept.rows:
         raise StoreError(f"{path} holds no requests of own clients yet; nothing can be shown")
     return Result(kept, title=f"Store of {kept.name}", config=config, kind=f"store {kept.name!r}")
+
+
+def _read(place: Path | DatabaseUrl) -> Store:
+    if isinstance(place, Path):
+        return _copied(place)
+    with tempfile.TemporaryDirectory(prefix="covey-store-") as folder:
+        return _copied(snapshot(place, Path(folder)))
 
 
 def _copied(path: Path) -> Store:

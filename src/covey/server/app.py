@@ -6,6 +6,7 @@ on.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import random
@@ -17,8 +18,9 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
-from covey.errors import ConfigError, CoveyError, StoreError, StoreFailed
+from covey.errors import ConfigError, CoveyError, StoreAway, StoreError, StoreFailed
 from covey.node.change import Plan
+from covey.node.database import DatabaseUrl
 from covey.node.node import Node, NodeDependencies
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
@@ -45,6 +47,7 @@ from covey.server.summaries import PeerStatuses, site_info
 
 log = logging.getLogger(__name__)
 PATIENCE_S = 60.0  # for requests in progress, before a reload is given up
+STORE_AGAIN_S = 1.0  # after which a store that is away is tried again
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -58,14 +61,19 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def serve(
-    served: SiteConfig, *, is_up: Callable[..., None], spans: Spans | None = None
+    served: SiteConfig,
+    *,
+    is_up: Callable[..., None],
+    spans: Spans | None = None,
+    waits_for_store: bool = False,
 ) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 
     `is_up` gets the URL for clients and, if there is one, the URL for peers. `spans` trace
     requests; the default are those of the file. Raises `StoreFailed`
     if the store cannot be written, after requests in progress are answered; with a full disk the
-    node continues and refuses requests.
+    node continues and refuses requests. While another node has the store, or its server is away,
+    it is waited for, or `StoreAway` is raised.
     """
     certificate = _own_certificate(served)
     stop = _stop_signal()
@@ -74,7 +82,10 @@ async def serve(
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths, PATHS, spans=spans or _spans(served, paths, stack))
         events = stack.enter_context(kept_events())
-        site = ServedSite(*_threads(served, stack, metrics), metrics, events=events)
+        store = await _store(served, stop if waits_for_store else None)
+        if store is None:
+            return
+        site = ServedSite(store, _threads(store, stack, metrics), metrics, events=events)
         await site.open(served, certificate)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -98,7 +109,7 @@ async def serve(
     if not failed.cancelled():
         raise StoreFailed(
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
-            "that was acknowledged: check the disk, and restart"
+            f"that was acknowledged: check {_what_holds(served)}, and restart"
         ) from failed.result()
 
 
@@ -112,6 +123,10 @@ def _spans(served: SiteConfig, paths: Mapping[str, str], stack: AsyncExitStack) 
     spans = OtelSpans(served.serving.name, known, exported(served.serving.traces))
     stack.push_async_callback(asyncio.to_thread, spans.close)
     return spans
+
+
+def _what_holds(served: SiteConfig) -> str:
+    return "the database" if isinstance(served.store, DatabaseUrl) else "the disk"
 
 
 def _log_start(node: Node) -> None:
@@ -429,20 +444,37 @@ def _own_certificate(
     return known or keys.OwnCertificate(*served.identity)
 
 
-def _threads(
-    served: SiteConfig, stack: AsyncExitStack, watcher: Observer
-) -> tuple[Store, ThreadWorkers]:
-    store = Store(served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
-    stack.callback(store.close)
+async def _store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None:
+    """Return the store; with `stop` it is waited for, and None is returned once that is set."""
+    loop, told = asyncio.get_running_loop(), ""
+    opened = partial(Store, served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
+    while True:
+        try:
+            store = await loop.run_in_executor(None, opened)
+            break
+        except StoreAway as error:
+            if stop is None:
+                raise
+            if str(error) != told:
+                told = str(error)
+                log.warning("waits for its store: %s", told)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), STORE_AGAIN_S)
+            return None
     if store.is_new:
         log.info("store %s is new: the site begins with no labels", served.store)
     if store.copy is not None:
         log.info(
             "store %s of an earlier covey is migrated; the old file is %s", served.store, store.copy
         )
+    return store
+
+
+def _threads(store: Store, stack: AsyncExitStack, watcher: Observer) -> ThreadWorkers:
+    stack.callback(store.close)
     threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
-    return store, threads
+    return threads
 
 
 def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> HttpsPeers | None:

@@ -17,6 +17,7 @@ from covey.errors import ConfigError, DataError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.node.budgets import Budgets, BudgetTable, prices_of
+from covey.node.database import DatabaseUrl, store_place
 from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
@@ -75,7 +76,7 @@ class SiteConfig(NamedTuple):
     site: LearnerSpec
     learner: Learner
     functions: list[Function]
-    store: Path
+    store: Path | DatabaseUrl
     address: Address
     timeouts: PeerTimeouts
     neighbours: dict[str, PeerConfig]
@@ -208,7 +209,7 @@ def from_table(
         site,
         learner,
         own,
-        path.parent / serving.store,
+        _place(serving.store, path.parent),
         address,
         PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
         known,
@@ -240,7 +241,7 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
     """Raise `ConfigError` if a running site cannot become another without a restart."""
     for key, one, other in (
         ("[node] name", before.serving.name, now.serving.name),
-        ("[node] store", before.store.resolve(), now.store.resolve()),
+        ("[node] store", _resolved(before.store), _resolved(now.store)),
         ("[node] address", before.address, now.address),
         ("[node] peer-address", before.peer_address, now.peer_address),
         ("[node] tls", before.has_tls, now.has_tls),
@@ -249,6 +250,17 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
     ):
         if one != other:
             raise ConfigError(f"{key} has changed, which needs a restart")
+
+
+def _place(store: str, folder: Path) -> Path | DatabaseUrl:
+    try:
+        return store_place(store, folder)
+    except ConfigError as error:
+        raise ConfigError(f"[node] store: {error}") from None
+
+
+def _resolved(store: Path | DatabaseUrl) -> Path | DatabaseUrl:
+    return store if isinstance(store, DatabaseUrl) else store.resolve()
 
 
 def _of_listener(limits: SiteLimits) -> SiteLimits:

@@ -29,6 +29,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
+from covey.node.database import DatabaseUrl
 from covey.node.horizon import after_horizon, in_epochs
 from covey.server import config, keys, peer_client, planning, tokens
 from covey.server.config import Identity, NodeTable, SiteConfig
@@ -277,6 +278,9 @@ def _files(site: SiteConfig) -> Iterator[Finding]:
 
 
 def _store(site: SiteConfig) -> Iterator[Finding]:
+    if isinstance(site.store, DatabaseUrl):
+        yield from _database(site, site.store)
+        return
     folder = site.store.parent
     if not folder.is_dir():
         yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
@@ -293,6 +297,32 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("disk", FAILURE, f"{text}; make room, or labels cannot be kept")
     else:
         yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, text)
+
+
+def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
+    from covey.node import postgres  # needs an optional package
+
+    state = postgres.look(url)
+    yield Finding("database", OK, f"{url} answers, PostgreSQL {state.version}")
+    if not state.is_near and not state.is_encrypted:
+        text = "is reached without TLS; add sslmode=verify-full&sslrootcert=... to its URL"
+        yield Finding("database", WARNING, f"{url} {text}")
+    if not state.has_checksums:
+        text = "has no checksums of its pages; run pg_checksums --enable while its server is down"
+        yield Finding("database", WARNING, f"{url} {text}")
+    if not state.standbys:
+        yield Finding("standby", OK, f"none: what {url} holds is on the disk of one server")
+    elif state.following:
+        yield Finding("standby", OK, f"{state.following} synchronous, of {state.standbys!r}")
+    else:
+        text = f"commits wait for {state.standbys!r}, and no such standby follows"
+        yield Finding("standby", FAILURE, f"{text}; start it, or no label is acknowledged")
+    if not state.has_store:
+        yield Finding("store", OK, f"{url} holds no store yet; it will be made")
+        return
+    if state.is_in_use:
+        yield Finding("store", OK, f"{url} is in use, so a node is running")
+    yield _kept(site)
 
 
 def is_in_use(store: Path) -> bool:
@@ -314,9 +344,13 @@ def is_in_use(store: Path) -> bool:
     return False
 
 
+def _parts(store: Path) -> list[Path]:
+    return [Path(f"{store}{end}") for end in ("", "-wal")]
+
+
 def _kept(site: SiteConfig) -> Finding:
     """Open a copy as a node would: opening writes, and the store must not change."""
-    parts = [Path(f"{site.store}{end}") for end in ("", "-wal")]
+    parts = [] if isinstance(site.store, DatabaseUrl) else _parts(site.store)
     needed = sum(one.stat().st_size for one in parts if one.exists())
     folder = tempfile.gettempdir()
     if shutil.disk_usage(folder).free < needed + NO_BYTES:

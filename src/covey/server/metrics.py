@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.kernel.rules import Report
+from covey.node.database import DatabaseUrl
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
@@ -31,8 +32,10 @@ class DiskUse(NamedTuple):
     free_bytes: int
 
 
-def disk_use(store: Path) -> DiskUse | None:
-    """Return what a store takes and what is left; None if the file is gone."""
+def disk_use(store: Path | DatabaseUrl) -> DiskUse | None:
+    """Return what a store takes and what is left; None if the file is gone, or there is none."""
+    if isinstance(store, DatabaseUrl):
+        return None
     log = store.with_name(f"{store.name}-wal")
     try:
         size = store.stat().st_size + log.stat().st_size
@@ -174,7 +177,9 @@ class Metrics(Observer):
             for outcome in OUTCOMES:
                 self._peer_calls.labels(peer, outcome)
 
-    def follow(self, node: Node, *, store: Path | None = None, ends: Ends = dict) -> None:
+    def follow(
+        self, node: Node, *, store: Path | DatabaseUrl | None = None, ends: Ends = dict
+    ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
@@ -217,7 +222,7 @@ class Metrics(Observer):
 class _NodeCollector(Collector):
     """Values that the node counts itself, read for every scrape."""
 
-    def __init__(self, node: Node, store: Path | None, ends: Ends) -> None:
+    def __init__(self, node: Node, store: Path | DatabaseUrl | None, ends: Ends) -> None:
         self._node = node
         self._store = store
         self._ends = ends

@@ -241,7 +241,7 @@ def _served(state: State) -> str:
 
 def _disk(disk: DiskUse | None) -> tuple[str, str]:
     if disk is None:
-        return NONE, "the file is not there"
+        return NONE, "in a database, or the file is not there"
     return _bytes(disk.store_bytes), f"{_bytes(disk.free_bytes)} free on its disk"
 
 

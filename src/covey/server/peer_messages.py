@@ -119,7 +119,7 @@ MOST_DEADLINE_MS = 600_000
 MOST_SPACES = 1_024  # that a greeting has
 MOST_LINKS = 256  # that a status has
 
-Id = Annotated[str, Meta(min_length=1, max_length=200)]
+Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]  # to be stored
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
 Name = Annotated[str, Meta(max_length=1_024)]
 SiteName = Annotated[str, Meta(min_length=1, max_length=63)]

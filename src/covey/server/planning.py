@@ -1,17 +1,25 @@
 """What the file of a site would change in its store: found on a copy, also while it serves."""
 
-import shutil
 import tempfile
 from contextlib import closing
 from pathlib import Path
 
 from covey.errors import StoreError
 from covey.node.change import Plan, adopt, wanted_arms
+from covey.node.copies import snapshot
+from covey.node.database import DatabaseUrl
 from covey.node.requests import Loaded
 from covey.node.store import Store
 from covey.server.config import SiteConfig
 
-ATTEMPTS = 20  # to copy a store between two checkpoints of a running node
+
+def has_store(site: SiteConfig) -> bool:
+    """Return whether the site has been started before; raise `StoreError` if that is not known."""
+    if isinstance(site.store, DatabaseUrl):
+        from covey.node import postgres  # needs an optional package
+
+        return postgres.look(site.store).has_store
+    return site.store.exists()
 
 
 def planned(site: SiteConfig) -> tuple[Plan, Loaded]:
@@ -33,29 +41,3 @@ def _applied(store: Store, site: SiteConfig) -> tuple[Plan, Loaded]:
     wanted = wanted_arms(site.learner, site.functions)
     loaded = store.load(site.serving.name, site.fingerprint)
     return adopt(store, loaded, site.learner, wanted, site.fingerprint, trust)
-
-
-def snapshot(store: Path, folder: Path) -> Path:
-    """Copy a store and its log; return the copy.
-
-    A node only appends to the log, and writes the store itself at a checkpoint: a copy is whole if
-    there was none meanwhile. Raises `StoreError` if there is no such moment, or no room.
-    """
-    copy = folder / store.name
-    try:
-        for _ in range(ATTEMPTS):
-            before = _version(store)
-            shutil.copyfile(store, copy)
-            log = Path(f"{store}-wal")
-            if log.exists():
-                shutil.copyfile(log, f"{copy}-wal")
-            if _version(store) == before:
-                return copy
-    except OSError as error:
-        raise StoreError(f"{store} cannot be copied to {folder}: {error.strerror}") from None
-    raise StoreError(f"{store} is being written too fast to be copied; try again later")
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
