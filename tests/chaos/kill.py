@@ -83,7 +83,7 @@ class Process:
     def __init__(self, folder: Path, name: str, text: str, before: Sequence[str] = ()) -> None:
         self.folder, self.name, self.before = folder, name, before
         (folder / f"{name}.toml").write_text(text)
-        self.url = ""
+        self.url, self.store = "", str(folder / f"{name}.store")
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> float:
@@ -282,16 +282,15 @@ def compare(processes: Sequence[Process], load: Load, outcome: Outcome) -> None:
 
 def _rows(process: Process, outcome: Outcome) -> Rows:
     """Return the rows of a store; note whether `covey check` agrees with its counters."""
-    path = process.folder / f"{process.name}.store"
     checked = subprocess.run(
-        [sys.executable, "-m", "covey", "check", str(path)],
+        [sys.executable, "-m", "covey", "check", process.store],
         capture_output=True,
         text=True,
         check=False,
     )
     if checked.returncode:
         outcome.disagreements.append(checked.stderr)
-    store = Store(path, is_new_allowed=False)
+    store = Store(process.store, is_new_allowed=False)
     rows = records.read(store)
     counted = sum(labels for labels, _ in store.counters().values())
     store.close()

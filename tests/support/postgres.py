@@ -71,19 +71,28 @@ class Server:
         while subprocess.run([*ready, "-t", "10"], check=False).returncode:
             assert self._process.poll() is None, (self.folder / "log").read_text()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def promote(self) -> None:
         """Make a primary of a standby."""
         run("pg_ctl", "promote", "-D", self.data, "-w")
 
     def end(self) -> None:
         """Kill all its processes, as a loss of power would end them."""
-        if self._process is None or self._process.poll() is not None:
-            return
+        if self._process is not None and self.is_running:
+            self.send(signal.SIGKILL)
+            self._process.wait()
+
+    def send(self, number: int) -> None:
+        """Send a signal to all its processes."""
+        assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        for number in (self._process.pid, *map(int, children.read_text().split())):
+        for one in (self._process.pid, *map(int, children.read_text().split())):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-        self._process.wait()
+                os.kill(one, number)
 
 
 @contextlib.contextmanager

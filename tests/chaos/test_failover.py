@@ -1,0 +1,69 @@
+"""Two nodes and two PostgreSQL servers: whichever fails, nothing that was acknowledged is lost."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from threading import Thread
+
+import psycopg
+import pytest
+
+from chaos.failover import Pair, fail_often, pair, until
+from covey.errors import StoreError
+from covey.node.requests import Commit
+from covey.node.store import Store
+from support.requests_of_nodes import commit_of, request
+
+pytestmark = pytest.mark.beside_the_kernel
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[Pair]:
+    with pair() as made:
+        yield made
+
+
+def test_connections_nodes_and_servers_fail_under_load_and_no_label_is_lost() -> None:
+    outcome = fail_often(1)
+
+    assert outcome.acknowledged > 20
+    assert (outcome.connections_ended, outcome.nodes_killed, outcome.servers_killed) == (1, 1, 1)
+    assert set(outcome.exits) <= {74, -9}
+    assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
+
+
+def test_a_commit_that_stops_waiting_for_the_standby_is_not_acknowledged(base: Pair) -> None:
+    with closing(Store(base.url)) as store:
+        store.load("north", "fingerprint")
+        store.commit(commit_of([request(1)]))
+        base.standby.end()
+        failed: list[StoreError] = []
+        thread = Thread(target=_commit, args=(store, failed))
+        thread.start()
+        waiting = "SELECT COUNT(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+        until(lambda: base.ask(waiting) == 1)
+        base.ask("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+        thread.join()
+
+    (error,) = failed
+    assert "canceling wait for synchronous replication" in str(error)
+
+
+def _commit(store: Store, failed: list[StoreError]) -> None:
+    try:
+        store.commit(commit_of([request(2)]))
+    except StoreError as error:
+        failed.append(error)
+
+
+def test_a_url_of_two_servers_finds_the_one_that_can_be_written(base: Pair) -> None:
+    first, second = base.url.split("@")[1].split("/")[0].split(",")
+    turned = base.url.replace(f"{first},{second}", f"{second},{first}")
+    if not base.standby.is_running:
+        base.standby.start()
+
+    with closing(Store(turned)) as store:
+        store.load("north", "fingerprint")
+        store.commit(Commit())
+
+        with psycopg.connect(turned, target_session_attrs="read-write") as found:
+            assert found.info.port == base.primary.port
