@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills flips dist clean
+.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -85,6 +85,10 @@ teeth: $(VENV)/.tools
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools
 	cd tests && ../$(BIN)/python -m chaos.kill --times $(or $(TIMES),200)
+
+# Two nodes over two PostgreSQL servers: connections, nodes and servers fail under load.
+failover: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m chaos.failover --rounds $(or $(ROUNDS),10) --write
 
 # Single bits of a store, flipped one by one: what `covey check` finds.
 flips: $(VENV)/.tools

@@ -24,8 +24,11 @@ import psycopg
 
 from chaos.kill import FUNCTIONS, NO_RESPONSE, Load, Outcome, Process, compare
 from support.postgres import Server, servers
+from support.required import ROOT
 from support.site_processes import table
 
+PAGE = ROOT / "docs" / "operations" / "postgres.md"
+BEGIN, END = "<!-- failover: begin -->", "<!-- failover: end -->"
 NAME = "north"
 BEHIND_S = 0.3  # in which a standby reads nothing before the primary is lost
 WAIT_S = 120.0  # for what must happen, on a machine however slow
@@ -244,14 +247,36 @@ def _acknowledged(load: Load) -> int:
     return sum(len(client.acknowledged) for client in load.clients)
 
 
+def write(outcome: FailoverOutcome) -> None:
+    """Write the table of the page."""
+    rows = {
+        "connections ended, nodes killed, times that both servers were killed": (
+            f"{outcome.connections_ended}, {outcome.nodes_killed}, {outcome.servers_killed}"
+        ),
+        "labels acknowledged": f"{outcome.acknowledged:,}",
+        "of these lost": f"{outcome.lost:,}",
+        "counted twice": f"{outcome.twice:,}",
+        "requests without an answer, sent again": f"{outcome.unanswered:,}",
+        "disagreements of `covey check`, and answers that changed": len(outcome.disagreements),
+        "longest time until labels were acknowledged again": f"{outcome.slowest_takeover_s:.1f} s",
+    }
+    lines = ["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())]
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    text = "\n".join([BEGIN, "", *lines, "", END])
+    PAGE.write_text(before + text + rest.partition(END)[2])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Let databases and nodes fail under load.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", action="store_true", help=f"write the table of {PAGE.name}")
     options = parser.parse_args()
     outcome = fail_often(options.rounds, seed=options.seed)
     for name, value in msgspec.structs.asdict(outcome).items():
         print(f"{name.replace('_', ' ')}: {value}")
+    if options.write:
+        write(outcome)
     return int(bool(outcome.lost or outcome.twice or outcome.disagreements))
 
 

@@ -88,11 +88,15 @@ class Server:
 
     def send(self, number: int) -> None:
         """Send a signal to all its processes."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        for one in (self._process.pid, *map(int, children.read_text().split())):
+        for one in self.processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(one, number)
+
+    def processes(self) -> list[int]:
+        """Return the ids of its processes, the postmaster first."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [self._process.pid, *map(int, children.read_text().split())]
 
 
 @contextlib.contextmanager
