@@ -56,6 +56,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     revealed: str | None = None
     delay: str | None = None
     batch: str | None = None  # rows with the same value, one after the other, are a batch
+    only: str | None = None  # a column that is 1 in the rows to replay; None: all of them
     loss: Loss | None = None  # None: zero-one loss
 
 

@@ -1,7 +1,9 @@
 """Convert a configuration table to a validated record; errors name the field."""
 
 import difflib
+import math
 import pkgutil
+import re
 import sys
 import tomllib
 import types
@@ -31,6 +33,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def text_of(value: Any) -> str:
+    """Return a value as TOML; tables are written inline. Texts are quoted as JSON does."""
+    if isinstance(value, Mapping):
+        pairs = [f"{key_text(key)} = {text_of(one)}" for key, one in value.items()]
+        return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
+    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+        return f"[{', '.join(map(text_of, value))}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return msgspec.json.encode(value).decode()
+
+
+def key_text(key: str) -> str:
+    """Return a key as TOML, quoted where it must be."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else msgspec.json.encode(key).decode()
 
 
 _LOCAL: dict[str, Any] = {}  # what cannot be imported by its name

@@ -128,20 +128,11 @@ def test_rows_without_a_label_are_not_judged(tmp_path: Path) -> None:
     assert result.trace.to_arrow().num_rows == 3
 
 
-def test_a_store_in_use_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-        with pytest.raises(covey.StoreError, match="if its site is running, read a copy"):
-            covey.open_store(tmp_path / "north.store")
-
-    run(tmp_path, story, SITE)
-
-
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
-        ("missing", "does not exist; name the store of a site"),
-        ("text", "cannot be read"),
+        ("missing", "there is no store"),
+        ("text", "not a store of covey"),
         ("other", "is not a store of covey"),
         ("empty", "holds no site yet"),
     ],

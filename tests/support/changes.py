@@ -8,8 +8,9 @@ from typing import Any
 from covey.config import load
 from covey.functions.function import Function, as_function
 from covey.kernel import Table
+from covey.node.dependencies import NodeDependencies
 from covey.node.network import learner_of
-from covey.node.node import Node, NodeDependencies
+from covey.node.node import Node
 from covey.node.store import Store
 from support.lives import FUNCTIONS, config
 from support.virtual import World, at

@@ -21,12 +21,14 @@ from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
 from covey.node.budgets import Budgets
+from covey.node.dependencies import NodeDependencies
 from covey.node.ensemble import ByArm
 from covey.node.network import functions_of, learner_of
-from covey.node.node import Node, NodeDependencies, Question
+from covey.node.node import Node, Question
 from covey.node.peers import DEADLINE_S, VIA, PeerTimeouts
 from covey.node.relay import RelayingNode, RelayRoute
 from covey.node.requests import AskRow, Assistance, Payment
+from covey.node.shadow import ShadowSettings
 from covey.node.spans import NO_SPANS
 from covey.node.store import Store
 from covey.node.trust import Trust
@@ -171,6 +173,7 @@ class World:
     limits = Limits()
     labels = ANY  # that the first site takes
     budgets: Mapping[str, Budgets] = {}  # by site
+    shadow = ShadowSettings()  # of the first site
     noon_s = 0.0  # the time since the epoch when the loop's clock stands at 0
 
     def __init__(
@@ -250,6 +253,7 @@ class World:
             {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
             answering=answering,
             relays={peer: hop for peer, hop in hops.items() if hop != peer},
+            shadow=self.shadow if name == self.names[0] else ShadowSettings(),
         )
         own = functions_of(site, self.functions)
         wiring = self.setup.wiring

@@ -14,7 +14,7 @@ from covey.bandit import bounds
 from covey.bandit.policies import PRESET_NAMES
 from covey.bandit.theorems import FORMS, Problem
 from covey.cli import demo, init
-from covey.cli.parser import add_common, as_number, describe
+from covey.cli.parser import add_common, as_number, describe, show
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
 from covey.jobs.running import cores
@@ -23,7 +23,7 @@ from covey.replay import replay as replaying
 from covey.report import replay as replay_report
 from covey.report import text as report_text
 from covey.report.compare import compare
-from covey.report.results import Result, Shown, SimulationResult
+from covey.report.results import Result, SimulationResult
 from covey.report.text import Progress
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
@@ -282,7 +282,7 @@ def _replay(options: argparse.Namespace) -> None:
             options.log, setup, trace=trace, progress=progress, baselines=_names(options.baselines)
         )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
-    _show(result, options)
+    show(result, options)
     if options.report is not None:
         print(f"report: {result.report(options.report)}", file=sys.stderr)
 
@@ -302,7 +302,7 @@ def _compare(options: argparse.Namespace) -> None:
             progress=progress,
             on=options.on,
         )
-    _show(found, options)
+    show(found, options)
     if options.report is not None:
         print(f"report: {found.report(options.report)}", file=sys.stderr)
 
@@ -325,7 +325,7 @@ def _demo(options: argparse.Namespace) -> None:
     with Progress("demo", is_quiet=options.quiet) as progress:
         outcome = replaying.replay_file(log, setup, progress=progress)
     result = Result(outcome, title="Four sites under bursty attack", config=toml)
-    _show(result, options)
+    show(result, options)
     print(f"\nlog and configuration: {log}, {toml}", file=sys.stderr)
     try:
         print(f"report: {result.report(options.out)}", file=sys.stderr)
@@ -348,7 +348,7 @@ def _simulate(options: argparse.Namespace) -> None:
         runs = simulator.simulate(chosen, out, progress=progress, on=options.on)
     result = SimulationResult(chosen, runs, config=options.scenario)
     files.replace(out / "summary.json", result.json(indent=2).encode())
-    _show(result, options)
+    show(result, options)
     if options.html:
         print(f"report: {result.report(out)}", file=sys.stderr)
 
@@ -385,10 +385,6 @@ def _number(text: str) -> float:
     """Return a number; whole numbers as int, also if written like 1e6."""
     number = as_number(text)
     return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
-
-
-def _show(result: Shown, options: argparse.Namespace) -> None:
-    print(result.json() if options.json else result.table())
 
 
 def _names(text: str) -> list[str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from covey.data import tables
 from covey.errors import DataError
+from covey.toml import text_of
 
 LABELS = ("label", "labels", "truth", "true_label", "target", "class", "y", "y_true", "outcome")
 SITES = ("site", "at", "learner", "location", "place", "station", "branch")
@@ -90,7 +91,7 @@ def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Gue
 def text(found: Guess, *, log: str) -> str:
     """Return the configuration as TOML with comments."""
     keys = {"label": found.label, "at": found.at, "revealed": found.revealed, "delay": found.delay}
-    data = [f"{key} = {_toml(value)}" for key, value in keys.items() if value is not None]
+    data = [f"{key} = {text_of(value)}" for key, value in keys.items() if value is not None]
     entries = "".join(f"\n    {entry}," for entry in found.context)
     lines = [
         f"# Guessed by `covey init {log}`; check every line, then: covey replay {log} --config ...",
@@ -104,20 +105,15 @@ def text(found: Guess, *, log: str) -> str:
         f"# A price of {PRICE} is paid for an answer that is right {PRICE:.0%} more often.",
     ]
     for name, functions in found.learners.items():
-        peers = [f"{_toml(peer)} = {PRICE}" for peer in found.learners if peer != name]
+        peers = [f"{text_of(peer)} = {PRICE}" for peer in found.learners if peer != name]
         lines += [
             "[[learner]]",
-            f"name = {_toml(name)}",
-            f"functions = {_toml(functions)}",
+            f"name = {text_of(name)}",
+            f"functions = {text_of(functions)}",
             f"peers = {{ {', '.join(peers)} }}" if peers else "peers = {}",
             "",
         ]
     return "\n".join(lines)
-
-
-def _toml(value: Any) -> str:
-    """Return a string or a list of strings as TOML, which quotes them as JSON does."""
-    return msgspec.json.encode(value).decode()
 
 
 def _facts(path: Path) -> dict[str, ColumnFacts]:
@@ -259,13 +255,13 @@ def _unfit(fact: ColumnFacts) -> str:
 def _entry(name: str, **options: Any) -> str:
     """Return a context as TOML."""
     keys = {"column": name, **options}
-    return f"{{ {', '.join(f'{key} = {_toml(value)}' for key, value in keys.items())} }}"
+    return f"{{ {', '.join(f'{key} = {text_of(value)}' for key, value in keys.items())} }}"
 
 
 def _scaled(name: str, numbers: Sequence[float], more: Mapping[str, str]) -> str:
     low, high, median = numbers[0], numbers[-1], numbers[len(numbers) // 2]
     if low >= 0 and high <= 1:
-        return _entry(name, **more) if more else _toml(name)
+        return _entry(name, **more) if more else text_of(name)
     is_heavy = low >= 0 and high > HEAVY * max(median, 1e-300)
     bounds = {"low": msgspec.Raw(f"{low:g}".encode()), "high": msgspec.Raw(_above(high).encode())}
     return _entry(name, scale="log" if is_heavy else "linear", **bounds, clip=True, **more)

@@ -25,6 +25,8 @@ COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, li
     "demo": ("commands", "replay generated attacks on four sites"),
     "simulate": ("commands", "measure the regret of policies in simulated environments"),
     "bounds": ("commands", "evaluate the theorems' regret bounds"),
+    "report": ("stores", "report what a served site did, from its store"),
+    "export": ("stores", "write the rows of a served site as a log, to replay them"),
     "keys": ("keys", "keys and certificates of sites"),
     "tokens": ("keys", "bearer tokens of clients"),
     "check": (
@@ -139,6 +141,11 @@ def as_store(text: str) -> Path | DatabaseUrl:
         return store_place(text)
     except ConfigError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def show(result: Any, options: argparse.Namespace) -> None:
+    """Print a result: its numbers as JSON, or its table."""
+    print(result.json() if options.json else result.table())
 
 
 def as_number(text: str) -> float:

@@ -171,6 +171,7 @@ def _head(state: Status) -> str:
         ("spent today", _of(state.spent_today, state.budget)),
         ("horizon (passed)", _count(_passed(state))),
         *_account(state),
+        *_shadow(state),
     ]
     ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
     title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
@@ -191,6 +192,20 @@ def _account(state: Status) -> list[tuple[str, str]]:
         ("answers to peers*", _count(account.served)),
         ("cost of these*", number(account.served_cost, ",.2f")),
         ("utility*", number(account.utility, ",.2f")),
+    ]
+
+
+def _shadow(state: Status) -> list[tuple[str, str]]:
+    """Return what became of the rows that were drawn for the shadow."""
+    found = getattr(state, "shadow", None)
+    if found is None or found.share is None:
+        return []
+    return [
+        ("shadow: rows drawn", f"{100 * found.share:g} %"),
+        ("with all answers*", _count(found.complete)),
+        ("with some answers*", _count(found.incomplete or None)),
+        ("dropped*", _count(found.dropped or None)),
+        ("waiting", _count(found.waiting or None)),
     ]
 
 

@@ -4,17 +4,15 @@ import argparse
 import csv
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from covey.errors import ConfigError, StoreError
-from covey.node.copies import snapshot
+from covey.errors import ConfigError
+from covey.node.copies import opened_copy
 from covey.node.database import DatabaseUrl
 from covey.node.requests import Payment
 from covey.node.store import Store
@@ -64,13 +62,8 @@ def month_of(text: str) -> Month:
 
 def statement_of(place: Path | DatabaseUrl, month: Month) -> MonthlyStatement:
     """Return the statement of a store, which may be in use."""
-    with tempfile.TemporaryDirectory(prefix="covey-statement-") as folder:
-        copy = snapshot(place, Path(folder))
-        try:
-            with closing(Store(copy, is_new_allowed=False)) as store:
-                return _read(store, month)
-        except StoreError as error:
-            raise StoreError(str(error).replace(str(copy), str(place))) from None
+    with opened_copy(place) as store:
+        return _read(store, month)
 
 
 def _read(store: Store, month: Month) -> MonthlyStatement:

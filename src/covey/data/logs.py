@@ -389,11 +389,12 @@ def _dense(key: Array, size: int) -> tuple[Array, int]:
 class TraceFile:
     """Writes a trace to a temporary file, which is renamed when it is complete."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, what: str = "trace") -> None:
+        """Raise `ConfigError` if the file cannot be written; `what` is its name there."""
         if path.suffix not in (".csv", ".parquet", ".pq"):
-            raise ConfigError(f"the trace {path.name} must end in .csv or .parquet")
+            raise ConfigError(f"the {what} {path.name} must end in .csv or .parquet")
         if not path.parent.is_dir():
-            raise ConfigError(f"folder {path.parent} of the trace does not exist; create it")
+            raise ConfigError(f"folder {path.parent} of the {what} does not exist; create it")
         if path.suffix != ".csv":
             parquet_module()  # fail now if it is missing, not after the first rows
         self._path = path

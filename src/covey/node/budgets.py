@@ -159,13 +159,17 @@ class PaymentLedger:
 
     def settle(self, request: Request) -> list[Payment]:
         """Return the payments of a request that is recorded now, one per payee."""
+        return self.settle_rows(answer.id for answer in request.peer_answers.values())
+
+    def settle_rows(self, ids: Iterable[str]) -> list[Payment]:
+        """Return the payments of answers that are recorded now, by the ids of their rows."""
         if not self._answered:
             return []
         rows: dict[str, list[tuple[str, int]]] = {}
-        for answer in request.peer_answers.values():
-            owed = self._answered.pop(answer.id, None)
+        for id_ in ids:
+            owed = self._answered.pop(id_, None)
             if owed is not None:
-                rows.setdefault(owed[0], []).append((answer.id, owed[1]))
+                rows.setdefault(owed[0], []).append((id_, owed[1]))
         at_ms = int(1e3 * self._clock())
         paid = [
             Payment(payee, True, own[0][0], at_ms, len(own), sum(price for _, price in own))

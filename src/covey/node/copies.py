@@ -1,8 +1,14 @@
-"""Copies of stores: of one that is in use, to read it, and of one that moves elsewhere."""
+"""Copies of stores: of one that is in use, to read it, and of one that moves elsewhere.
 
+A node holds the exclusive lock of its file, so no other process can read it, and no reader can hold
+up its checkpoints. A reader copies the file and its log instead, and opens the copy.
+"""
+
+import filecmp
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,9 +17,26 @@ from covey.errors import StoreError
 from covey.node import tables
 from covey.node.database import DatabaseUrl
 from covey.node.store import Store
+from covey.node.store_file import log_of
 
 ATTEMPTS = 20  # to copy a file between two checkpoints of a running node
+LOG_HEAD = 32  # bytes at the beginning of a log, which change when SQLite begins it again
 AT_ONCE = 4_096  # rows that are written together
+
+
+@contextmanager
+def opened_copy(place: Path | DatabaseUrl) -> Iterator[Store]:
+    """Open a copy of a store, which may be in use; the store itself is not changed.
+
+    Raises `StoreError`, which names the store itself, if it cannot be copied or read.
+    """
+    with tempfile.TemporaryDirectory(prefix="covey-store-") as folder:
+        copy = snapshot(place, Path(folder))
+        try:
+            with closing(Store(copy)) as store:
+                yield store
+        except StoreError as error:
+            raise StoreError(str(error).replace(str(copy), str(place))) from None
 
 
 def snapshot(place: Path | DatabaseUrl, folder: Path) -> Path:
@@ -28,35 +51,41 @@ def snapshot(place: Path | DatabaseUrl, folder: Path) -> Path:
         with postgres.reading(place) as rows_of, closing(Store(copy)) as store:
             _fill(store, {name: rows_of(name) for name in tables.TABLES})
         return copy
-    if not place.exists():
+    if not place.is_file():
         raise StoreError(f"there is no store {place}; give the file that a node has written")
     return _copied_file(place, folder)
 
 
 def _copied_file(store: Path, folder: Path) -> Path:
-    """Copy a file and its log.
+    """Copy a file and its log; the copy is the store at one instant.
 
-    A node only appends to the log, and writes the file itself at a checkpoint: a copy is whole if
-    there was none meanwhile.
+    A node appends to the log. It writes the file itself only at a checkpoint, and begins the log
+    again after one, with another head. So the copy is whole if the file still has the copied bytes
+    after the log was copied, and the log its head.
     """
-    copy = folder / store.name
+    copy, log = folder / store.name, log_of(store)
     try:
         for _ in range(ATTEMPTS):
-            before = _version(store)
+            log_of(copy).unlink(missing_ok=True)
             shutil.copyfile(store, copy)
-            log = Path(f"{store}-wal")
-            if log.exists():
-                shutil.copyfile(log, f"{copy}-wal")
-            if _version(store) == before:
+            head = _head(log)
+            if head:
+                shutil.copyfile(log, log_of(copy))
+            filecmp.clear_cache()  # it remembers files by their times, which are too coarse
+            if filecmp.cmp(store, copy, shallow=False) and _head(log) == head:
                 return copy
     except OSError as error:
         raise StoreError(f"{store} cannot be copied to {folder}: {error.strerror}") from None
     raise StoreError(f"{store} is being written too fast to be copied; try again later")
 
 
-def _version(path: Path) -> tuple[int, ...]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _head(log: Path) -> bytes:
+    """Return the first bytes of a log; none: there is no log, or it is empty."""
+    try:
+        with log.open("rb") as file:
+            return file.read(LOG_HEAD)
+    except FileNotFoundError:
+        return b""
 
 
 def move(

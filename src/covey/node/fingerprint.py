@@ -68,6 +68,12 @@ def preset_of(policies: Mapping[str, Policy]) -> str:
     return next(iter(policies.values())).settings.preset
 
 
+def preset_in(fingerprint: str) -> str:
+    """Return the preset that a fingerprint names."""
+    (stored,) = _values(fingerprint).get("preset", ["auto"])
+    return next((name for name, one in STORED_PRESETS.items() if one == stored), stored)
+
+
 def _parts(
     arms: Sequence[str], policies: Mapping[str, Policy], scales: Sequence[Scale]
 ) -> Iterator[tuple[str, str]]:

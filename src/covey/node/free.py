@@ -1,4 +1,8 @@
-"""Free functions: run on rows for which other arms were chosen, and scored when labels come."""
+"""Functions that are run on rows for which other arms were chosen.
+
+Free ones are run with each request, and scored when labels come; `node.shadow` runs all of them on
+a share of the rows.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -24,8 +28,8 @@ class Runner(Protocol):
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]: ...
 
 
-class FreeFunctions:
-    """Runs the free functions of a site."""
+class OtherFunctions:
+    """Runs functions of a site beside the chosen arms."""
 
     def __init__(
         self,
@@ -47,6 +51,7 @@ class FreeFunctions:
 
     async def run(
         self,
+        functions: Sequence[int],
         rows: Rows,
         arms: Sequence[int],
         closed: bytes | None,
@@ -59,7 +64,7 @@ class FreeFunctions:
         """
         groups = [
             group
-            for function in self._learner.free
+            for function in functions
             if closed is None or not closed[function]
             for group in self._groups(function, arms, context_of)
         ]

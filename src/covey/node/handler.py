@@ -16,7 +16,7 @@ from covey.functions.function import Late
 from covey.kernel import arm_of, code_of, row_of
 from covey.kernel.rules import Cell
 from covey.node.decisions import Asker, Decisions, DecisionsInOneSlot
-from covey.node.free import FreeFunctions, Group
+from covey.node.free import Group, OtherFunctions, Runner
 from covey.node.requests import (
     NO_INSTANCE,
     NONE,
@@ -85,7 +85,11 @@ class Handler:
         self._driver = driver
         kind = DecisionsInOneSlot if state.learner.shares_slots else Decisions
         self._decisions = kind(state, driver)
-        self._free = FreeFunctions(state.learner, state.arm_ids, views, self._share, driver)
+        self._others = self.others(driver)
+
+    def others(self, runner: Runner) -> OtherFunctions:
+        """Return what runs functions beside the chosen arms."""
+        return OtherFunctions(self._learner, self._state.arm_ids, self._views, self._share, runner)
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -218,7 +222,7 @@ class Handler:
     async def _call_arms_and_free(self, draft: Draft) -> list[Any]:
         """Run free functions at the same time, so that labels can score them."""
         arms = arm_of(np.asarray(draft.codes)).tolist()
-        free = self._free.run(draft.rows, arms, draft.closed, draft.context)
+        free = self._others.run(self._learner.free, draft.rows, arms, draft.closed, draft.context)
         answers, draft.scored = await self._driver.gather([self._call_arms(draft), free])
         if isinstance(answers, BaseException):
             raise answers
@@ -363,6 +367,11 @@ class Handler:
         share = rows if len(places) == len(rows) else share_of(rows, places)
         return share if view == ALL else [cut(row, self._views[view].columns) for row in share]
 
+    def shown_to(self, arm: str, row: Any, context: Context) -> Any:
+        """Return a row as an arm sees it."""
+        view = shown(self._views, arm, context) if self._views else ALL
+        return row if view == ALL else cut(row, self._views[view].columns)
+
     # -- requests of peers ----------------------------------------------------------------------
 
     async def assist(
@@ -393,7 +402,8 @@ class Handler:
             scored: dict[int, dict[str, Label]] = {}
             if self._learner.free:
                 arms = [self._learner.choice(code).function for code in codes]
-                calls.append(self._free.run(rows, arms, self._driver.closed()))
+                free = self._learner.free
+                calls.append(self._others.run(free, rows, arms, self._driver.closed()))
                 *results, scored = await self._driver.gather(calls)
             else:
                 results = await self._driver.gather(calls)

@@ -6,12 +6,8 @@ network can run in one process under a virtual one.
 
 import asyncio
 import logging
-import random
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-
-import msgspec
 
 from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
@@ -26,8 +22,8 @@ from covey.errors import (
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
 from covey.node import change
-from covey.node.budgets import Budgets, Payee, PaymentDelivery, PaymentLedger, in_units
-from covey.node.ensemble import ByArm
+from covey.node.budgets import Budgets, PaymentDelivery, PaymentLedger, in_units
+from covey.node.dependencies import NodeDependencies
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.horizon import HorizonWatch
 from covey.node.late import LateAnswers
@@ -37,7 +33,6 @@ from covey.node.peers import (
     TAKEN,
     UNKNOWN_ID,
     LabelDelivery,
-    Peer,
     PeerTimeouts,
     checked_slot,
     guarded,
@@ -61,30 +56,15 @@ from covey.node.requests import (
     prediction_of,
     truths_of,
 )
+from covey.node.shadow import Shadow
 from covey.node.state import Costs, Settlements, Truths
 from covey.node.status import State, arms_of, kinds_of, peer_states
-from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections, Workers
+from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections
 from covey.types import MILLIONTHS, Context, Cost, Label
 
 log = logging.getLogger(__name__)
 Forward = Callable[[Sequence[Cell]], Awaitable[Request]]
-
-
-class NodeDependencies(msgspec.Struct, frozen=True):
-    """The store, peers, random source and workers of a node."""
-
-    store: Store
-    peers: Mapping[str, Peer]
-    rng: random.Random  # for ids and jitter
-    workers: Workers
-    clock: Callable[[], float] = time.time  # seconds since the epoch
-    payees: Mapping[str, Payee] = {}  # peers that payments are stated to
-    # A paused node of the same store, which is stopped when the new one starts.
-    before: "Node | None" = None
-    answering: ByArm = ByArm()  # or an ensemble, whose vote answers clients
-    relays: Mapping[str, str] = {}  # peer -> the site through which it is asked, and which is paid
 
 
 class Node:
@@ -152,6 +132,10 @@ class Node:
         self._late = LateAnswers(self._state)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
+        self._shadow = Shadow(
+            dependencies.shadow, self._state, self._handler, self._driver, self._journal
+        )
+        self._shadow.continue_from(store.shadow_spans(), dependencies.rng)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
         others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
@@ -219,6 +203,7 @@ class Node:
             horizon=self._horizon.slots,
             trust=self._state.trust_states(),
             ensemble=self._answering.weights(),
+            shadow=self._shadow.state(),
         )
 
     def start(self) -> None:
@@ -230,10 +215,12 @@ class Node:
             self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
         self._statements.start()
+        self._shadow.start()
 
     def _continue(self, before: "Node") -> None:
         before.stop()
         self.counters.take_over(before.counters)
+        self._shadow.take_over(before._shadow)
         self._started_s = before._started_s
         for name in self.failures.keys() & before.failures.keys():
             self.failures[name] = before.failures[name]
@@ -247,6 +234,7 @@ class Node:
         """Stop to deliver, and return when the store has everything; nothing may be in progress."""
         self._delivery.stop()
         self._statements.stop()
+        await self._shadow.finish()
         await self._journal.flush()
 
     async def drained(self) -> None:
@@ -264,6 +252,7 @@ class Node:
         self._late.stop()
         self._delivery.stop()
         self._statements.stop()
+        self._shadow.stop()
         self._journal.stop()
 
     # -- own clients ----------------------------------------------------------------------------
@@ -318,9 +307,13 @@ class Node:
             )
             if type(request.predictions[0]) is Late:
                 self._late.watch(request)
+            answered.append(request)
             return request
 
-        return await self._once(asked, answer, is_new=question is None, rows=len(rows))
+        answered: list[Request] = []
+        request = await self._once(asked, answer, is_new=question is None, rows=len(rows))
+        self._shadow.offer(answered, rows)
+        return request
 
     async def learn(
         self,

@@ -30,8 +30,11 @@ from covey.node.requests import (
     Loaded,
     Payment,
     PeerAnswer,
+    Purchase,
     Request,
     RowGroup,
+    ShadowRow,
+    ShadowSpan,
     SourceState,
     holder,
     is_own,
@@ -86,6 +89,8 @@ class RecordedState(SiteState):
         self._open: deque[Request] = deque()
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
         self.pending_rows = 0
+        # Of open rows that peers answered in the shadow, by number and row.
+        self._bought: dict[tuple[int, int], Mapping[str, Purchase]] = {}
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
         self._answered = {
@@ -124,6 +129,8 @@ class RecordedState(SiteState):
                 )
             )
         self._own_state = self._source_state()
+        for shadow in loaded.bought:
+            self._bought[shadow.request, shadow.row] = shadow.bought
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
             self._keep(request)
@@ -399,6 +406,8 @@ class RecordedState(SiteState):
         self.sources.count(request.source, counted)
         if is_own(request.source):
             self._note_latest(request, rows, labels)
+        if self._bought:
+            self._deliver_bought(request, rows)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
@@ -432,6 +441,34 @@ class RecordedState(SiteState):
         """Record that a peer knows what it was paid."""
         self._commit.stated += payments
         self._has_changed = True
+
+    # -- the shadow -----------------------------------------------------------------------------
+
+    def begin_span(self, share: float, seed: str, arms: Sequence[str]) -> ShadowSpan:
+        """Record which rows are run in the shadow, from the next request on."""
+        span = ShadowSpan(self._next_number, share, seed, list(arms))
+        self._commit.shadow_spans.append(span)
+        self._has_changed = True
+        return span
+
+    def add_shadow(self, request: Request, one: ShadowRow, paid: Sequence[Payment]) -> None:
+        """Record what arms answered in the shadow; peers get the label of the row, too."""
+        self._commit.shadow_rows.append(one)
+        self._commit.payments += paid
+        self._has_changed = True
+        for peer, purchase in one.bought.items():
+            self.counters.spent[peer] = self.counters.spent.get(peer, 0.0) + purchase.price
+        if one.bought and request.is_open:
+            self._bought[one.request, one.row] = one.bought
+            if request.truths[one.row] is not UNKNOWN:
+                self._deliver_bought(request, [one.row])
+
+    def _deliver_bought(self, request: Request, rows: Sequence[int]) -> None:
+        for row in rows:
+            bought = self._bought.pop((request.number, row), {})
+            self._commit.deliveries += [
+                Delivery(peer, one.id, request.truths[row]) for peer, one in bought.items()
+            ]
 
     # -- expiry ---------------------------------------------------------------------------------
 
@@ -471,6 +508,8 @@ class RecordedState(SiteState):
 
     def _closed(self, request: Request) -> None:
         self._detached.discard(request.number)
+        for row in range(len(request)) if self._bought else ():
+            self._bought.pop((request.number, row), None)
         self._commit.closed.append(request.number)
         self._held[holder(request.source)] -= len(request)
         self._done.append(request)

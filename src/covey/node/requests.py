@@ -21,6 +21,7 @@ RelationLine = tuple[str, str, str]  # two sources and what `node.earned` knows 
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 CLIENT = "client/"  # precedes the names of own clients that have one
+SHADOW = "shadow/"  # the source of calls in the shadow; no peer has such a name
 RELAY = "relay"  # the phase of rows that a peer asked another one through this site
 NOT_COUNTED = ("train", "recall", RELAY)  # phases whose labels change no counter of an arm
 NO_INSTANCE = msgspec.UNSET
@@ -430,6 +431,31 @@ class SeriesLine(NamedTuple):
     counts: dict[str, tuple[int, ...]]  # by arm: decisions, labels, right ones, cost
 
 
+class ShadowSpan(msgspec.Struct, frozen=True):
+    """Which share of the rows is run in the shadow, from a request on; see `node.shadow`."""
+
+    first: int  # number of the request
+    share: float
+    seed: str  # by which rows are drawn, in hexadecimal
+    arms: list[str]  # that are run, by what their labels count as
+
+
+class Purchase(NamedTuple):
+    """What a peer was paid for an answer in the shadow, and the id of the row there."""
+
+    id: str
+    price: float
+
+
+class ShadowRow(msgspec.Struct, frozen=True):
+    """What arms that were not chosen answered to a row."""
+
+    request: int
+    row: int
+    answers: dict[str, Any]  # by what labels of the arm count as; None: it failed
+    bought: dict[str, Purchase] = {}  # by peer
+
+
 class Commit(msgspec.Struct):
     """What is written together, or not at all."""
 
@@ -446,6 +472,8 @@ class Commit(msgspec.Struct):
     stated: list[Payment] = []  # that the peer knows of
     relations: list[RelationLine] = []  # that have changed
     series: list[SeriesLine] = []  # that have changed
+    shadow_spans: list[ShadowSpan] = []
+    shadow_rows: list[ShadowRow] = []
 
     def add_labels(
         self, request: Request, rows: list[int], truths: list[Label], right: list[bool]
@@ -477,6 +505,7 @@ class Loaded(msgspec.Struct, frozen=True):
     fingerprint: str = ""  # what the counters mean
     arms: list[Arm] = []  # retired ones, too
     relations: list[RelationLine] = []
+    bought: list[ShadowRow] = []  # rows of open requests with answers of peers in the shadow
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

@@ -59,6 +59,17 @@ class AccountState(msgspec.Struct, frozen=True):
     utility: float
 
 
+class ShadowState(msgspec.Struct, frozen=True):
+    """Rows that were drawn for the shadow since the start, by what became of them."""
+
+    share: float  # of the rows of own clients that are drawn
+    asks_peers: bool
+    complete: int  # all arms answered, or failed
+    incomplete: int  # a function was busy, or a peer was not available or over its budget
+    dropped: int  # too many rows were waiting, or the site stopped
+    waiting: int
+
+
 class State(msgspec.Struct, frozen=True):
     """The status of a site."""
 
@@ -85,6 +96,7 @@ class State(msgspec.Struct, frozen=True):
     trust: list[TrustState] = []  # of peers with earned trust that have sent labels
     # Of an ensemble: the weights by cell ("": all cells) and learner.
     ensemble: dict[str, dict[str, float]] | None = None
+    shadow: ShadowState | None = None  # None: no row is drawn
 
 
 class Payments(Protocol):

@@ -31,6 +31,8 @@ from covey.node.requests import (
     Request,
     SeriesLine,
     SetAside,
+    ShadowRow,
+    ShadowSpan,
     SourceState,
     StoreChange,
     add_counts,
@@ -268,6 +270,20 @@ class Store:
         with self._sentences("read"):
             return [tables.series_of(one) for one in self._all("series")]
 
+    def shadow_spans(self) -> list[ShadowSpan]:
+        """Return which rows are run in the shadow, in order."""
+        with self._sentences("read"):
+            return [tables.span_of(one) for one in self._all("shadow_spans")]
+
+    def shadow_rows(self) -> list[ShadowRow]:
+        """Return what was answered in the shadow."""
+        with self._sentences("read"):
+            return self._shadow_rows(tables.select("shadow_rows"))
+
+    def _shadow_rows(self, query: str) -> list[ShadowRow]:
+        rows = opened("shadow_rows", self._base.execute(query))
+        return [tables.shadow_row_of(one) for one in rows]
+
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
         with self._sentences("read"):
@@ -402,6 +418,7 @@ class Store:
             fingerprint,
             self.arms(),
             [(one, other, state) for one, other, state in self._all("relations")],
+            self._shadow_rows(tables.BOUGHT),
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
@@ -443,6 +460,9 @@ class Store:
         paid = map(tables.payment_columns, commit.payments)
         write(tables.insert_new("payments"), map(sealed_flagged, paid))
         replace("series", map(sealed, map(tables.series_columns, commit.series)))
+        replace("shadow_spans", map(sealed, map(tables.span_columns, commit.shadow_spans)))
+        shadows = map(sealed, map(tables.shadow_row_columns, commit.shadow_rows))
+        base.executemany(tables.INSERT_SHADOW_ROW, [(*one, one[0]) for one in shadows])
         old = tables.outdated(commit.series)
         base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
         base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
@@ -518,6 +538,7 @@ class Store:
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]
         base.executemany("DELETE FROM labels WHERE request = ?", numbers)
+        base.executemany("DELETE FROM shadow_rows WHERE request = ?", numbers)
         base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", between)  # noqa: S608
         return folded
 

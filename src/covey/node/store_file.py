@@ -159,7 +159,7 @@ class StoreFile:
     def __init__(self, path: Path, *, is_new_allowed: bool) -> None:
         """Raise `StoreError` if the store is not there and must not be begun anew."""
         _check_there(path, is_new_allowed=is_new_allowed)
-        self._watched = [path, _log_of(path)]
+        self._watched = [path, log_of(path)]
         self._files: list[tuple[int, int] | None] = []
 
     def watch(self) -> None:
@@ -228,7 +228,7 @@ def _name_of(part: Path, path: Path, ending: str) -> Path:
     return copy
 
 
-def _log_of(path: Path) -> Path:
+def log_of(path: Path) -> Path:
     """Return the name that SQLite gives the log of a store."""
     return path.with_name(path.name + "-wal")
 
@@ -252,7 +252,7 @@ def _check_there(path: Path, *, is_new_allowed: bool) -> None:
             f"{path} is not there, but what it held when it was removed, {saved}, is there; rename "
             f"it to {path.name}, or remove it to begin a new store"
         )
-    log = _log_of(path)
+    log = log_of(path)
     # SQLite would drop the log, with all labels in it, and begin a new file.
     if log.exists() and (not is_there or (not path.stat().st_size and log.stat().st_size)):
         what = "is empty" if is_there else "is not there"

@@ -30,10 +30,13 @@ from covey.node.requests import (
     MigratedCell,
     Payment,
     PeerAnswer,
+    Purchase,
     Regrouped,
     Request,
     RowGroup,
     SeriesLine,
+    ShadowRow,
+    ShadowSpan,
     SourceState,
 )
 
@@ -163,6 +166,20 @@ CREATE TABLE IF NOT EXISTS payments (
   is_unstated INTEGER NOT NULL CHECK (is_unstated IN (0, 1)),{SUM}
   PRIMARY KEY (is_ours, at_ms, peer, id)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shadow_spans (
+  first INTEGER NOT NULL CHECK (first >= 1),
+  share TEXT NOT NULL,
+  seed TEXT NOT NULL,
+  arms TEXT NOT NULL,{SUM}
+  PRIMARY KEY (first)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS shadow_rows (
+  request INTEGER NOT NULL,
+  row INTEGER NOT NULL CHECK (row >= 0),
+  answers TEXT NOT NULL,
+  bought TEXT,{SUM}
+  PRIMARY KEY (request, row)
+) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS unstated ON payments (peer) WHERE is_unstated
 """
 BARE = SCHEMA.replace(SUM, "")  # as before version 3
@@ -203,6 +220,15 @@ PAYMENTS = """
 SELECT * FROM payments WHERE is_ours = ? AND at_ms >= ? AND at_ms < ?
 ORDER BY is_ours, at_ms, peer, id
 """
+# A request may have been folded before its rows were run in the shadow.
+INSERT_SHADOW_ROW = """
+INSERT INTO shadow_rows
+SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM requests WHERE number = ?) ON CONFLICT DO NOTHING
+"""
+BOUGHT = """
+SELECT shadow_rows.* FROM shadow_rows CROSS JOIN requests ON number = request
+WHERE bought IS NOT NULL AND is_open = 1 ORDER BY request, row
+"""
 STATED = """
 UPDATE payments SET is_unstated = 0, sum = ~sum
 WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated = 1
@@ -213,6 +239,7 @@ PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
 MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
+PURCHASES = msgspec.json.Decoder(dict[str, Purchase])
 SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
 HOUR_S = 3_600
 SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
@@ -464,6 +491,25 @@ def payment_columns(one: Payment) -> tuple[Any, ...]:
 def payment_of(columns: Sequence[Any]) -> Payment:
     is_ours, at_ms, peer, id_, rows, amount, _ = columns
     return Payment(peer, bool(is_ours), id_, at_ms, rows, amount)
+
+
+def span_columns(span: ShadowSpan) -> tuple[Any, ...]:
+    return span.first, as_text(span.share), span.seed, as_text(span.arms)
+
+
+def span_of(columns: Sequence[Any]) -> ShadowSpan:
+    first, share, seed, arms = columns
+    return ShadowSpan(first, float(share), seed, msgspec.json.decode(arms))
+
+
+def shadow_row_columns(one: ShadowRow) -> tuple[Any, ...]:
+    bought = as_text(one.bought) if one.bought else None
+    return one.request, one.row, as_text(one.answers), bought
+
+
+def shadow_row_of(columns: Sequence[Any]) -> ShadowRow:
+    request, row, answers, bought = columns
+    return ShadowRow(request, row, msgspec.json.decode(answers), PURCHASES.decode(bought or "{}"))
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from covey.errors import FunctionBusy
-from covey.node.requests import OWN, is_own
+from covey.node.requests import OWN, SHADOW, is_own
 from covey.node.training import Steps
 
 log = logging.getLogger(__name__)
@@ -36,15 +36,19 @@ class Job(msgspec.Struct, eq=False):
 
 
 class FairQueue:
-    """Jobs by source: own clients first, in order, then peers in turn. Two threads use it."""
+    """Jobs by source: own clients first, in order, then peers in turn, then those in the shadow.
+
+    Two threads use it.
+    """
 
     def __init__(self) -> None:
         self._own: deque[Job] = deque()
         self._peers: dict[str, deque[Job]] = {}  # the first is the next one
+        self._shadow: deque[Job] = deque()
         self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return bool(self._own or self._peers)
+        return bool(self._own or self._peers or self._shadow)
 
     def add(self, job: Job) -> None:
         with self._lock:
@@ -61,7 +65,7 @@ class FairQueue:
             if self._own:
                 return self._own.popleft()
             if not self._peers:
-                return None
+                return self._shadow.popleft() if self._shadow else None
             source = next(iter(self._peers))
             jobs = self._peers.pop(source)
             job = jobs.popleft()
@@ -73,7 +77,7 @@ class FairQueue:
         """Remove and return the jobs for which this holds."""
         with self._lock:
             removed: list[Job] = []
-            for jobs in (self._own, *self._peers.values()):
+            for jobs in (self._own, *self._peers.values(), self._shadow):
                 removed += filter(is_wanted, jobs)
                 kept = [one for one in jobs if not is_wanted(one)]
                 jobs.clear()
@@ -82,6 +86,8 @@ class FairQueue:
             return removed
 
     def _of(self, job: Job) -> deque[Job]:
+        if job.source == SHADOW:
+            return self._shadow
         return self._own if is_own(job.source) else self._peers.setdefault(job.source, deque())
 
 

@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -35,7 +35,7 @@ from covey.node.budgets import PaymentLedger
 from covey.node.late import answered
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import MOST_CELLS, RecordedState
-from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
+from covey.node.requests import OWN, AskRow, Assistance, Commit, Payment, Request, holder, is_own
 from covey.node.series import SiteHistory
 from covey.node.spans import NO_SPANS, Spans
 from covey.node.store import Store
@@ -379,6 +379,10 @@ class NodeDriver:
     def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
         """Leave the answer: the peer waits for its label until label-wait has expired."""
         self._ledger.withdraw(id)
+
+    def settle(self, ids: Iterable[str]) -> list[Payment]:
+        """Return what is paid for the answers of peers to rows that are recorded now."""
+        return self._ledger.settle_rows(ids)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         self._state.counters.alone += rows

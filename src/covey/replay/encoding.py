@@ -2,14 +2,14 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from numbers import Real
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from covey.config import NetworkConfig
-from covey.data.logs import CodedColumn, Column, EncodedLog, rows_left
+from covey.data.logs import CodedColumn, Column, Columns, EncodedLog, rows_left
 from covey.errors import DataError
 from covey.toml import nearest
 from covey.types import MILLIONTHS, Label, Loss
@@ -341,6 +341,29 @@ def runs_of(column: Column) -> np.ndarray:
     is_first = np.ones(len(values), bool)
     is_first[1:] = values[1:] != values[:-1]
     return np.cumsum(is_first, dtype=np.int64) - 1
+
+
+def wanted_rows(chunks: Iterable[Columns], only: str) -> Iterator[Columns]:
+    """Yield the rows of chunks in which a column is 1; raise `DataError` if it is not 0 or 1."""
+    first = 1
+    for columns in chunks:
+        values = _floats(columns[only])
+        for row in np.flatnonzero((values != 0) & (values != 1))[:1].tolist():
+            shown = np.asarray(columns[only], object)[row]
+            raise DataError(f"row {first + row}: column {only!r} is {shown!r}; it must be 0 or 1")
+        first += len(values)
+        is_wanted = values == 1
+        if is_wanted.any():
+            yield {name: _where(column, is_wanted) for name, column in columns.items()}
+
+
+def _where(column: Column, is_wanted: np.ndarray) -> Column:
+    if isinstance(column, CodedColumn):
+        return CodedColumn(column.values, column.codes[is_wanted])
+    if isinstance(column, np.ndarray):
+        kept: np.ndarray = column[is_wanted]
+        return kept
+    return [value for value, wanted in zip(column, is_wanted.tolist(), strict=True) if wanted]
 
 
 def _floats(column: Column) -> np.ndarray:

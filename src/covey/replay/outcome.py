@@ -16,6 +16,7 @@ from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
 from covey.replay.gains import Gain, PairOutcome, aligned, gain_of
+from covey.replay.sampled import ShadowOutcome
 from covey.types import BY_CONTEXT, Array, Phase
 
 
@@ -29,6 +30,15 @@ class Timeline(msgspec.Struct, frozen=True):
     train: list[int]
     explore: list[int]
     spent: list[float] = []  # paid in slots with a true label
+
+
+class ArmOutcome(msgspec.Struct, frozen=True):
+    """What the rows of one arm came to."""
+
+    decisions: int
+    judged: int  # those with a label
+    errors: int
+    cost_total: float
 
 
 class LearnerOutcome(msgspec.Struct, frozen=True):
@@ -54,6 +64,7 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     own_errors: dict[str, float] = {}  # own function -> its errors on the learner's own rows
     gain: Gain | None = None  # over the best of them, net of costs
     pairs: list[PairOutcome] = []  # peers that were asked
+    by_arm: dict[str, ArmOutcome] = {}  # of a served site
 
     @property
     def best_own(self) -> str | None:
@@ -104,6 +115,7 @@ class Outcome(msgspec.Struct, frozen=True):
     gain: Gain | None = None  # of all learners, each over its best own function, net of costs
     # Per context: places on its axis from 0 to 1, and what they stand for.
     context_ticks: list[list[tuple[float, float | str]]] = []
+    shadow: ShadowOutcome | None = None  # of a served site that runs rows in the shadow
 
     @property
     def is_replayed(self) -> bool:

@@ -24,7 +24,7 @@ from covey.data.contexts import Contexts, check_unit
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import make
-from covey.replay.encoding import Encoder, Vocabulary, runs_of
+from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
 from covey.replay.engine import CellView, start
 from covey.replay.outcome import (
     BaselineRun,
@@ -387,7 +387,7 @@ def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | No
 def used_columns(setup: NetworkConfig) -> list[str]:
     """Return the columns of a log that a configuration names."""
     data = setup.data
-    keys = filter(None, [data.label, data.at, data.revealed, data.delay, data.batch])
+    keys = filter(None, [data.label, data.at, data.revealed, data.delay, data.batch, data.only])
     used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
     return list(dict.fromkeys(used))
 
@@ -407,8 +407,10 @@ def chunks_of(
     # Closed at once if a row is invalid, not when the generator is collected.
     with contextlib.closing(reader.chunks()) as chunks:
         whole: Iterator[logs.Columns] = chunks
+        if setup.data.only is not None:
+            whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
-            whole = whole_batches(chunks, setup.data.batch)
+            whole = whole_batches(whole, setup.data.batch)
         yield from _encoded(setup, _with_sample(setup.context, whole), encoder)
 
 

@@ -20,7 +20,7 @@ from covey.replay.outcome import (
     Outcome,
 )
 from covey.replay.replay import ConfigLike
-from covey.report import page
+from covey.report import page, shadow
 from covey.report import text as report_text
 from covey.report.figures import arm_colours, figure_type
 from covey.report.summary import best_own_percent, summarise, total_of
@@ -37,6 +37,7 @@ _COLUMNS = {  # heading -> attribute of a row, format
     "train %": ("train", ".1f"),
     "explore %": ("explore", ".1f"),
 }
+_ARM_HEADINGS = ("arm", "decisions", "share %", "labels", "error %", "cost")
 _OF_REPLAYS = ("best own %", "net gain", "\N{PLUS-MINUS SIGN}", "alone %")
 _ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
 _NAME = 30  # characters of a name in a table
@@ -56,6 +57,8 @@ def text(outcome: Outcome) -> str:
         *map(report_text.fill, _remarks(outcome)),
         *([_baselines(outcome.baselines)] if outcome.baselines else []),
         *([report_text.fill(compared)] if (compared := _compared(outcome)) else []),
+        *(_by_arm(learner) for learner in outcome.learners if learner.by_arm),
+        *([] if outcome.shadow is None else [shadow.text(outcome.shadow)]),
     )
     return "\n\n".join(parts) + "\n"
 
@@ -68,6 +71,7 @@ def html(outcome: Outcome, *, title: str, config: ConfigLike | None = None) -> s
     sections = (
         _header(outcome, title),
         _numbers_section(outcome),
+        *([] if outcome.shadow is None else [shadow.section(outcome.shadow)]),
         *([page.ensemble(outcome, outcome.ensemble)] if outcome.ensemble else []),
         page.errors(outcome),
         page.phases(outcome),
@@ -237,9 +241,36 @@ def _as_it_was(outcome: Outcome, total: _Row) -> str:
     labelled = sum(learner.judged for learner in outcome.learners)
     return (
         f"Of {total.slots:,} rows, {labelled:,} have a label; {total.error:.2f}% of those were "
-        f"wrong. Answers of peers cost {total.cost:.2f} points. What the best own function would "
-        "have done is not known, because only chosen functions ran."
+        f"wrong. Answers cost {total.cost:.2f} points. {_others(outcome)}"
     )
+
+
+def _others(outcome: Outcome) -> str:
+    if outcome.shadow is not None:
+        return "What other choices would have done is estimated from the rows that were drawn."
+    return (
+        "What the best own function would have done is not known, because only chosen functions "
+        "ran; shadow mode tells it."
+    )
+
+
+def _by_arm(learner: LearnerOutcome) -> str:
+    """Return what the arms of a served site did, as a table."""
+    return report_text.table([_ARM_HEADINGS, *_arm_lines(learner)])
+
+
+def _arm_lines(learner: LearnerOutcome) -> list[tuple[str, ...]]:
+    return [
+        (
+            shorten(arm, _NAME),
+            f"{one.decisions:,}",
+            number(percent(one.decisions, learner.slots), ".1f"),
+            f"{one.judged:,}",
+            number(percent(one.errors, one.judged), ".2f"),
+            f"{one.cost_total:,.2f}",
+        )
+        for arm, one in learner.by_arm.items()
+    ]
 
 
 def _gained(total: _Row) -> str:
@@ -377,6 +408,15 @@ def _numbers_section(outcome: Outcome) -> str:
         how = "<b>cost</b> is in points: 1 point is 0.01 per slot. Rows are those still stored."
     is_shown = outcome.is_replayed
     errors = _errors("Error % of each function", outcome.functions) if is_shown else ""
+    for learner in outcome.learners:
+        if learner.by_arm:
+            lines = "".join(
+                f'<tr><th scope="row">{page.swatch(colours.get(arm, colours[learner.name]))}'
+                f"{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+                for arm, (name, *cells) in zip(learner.by_arm, _arm_lines(learner), strict=True)
+            )
+            errors += page.table(_ARM_HEADINGS, lines)
+            how += " <b>cost</b> of an arm is in units of reward, and its error that of its rows."
     if outcome.baselines:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)

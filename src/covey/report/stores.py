@@ -1,10 +1,7 @@
 """`covey.open_store`: what a site has decided and learnt, read from its store."""
 
-import sqlite3
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,16 +15,17 @@ from covey.bandit.partitions import side, space_of
 from covey.data.contexts import Contexts
 from covey.data.logs import DecisionColumns, EncodedLog, Trace
 from covey.errors import StoreError
-from covey.node.copies import snapshot
+from covey.node.copies import opened_copy
 from covey.node.database import DatabaseUrl, store_place
-from covey.node.requests import Request, is_own
-from covey.node.store import Store
+from covey.node.fingerprint import preset_in
+from covey.node.requests import Arm, Request, ShadowRow, ShadowSpan, is_own
 from covey.replay.engine import CellView
 from covey.replay.gains import PairOutcome
-from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
+from covey.replay.outcome import ArmOutcome, LearnerOutcome, Outcome, Timeline
 from covey.replay.replay import ConfigLike
 from covey.report.results import Result
-from covey.types import Array, Phase
+from covey.report.shadow import KnownRow, is_own_arm, known_rows, shadow_outcome
+from covey.types import MEMORY, Array, Phase
 
 PHASES = tuple(phase.name.lower() for phase in Phase)
 BUCKETS = 256
@@ -36,54 +34,39 @@ BUCKETS = 256
 def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
     """Return what the store of a site holds: its decisions, labels, costs and preferred arms.
 
-    `path` is a file, or the URL of a database. It is read and not changed; a running site keeps a
-    file to itself, so read a copy of it then. `config` is the file of the site, for the units of
-    its contexts. Raises `StoreError` if the store cannot be read.
+    `path` is a file, or the URL of a database. A copy is read, so the site may be running, in
+    another process. `config` is the file of the site, for the units of its contexts. Raises
+    `StoreError` if the store cannot be read.
     """
-    with closing(_read(store_place(str(path)))) as store:
+    return stored_result(store_place(str(path)), config=config)
+
+
+def stored_result(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) -> Result:
+    """Return what the store of a site holds; see `open_store`."""
+    kept = stored_site(place, config=config)
+    return Result(kept, title=f"Store of {kept.name}", config=config, kind=f"store {kept.name!r}")
+
+
+def stored_site(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) -> "StoredSite":
+    """Return what the store of a site holds; see `open_store`."""
+    with opened_copy(place) as store:
+        if store.is_new or not store.name():
+            raise StoreError(f"{place} holds no site yet; start it first")
         loaded = store.load(store.name(), "")
         requests = [request for request in store.requests() if is_own(request.source)]
         kept = StoredSite(
             name=store.name(),
             fingerprint=loaded.fingerprint,
             counters=_counters(loaded.counters, {arm.id: arm.name for arm in loaded.arms}),
-            own=[arm.name for arm in loaded.arms if arm.kind in ("own", "")],
+            arms=sorted(loaded.arms, key=lambda arm: (arm.place < 0, arm.place)),
             requests=requests,
+            spans=store.shadow_spans(),
+            shadows=store.shadow_rows(),
             contexts=None if config is None else _contexts(config),
         )
     if not kept.rows:
-        raise StoreError(f"{path} holds no requests of own clients yet; nothing can be shown")
-    return Result(kept, title=f"Store of {kept.name}", config=config, kind=f"store {kept.name!r}")
-
-
-def _read(place: Path | DatabaseUrl) -> Store:
-    if isinstance(place, Path):
-        return _copied(place)
-    with tempfile.TemporaryDirectory(prefix="covey-store-") as folder:
-        return _copied(snapshot(place, Path(folder)))
-
-
-def _copied(path: Path) -> Store:
-    """Return a store in memory with the content of the file."""
-    if not path.is_file():
-        raise StoreError(f"{path} does not exist; name the store of a site")
-    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as file:
-            file.execute("PRAGMA busy_timeout = 0")
-            # A running site has locked it: raises, where `backup` would wait for its end.
-            file.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
-            file.backup(memory)
-        store = Store(path, connect=lambda *_, **__: memory)
-    except sqlite3.Error as error:
-        memory.close()
-        raise StoreError(
-            f"{path} cannot be read ({error}); if its site is running, read a copy of the store"
-        ) from None
-    if store.is_new or not store.name():
-        store.close()
-        raise StoreError(f"{path} holds no site yet; start it first")
-    return store
+        raise StoreError(f"{place} holds no requests of own clients yet; nothing can be shown")
+    return kept
 
 
 def _counters(
@@ -100,8 +83,22 @@ def _counters(
 
 
 def _contexts(config: ConfigLike) -> Contexts:
-    tables = configs.tables_in(config)
-    return configs.load({key: tables[key] for key in configs.TABLES if key in tables}).context
+    return configs.load(network_tables(config)).context
+
+
+def network_tables(config: ConfigLike) -> dict[str, Any]:
+    """Return the tables of a network from the file of a site, whose peers become learners."""
+    given = configs.tables_in(config)
+    tables = {key: given[key] for key in configs.TABLES if key in given}
+    learners = list(tables.get("learner", []))
+    known = {one.get("name") for one in learners}
+    for one in list(learners):
+        for peer in {**(one.get("peers") or {}), **one.get("context-peers", {})}:
+            if peer not in known:
+                known.add(peer)
+                stub = {"name": peer, "functions": [f"{peer}_answer"], "arrivals": False}
+                learners.append({**stub, "peers": {}})
+    return {**tables, "learner": learners}
 
 
 class DecidedRow(NamedTuple):
@@ -124,15 +121,31 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
     name: str
     fingerprint: str
     counters: dict[str, dict[str, tuple[int, int]]]
-    own: list[str]
+    arms: list[Arm]  # in the order of the site, then retired ones
     requests: list[Request]
+    spans: list[ShadowSpan]
+    shadows: list[ShadowRow]
     contexts: Contexts | None
+
+    @cached_property
+    def known(self) -> list[KnownRow]:
+        """All rows that are still stored, by slot, with the answers to them that are known."""
+        return known_rows(self.requests, self.spans, self.shadows)
 
     @cached_property
     def rows(self) -> list[DecidedRow]:
         """All rows that are still stored, by slot."""
-        found = [_row(request, row) for request in self.requests for row in range(len(request))]
-        return sorted(found, key=lambda row: row.slot)
+        return [_row(one.request, one.row) for one in self.known]
+
+    @property
+    def preset(self) -> str:
+        """The preset of the policy."""
+        return preset_in(self.fingerprint)
+
+    @property
+    def context_names(self) -> list[str]:
+        """The names of the contexts, where the site makes them of features."""
+        return _names(self.fingerprint)
 
     @cached_property
     def trace(self) -> Trace:
@@ -173,7 +186,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def outcome(self) -> Outcome:
         """The counts of the site; what would have been without peers is not known."""
-        names = _names(self.fingerprint)
+        names = self.context_names
         dimension = max((len(cell.low) for cell in self._cells()), default=0)
         return Outcome(
             slots=len(self.rows),
@@ -183,6 +196,9 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             learners=[self._learner()],
             functions={},
             context_ticks=self.contexts.ticks() if self.contexts is not None else [],
+            shadow=shadow_outcome(
+                self.known, self.shadows, self.arms, self._cells(), self.counters
+            ),
         )
 
     def _learner(self) -> LearnerOutcome:
@@ -192,7 +208,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
         phases = Counter(row.phase for row in self.rows)
         return LearnerOutcome(
             name=self.name,
-            functions=self.own,
+            functions=[arm.name for arm in self.arms if is_own_arm(arm)],
             slots=len(self.rows),
             judged=int(judged.sum()),
             errors=int(wrong.sum()),
@@ -205,6 +221,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             timeline=_timeline(trace, judged, wrong),
             cells=self._cells(),
             pairs=_pairs(self.rows),
+            by_arm=_by_arm(self.rows),
         )
 
     def _cells(self) -> list[CellView]:
@@ -299,6 +316,22 @@ def _pairs(rows: Sequence[DecidedRow]) -> list[PairOutcome]:
         for peer, asked in by_peer.items()
     ]
     return sorted(pairs, key=lambda pair: -pair.asked)
+
+
+def _by_arm(rows: Sequence[DecidedRow]) -> dict[str, ArmOutcome]:
+    """Return what each arm decided, got wrong and cost; the most used ones first."""
+    by_arm: dict[str, list[DecidedRow]] = {}
+    for row in rows:
+        by_arm.setdefault(row.arm or MEMORY, []).append(row)
+    return {
+        arm: ArmOutcome(
+            decisions=len(mine),
+            judged=sum(row.label is not None for row in mine),
+            errors=sum(row.label is not None and row.answer != row.label for row in mine),
+            cost_total=sum(row.price for row in mine),
+        )
+        for arm, mine in sorted(by_arm.items(), key=lambda pair: -len(pair[1]))
+    }
 
 
 def _ancestors(cell: str) -> list[str]:

@@ -11,7 +11,8 @@ from msgspec import UNSET, UnsetType
 
 from covey.bandit.accounts import system_utility
 from covey.replay.gains import Gain, PairOutcome
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
+from covey.replay.outcome import ArmOutcome, EnsembleOutcome, LearnerOutcome, Outcome
+from covey.replay.sampled import ShadowOutcome
 from covey.report.text import percent
 
 LATEST = 100  # alarms whose slots are listed
@@ -54,6 +55,7 @@ class LearnerSummary(msgspec.Struct, frozen=True):
     stood_in: int | UnsetType = UNSET
     utility: float | UnsetType = UNSET
     served: int | UnsetType = UNSET
+    by_arm: dict[str, ArmOutcome] | UnsetType = UNSET  # of a served site
 
 
 class TotalSummary(msgspec.Struct, frozen=True):
@@ -108,6 +110,7 @@ class Summary(msgspec.Struct, frozen=True):
     ensemble: EnsembleSummary | UnsetType = UNSET
     baselines: dict[str, BaselineSummary] | UnsetType = UNSET
     system: SystemSummary | UnsetType = UNSET
+    shadow: ShadowOutcome | UnsetType = UNSET  # of a served site
 
 
 def summarise(outcome: Outcome) -> Summary:
@@ -129,6 +132,7 @@ def summarise(outcome: Outcome) -> Summary:
         system=UNSET
         if outcome.accounts is None
         else SystemSummary(system_utility(outcome.accounts)),
+        shadow=outcome.shadow or UNSET,
     )
 
 
@@ -185,6 +189,7 @@ def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
         stood_in=learner.stood_in or UNSET,
         utility=UNSET if account is None else account.utility,
         served=UNSET if account is None else account.served,
+        by_arm=learner.by_arm or UNSET,
     )
 
 

@@ -14,14 +14,15 @@ import signal
 import ssl
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
 from covey.errors import ConfigError, CoveyError, StoreAway, StoreError, StoreFailed
 from covey.node.change import Plan
 from covey.node.database import DatabaseUrl
-from covey.node.node import Node, NodeDependencies
+from covey.node.dependencies import NodeDependencies
+from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
 from covey.node.spans import NO_SPANS, Spans
@@ -272,6 +273,7 @@ class ServedSite:
                 before=before,
                 answering=served.answering,
                 relays=served.relays,
+                shadow=served.shadow,
             ),
             trust={name: one.trust for name, one in served.neighbours.items()},
             timeouts=served.timeouts,
@@ -292,6 +294,8 @@ class ServedSite:
         self._stop_watching()
         self._statuses.stop()
         await self._pulse.finish(self.node, self._threads)
+        with suppress(StoreError):
+            await self.node.pause()
         self.node.stop()
         if self._peers is not None:
             await self._peers.close()

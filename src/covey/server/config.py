@@ -22,6 +22,7 @@ from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import PeerTimeouts
+from covey.node.shadow import ShadowSettings
 from covey.server import certificates, http
 from covey.server.http import Address, SiteLimits, is_loopback
 from covey.server.neighbours import WHERE, PeerConfig, check_site, furnished, read_peers, relays_of
@@ -32,7 +33,12 @@ TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config
 MOST_DIMENSIONS = 16
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
-_RANGES = {"dimension": (0, MOST_DIMENSIONS), "timeout_s": (0.001, 600), "late_answer_s": (0, 600)}
+_RANGES = {
+    "dimension": (0, MOST_DIMENSIONS),
+    "timeout_s": (0.001, 600),
+    "late_answer_s": (0, 600),
+    "shadow": (0, 1),
+}
 FeatureType = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -58,6 +64,8 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     late_answer_s: float = 0.0  # after the timeout, in which an answer is learnt from
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
     traces: str | None = None  # the URL of a collector of OpenTelemetry
+    shadow: float = 0.0  # share of own rows that all own functions answer, too
+    shadow_peers: bool = False  # peers are asked about these rows, and paid
 
 
 class Identity(NamedTuple):
@@ -107,6 +115,11 @@ class SiteConfig(NamedTuple):
     def asked(self) -> LearnerSpec:
         """The learner of the site, and all peers that it asks: those that vote, too."""
         return _with_voters(self.setup, self.site, self.answering.voters)
+
+    @property
+    def shadow(self) -> ShadowSettings:
+        """Which rows are run in the shadow."""
+        return ShadowSettings(self.serving.shadow, self.serving.shadow_peers)
 
     @property
     def has_contexts(self) -> bool:
@@ -273,6 +286,9 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
     toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
     toml.check_ranges(serving, _RANGES, where="[node]")
     _check_traces(serving.traces)
+    if serving.shadow_peers and not (serving.shadow and (site.peers or site.context_peers)):
+        what = "the learner has no peers" if serving.shadow else "shadow is 0"
+        raise ConfigError(f"[node] shadow-peers = true, but {what}; set both, or remove it")
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")

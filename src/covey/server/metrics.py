@@ -266,6 +266,7 @@ class _NodeCollector(Collector):
             "covey_peer_rows", "Rows that a peer has asked since the start.", labels=["peer"]
         )
         yield _filled(rows, {(peer.name,): peer.asked for peer in state.peers})
+        yield from _shadow(state)
         pooled = GaugeMetricFamily(
             "covey_peer_pooled",
             "0 while the labels of a peer with earned trust differ, and are kept apart.",
@@ -336,6 +337,21 @@ class _NodeCollector(Collector):
         )
         waits.add_metric([], _cumulated(ledger.waits), ledger.waited_slots)
         yield waits
+
+
+def _shadow(state: State) -> Iterator[Metric]:
+    found = state.shadow
+    rows = CounterMetricFamily(
+        "covey_shadow_rows",
+        "Rows drawn for the shadow since the start, by what became of them.",
+        labels=["outcome"],
+    )
+    waiting = GaugeMetricFamily("covey_shadow_waiting_rows", "Drawn rows that are not run yet.")
+    if found is not None:
+        for outcome in ("complete", "incomplete", "dropped"):
+            rows.add_metric([outcome], getattr(found, outcome))
+        waiting.add_metric([], found.waiting)
+    yield from (rows, waiting)
 
 
 def _filled(

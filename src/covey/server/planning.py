@@ -1,12 +1,7 @@
 """What the file of a site would change in its store: found on a copy, also while it serves."""
 
-import tempfile
-from contextlib import closing
-from pathlib import Path
-
-from covey.errors import StoreError
 from covey.node.change import Plan, adopt, wanted_arms
-from covey.node.copies import snapshot
+from covey.node.copies import opened_copy
 from covey.node.database import DatabaseUrl
 from covey.node.requests import Loaded
 from covey.node.store import Store
@@ -27,13 +22,8 @@ def planned(site: SiteConfig) -> tuple[Plan, Loaded]:
 
     Raises `StoreError` if the store could not be used.
     """
-    with tempfile.TemporaryDirectory(prefix="covey-plan-") as folder:
-        copy = snapshot(site.store, Path(folder))
-        try:
-            with closing(Store(copy)) as store:
-                return _applied(store, site)
-        except StoreError as error:
-            raise StoreError(str(error).replace(str(copy), str(site.store))) from None
+    with opened_copy(site.store) as store:
+        return _applied(store, site)
 
 
 def _applied(store: Store, site: SiteConfig) -> tuple[Plan, Loaded]:

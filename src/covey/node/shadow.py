@@ -1,0 +1,255 @@
+"""Shadow mode: arms that were not chosen answer a random share of the rows, too.
+
+They do so after the client has its answer, and what they answer teaches nothing: it is kept for
+reports and exports. Whether a row is drawn depends on its id and a secret seed, and on nothing that
+was decided. So a request that is sent again draws the same rows, and what holds for the drawn rows
+is an unbiased estimate for all.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+from collections import Counter, deque
+from collections.abc import Awaitable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from covey.bandit.learner import Learner
+from covey.data.inputs import Rows, share_of
+from covey.errors import FunctionBusy, FunctionError, PeerError, StoreError
+from covey.kernel import arm_of, row_of
+from covey.node.handler import Handler
+from covey.node.peers import LogThrottle
+from covey.node.recorded import RecordedState
+from covey.node.requests import (
+    NO_INSTANCE,
+    SHADOW,
+    AskRow,
+    Purchase,
+    Request,
+    ShadowRow,
+    ShadowSpan,
+)
+from covey.node.status import ShadowState
+from covey.node.workers import Journal, NodeDriver
+from covey.types import Label
+
+log = logging.getLogger(__name__)
+MOST_WAITING = 1_024  # rows that are drawn and not run yet; further ones are dropped
+WRITE_S = 1.0  # after which answers are written, if no commit has taken them along
+FINISH_S = 1.0  # for rows that wait when the site stops or reads its file again
+COMPLETE, INCOMPLETE, DROPPED = "complete", "incomplete", "dropped"
+
+
+class ShadowSettings(msgspec.Struct, frozen=True):
+    """Which rows are run in the shadow, and whether peers are asked about them."""
+
+    share: float = 0.0  # of the rows of own clients
+    asks_peers: bool = False
+
+
+def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:  # noqa: A002 - as in a request
+    """Return whether a row of a request is run in the shadow."""
+    key = bytes.fromhex(span.seed)
+    drawn = hashlib.blake2b(f"{source}\0{id}\0{row}".encode(), key=key, digest_size=8).digest()
+    return int.from_bytes(drawn, "big") < span.share * 2**64
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    row: int
+    instance: Rows  # one row
+
+
+class Shadow:
+    """Runs the drawn rows one by one, each by all arms at the same time."""
+
+    def __init__(
+        self,
+        settings: ShadowSettings,
+        state: RecordedState,
+        handler: Handler,
+        driver: NodeDriver,
+        journal: Journal,
+    ) -> None:
+        self._settings = settings
+        self._state = state
+        self._learner: Learner = state.learner
+        self._handler = handler
+        self._driver = driver
+        self._journal = journal
+        self._others = handler.others(_Runner(driver))
+        self._own = len(self._learner.arms) - len(self._learner.behind())
+        self._ids = [state.arm_ids.get(arm, arm) for arm in self._learner.arms]
+        self._span = ShadowSpan(1, 0.0, "", [])
+        self._waiting: deque[_Waiting] = deque()
+        self._has_rows, self._is_idle = asyncio.Event(), asyncio.Event()
+        self._is_idle.set()
+        self._is_running = self._is_unwritten = False
+        self._task: asyncio.Task[None] | None = None
+        self._counts: Counter[str] = Counter()  # rows since the start, by what became of them
+        self._throttle = LogThrottle()
+
+    def continue_from(self, spans: Sequence[ShadowSpan], rng: random.Random) -> None:
+        """Draw as before if share and arms are the same; else begin a span with another seed."""
+        share = self._settings.share
+        count = len(self._ids) if self._settings.asks_peers else self._own
+        arms = self._ids[:count] if share else []
+        known = spans[-1] if spans else self._span
+        if (known.share, known.arms) != (share, arms):
+            seed = f"{rng.getrandbits(256):064x}"
+            known = self._state.begin_span(share, seed, arms)
+        self._span = known
+
+    def state(self) -> ShadowState | None:
+        """Return what was drawn since the start; None: nothing is."""
+        if not self._settings.share:
+            return None
+        counts = self._counts
+        return ShadowState(
+            share=self._settings.share,
+            asks_peers=self._settings.asks_peers,
+            complete=counts[COMPLETE],
+            incomplete=counts[INCOMPLETE],
+            dropped=counts[DROPPED],
+            waiting=len(self._waiting),
+        )
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to run rows, also after `finish`."""
+        if self._settings.share and self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def finish(self) -> None:
+        """Run the rows that wait, for a short time, and stop."""
+        if self._task is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FINISH_S):
+                    await self._is_idle.wait()
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop immediately; rows that wait are dropped."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._counts[DROPPED] += len(self._waiting) + self._is_running
+        self._waiting.clear()
+        self._is_running = False
+        self._is_idle.set()
+        self._has_rows.clear()
+
+    def take_over(self, old: "Shadow") -> None:
+        """Continue what was counted since the start."""
+        self._counts.update(old._counts)
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def offer(self, answered: Sequence[Request], rows: Rows) -> None:
+        """Draw among the rows of a request that was answered now."""
+        if not self._settings.share:
+            return
+        for request in answered:
+            for row in range(len(request)):
+                if is_drawn(self._span, request.source, request.id, row):
+                    self._add(_Waiting(request, row, share_of(rows, [row])))
+
+    def _add(self, one: _Waiting) -> None:
+        if len(self._waiting) < MOST_WAITING and self._task is not None:
+            self._waiting.append(one)
+            self._has_rows.set()
+            self._is_idle.clear()
+            return
+        self._counts[DROPPED] += 1
+        if self._throttle.is_due():
+            count = self._counts[DROPPED]
+            log.warning("shadow: %d rows were dropped since the start; functions are busy", count)
+
+    async def _work(self) -> None:
+        self._driver.begin(SHADOW)
+        while True:
+            try:
+                async with asyncio.timeout(WRITE_S if self._is_unwritten else None):
+                    await self._has_rows.wait()
+            except TimeoutError:
+                # Requests of clients write them along, if there are any.
+                self._is_unwritten = False
+                with contextlib.suppress(StoreError):
+                    await self._journal.flush()
+                continue
+            one = self._waiting.popleft()
+            self._is_running = True
+            await self._run(one)
+            self._is_running = False
+            if not self._waiting:
+                self._has_rows.clear()
+                self._is_idle.set()
+
+    async def _run(self, one: _Waiting) -> None:
+        request, row = one.request, one.row
+        chosen = int(arm_of(request.group(row).code))
+        scored = request.scored.get(row, {})
+        functions = [k for k in range(self._own) if k != chosen and self._ids[k] not in scored]
+        context = request.context(row)
+        calls: list[Awaitable[Any]] = [
+            self._others.run(functions, one.instance, [chosen], None, lambda _: context)
+        ]
+        peers = range(self._own, len(self._ids)) if self._settings.asks_peers else ()
+        asked = {place: self._driver.new_id() for place in peers if place != chosen}
+        calls += [self._ask(one, place, id_) for place, id_ in asked.items()]
+        self._driver.begin(SHADOW)
+        try:
+            found, *given = await self._driver.gather(calls)
+        except BaseException:
+            for id_ in asked.values():
+                self._driver.withdraw("", id_)
+            raise
+        answers: dict[str, Any] = found.get(0, {})
+        bought: dict[str, Purchase] = {}
+        for (place, id_), answer in zip(asked.items(), given, strict=True):
+            if isinstance(answer, PeerError):
+                continue
+            answers[self._ids[place]] = answer.label if answer.is_given else None
+            price = self._learner.costs[place] if answer.is_given else 0.0
+            bought[self._learner.behind()[place - self._own][0]] = Purchase(id_, price)
+        is_complete = len(answers) == len(functions) + len(asked)
+        self._counts[COMPLETE if is_complete else INCOMPLETE] += 1
+        paid = self._driver.settle(asked.values())
+        self._state.add_shadow(request, ShadowRow(request.number, row, answers, bought), paid)
+        self._is_unwritten = True
+
+    async def _ask(self, one: _Waiting, place: int, id_: str) -> Any:
+        peer, is_blind = self._learner.behind()[place - self._own]
+        request, row = one.request, one.row
+        instance: Any = NO_INSTANCE
+        if not is_blind:
+            rows = one.instance
+            (instance,) = rows.tolist() if isinstance(rows, np.ndarray) else rows
+            arm, context = self._learner.arms[place], request.context(row)
+            instance = self._handler.shown_to(arm, instance, context)
+        cell = self._driver.cell(self._learner.space, row_of(request.group(row).code))
+        asked = AskRow(id_, cell, request.slot_of(row), instance)
+        (answer,) = await self._driver.ask(peer, [asked])
+        return answer
+
+
+class _Runner:
+    """Runs functions like the driver; a failure is the answer None, and a busy one has none."""
+
+    def __init__(self, driver: NodeDriver) -> None:
+        self._driver = driver
+        self.gather = driver.gather
+
+    async def run(
+        self, function: int, rows: Rows, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        labels = await self._driver.run(function, rows, is_served=is_served)
+        if isinstance(labels, FunctionError) and not isinstance(labels, FunctionBusy):
+            return [None] * len(rows)
+        return labels

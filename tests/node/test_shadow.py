@@ -1,0 +1,374 @@
+"""Shadow mode: a drawn share of rows gets the answers of all arms, and nothing else changes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import pytest
+
+from covey.errors import FunctionBusy
+from covey.node import shadow
+from covey.node.budgets import Budgets
+from covey.node.node import Node, Question
+from covey.node.requests import OWN, SHADOW, ShadowRow, ShadowSpan
+from covey.node.shadow import ShadowSettings, is_drawn
+from covey.node.store import Store
+from covey.node.threads import FairQueue, Job
+from support import virtual
+from support.virtual import Disk, PayingLink, World
+
+FUNCTIONS = {"low": lambda x: x % 2, "high": lambda x: x % 3, "south_own": lambda x: x % 5}
+PRICE = 0.25
+
+
+def broken(_: Any) -> int:
+    raise ValueError("nothing")
+
+
+class Drawn(World):
+    """Two sites, of which the first draws rows."""
+
+    noon_s = 1_794_916_800.0
+
+    def __init__(self, settings: ShadowSettings, **functions: Any) -> None:
+        self.shadow = settings
+        learners = [
+            {"name": "north", "functions": ["low", "high"], "peers": {"south": PRICE}},
+            {"name": "south", "functions": ["south_own"], "peers": {}},
+        ]
+        policy = {"preset": "cos", "slices": 2, "horizon": 500, "label-wait": 100}
+        config = {"policy": policy, "learner": learners}
+        super().__init__(config, FUNCTIONS | functions, dimension=1, seed=5, link=PayingLink)
+
+    @property
+    def north(self) -> Node:
+        return self.nodes["north"]
+
+    @property
+    def kept(self) -> dict[tuple[int, int], ShadowRow]:
+        rows = self.stores["north"].shadow_rows()
+        return {(one.request, one.row): one for one in rows}
+
+
+async def stream(world: World, rows: range, *, labelled: bool = True) -> list[Any]:
+    """Ask and label rows one by one, each under its number; return the decisions."""
+    decided = []
+    for k in rows:
+        answer = await world.predict("north", f"r{k}", k, (k % 10 / 10,))
+        decided.append((answer.label, answer.phase, answer.arm))
+        if labelled:
+            await world.learn("north", f"r{k}", k % 2)
+    await asyncio.sleep(5.0)
+    return decided
+
+
+def test_every_drawn_row_has_the_answers_of_all_own_functions() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(0.3))
+        await stream(world, range(200))
+        (span,) = world.stores["north"].shadow_spans()
+        requests = {one.number: one for one in world.stores["north"].requests()}
+        drawn = {(number, 0) for number, one in requests.items() if is_drawn(span, OWN, one.id, 0)}
+
+        assert 30 < len(drawn) < 90
+        assert world.kept.keys() == drawn
+        for (number, _), one in world.kept.items():
+            request = requests[number]
+            case = int(request.id[1:])
+            answers = {**one.answers, request.group(0).arm: request.predictions[0]}
+            assert (answers["low"], answers["high"]) == (case % 2, case % 3)
+            assert one.bought == {}
+
+    virtual.run(main())
+
+
+def test_the_shadow_changes_no_decision_and_no_counter() -> None:
+    async def lived(settings: ShadowSettings) -> Any:
+        world = Drawn(settings)
+        decided = await stream(world, range(150))
+        return decided, world.north.learner.snapshot(), world.stores["north"].counters()
+
+    plain = virtual.run(lived(ShadowSettings()))
+
+    assert virtual.run(lived(ShadowSettings(1.0))) == plain
+
+
+def test_functions_run_in_the_shadow_after_the_answer() -> None:
+    events: list[Any] = []
+
+    def noted(name: str) -> Any:
+        def call(x: int) -> int:
+            events.append(name)
+            return x % 2
+
+        return call
+
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0), low=noted("low"), high=noted("high"))
+        answer = await world.north.predict(1, (0.5,))
+        events.append("answered")
+        await asyncio.sleep(5.0)
+        other = "high" if answer.arm == "low" else "low"
+
+        assert events == [answer.arm, "answered", other]
+
+    virtual.run(main())
+
+
+def test_a_request_that_is_sent_again_is_not_run_again() -> None:
+    calls: Counter[int] = Counter()
+
+    def counted(x: int) -> int:
+        calls[x] += 1
+        return 0
+
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0), low=counted)
+        for _ in range(3):
+            for k in range(20):
+                await world.predict("north", f"r{k}", k, (0.5,))
+            await asyncio.sleep(5.0)
+
+        assert calls == Counter(range(20))
+
+    virtual.run(main())
+
+
+def test_rows_of_a_batch_are_drawn_one_by_one() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(0.4))
+        rows = list(range(100))
+        asked = Question(OWN, "many")
+        await world.north.answer(rows, [(0.5,)] * 100, question=asked)
+        await asyncio.sleep(5.0)
+        (span,) = world.stores["north"].shadow_spans()
+
+        assert 20 < len(world.kept) < 60
+        assert world.kept.keys() == {(1, row) for row in rows if is_drawn(span, OWN, "many", row)}
+
+    virtual.run(main())
+
+
+def test_draws_depend_on_source_id_row_and_seed_only() -> None:
+    span = ShadowSpan(1, 0.25, "ab" * 32, [])
+    drawn = [is_drawn(span, "", str(k), 0) for k in range(4_000)]
+    again = [is_drawn(span, "", str(k), 0) for k in range(4_000)]
+    other = [is_drawn(ShadowSpan(9, 0.25, "cd" * 32, []), "", str(k), 0) for k in range(4_000)]
+
+    assert drawn == again
+    # 0.25 of 4,000 rows, with four standard deviations; a quarter of them in both draws.
+    assert abs(sum(drawn) - 1_000) < 4 * 27.4
+    assert abs(sum(a and b for a, b in zip(drawn, other, strict=True)) - 250) < 4 * 15.3
+    assert is_drawn(ShadowSpan(1, 1.0, "ab" * 32, []), "client/x", "a", 3)
+    assert not is_drawn(ShadowSpan(1, 0.0, "ab" * 32, []), "client/x", "a", 3)
+
+
+def test_a_restart_draws_on_and_keeps_what_is_known() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(0.5))
+        await stream(world, range(40))
+        before, spans = world.kept, world.stores["north"].shadow_spans()
+        world.crash("north")
+        world.boot("north")
+        await stream(world, range(40, 80))
+
+        assert world.stores["north"].shadow_spans() == spans
+        assert before.items() <= world.kept.items()
+        assert len(world.kept) > len(before)
+        assert world.stores["north"].check() == []
+
+    virtual.run(main())
+
+
+def test_another_share_begins_another_span() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0))
+        await stream(world, range(10))
+        for share in (0.5, 0.0):
+            world.crash("north")
+            world.shadow = ShadowSettings(share)
+            world.boot("north")
+            await stream(world, range(10, 20) if share else range(20, 30))
+        spans = world.stores["north"].shadow_spans()
+
+        assert [(one.first, one.share, one.arms) for one in spans] == [
+            (1, 1.0, ["low", "high"]),
+            (11, 0.5, ["low", "high"]),
+            (21, 0.0, []),
+        ]
+        assert len({one.seed for one in spans}) == 3
+        assert max(number for number, _ in world.kept) <= 20
+
+    virtual.run(main())
+
+
+def test_a_function_that_fails_has_the_answer_none_and_a_busy_one_has_no_answer() -> None:
+    class Busy(Disk):
+        async def run(self, function: Any, call: Any, /, *arguments: Any) -> Any:
+            if function.name == "high" and getattr(call, "source", "") == SHADOW:
+                raise FunctionBusy("busy")
+            return call(*arguments)
+
+    class Crowded(Drawn):
+        def disk(self, name: str) -> Any:
+            return Busy(self, name)
+
+    async def main() -> None:
+        failing = Drawn(ShadowSettings(1.0), high=broken)
+        await stream(failing, range(20))
+        busy = Crowded(ShadowSettings(1.0))
+        await stream(busy, range(20))
+        state = busy.north.state().shadow
+        assert state is not None
+
+        assert {one.answers.get("high", 0) for one in failing.kept.values()} <= {None, 0}
+        assert None in [one.answers.get("high", 0) for one in failing.kept.values()]
+        assert all("high" not in one.answers for one in busy.kept.values())
+        assert state.complete + state.incomplete == 20
+        assert state.incomplete > 0
+
+    virtual.run(main())
+
+
+def test_rows_beyond_the_queue_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow, "MOST_WAITING", 8)
+
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0))
+        await world.north.answer(list(range(30)), [(0.5,)] * 30)
+        waiting = world.north.state().shadow
+        await asyncio.sleep(5.0)
+        done = world.north.state().shadow
+        assert waiting is not None
+        assert done is not None
+
+        assert (waiting.dropped, waiting.waiting) == (22, 8)
+        assert (done.complete, done.dropped, done.waiting) == (8, 22, 0)
+        assert len(world.kept) == 8
+
+    virtual.run(main())
+
+
+def test_answers_are_written_also_if_no_other_request_comes() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0))
+        await world.predict("north", "a", 1, (0.5,))
+        await asyncio.sleep(shadow.WRITE_S / 2)
+        early = dict(world.kept)
+        await asyncio.sleep(shadow.WRITE_S)
+
+        assert (len(early), len(world.kept)) == (0, 1)
+
+    virtual.run(main())
+
+
+def test_a_pause_waits_for_rows_that_were_drawn() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0))
+        await world.north.answer(list(range(50)), [(0.5,)] * 50)
+        await world.north.pause()
+
+        assert len(world.kept) == 50
+
+    virtual.run(main())
+
+
+# -- peers --------------------------------------------------------------------------------------
+
+
+def test_peers_are_asked_paid_and_given_the_label() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0, asks_peers=True))
+        await stream(world, range(20))
+        await stream(world, range(20, 30), labelled=False)
+        world.crash("north")
+        world.boot("north")
+        for k in range(20, 30):
+            await world.learn("north", f"r{k}", k % 2)
+        await asyncio.sleep(100.0)
+        requests = list(world.stores["north"].requests())
+        chosen = sum(one.groups[0].peer == "south" for one in requests)
+        bought = [one for one in world.kept.values() if one.bought]
+        paid = world.stores["north"].payments(0, is_ours=True)
+        received = world.stores["south"].payments(0, is_ours=False)
+        answers = {one.number: int(one.id[1:]) % 5 for one in requests}
+
+        assert len(bought) == 30 - chosen
+        assert all(one.answers["south"] == answers[one.request] for one in bought)
+        assert {one.bought["south"].price for one in bought} == {PRICE}
+        assert sum(one.amount for one in paid) == 30 * PRICE * 1e6
+        assert [one.id for one in received] == [one.id for one in paid]
+        assert world.stores["south"].size()["labels"] == 30
+
+    virtual.run(main())
+
+
+def test_the_shadow_stays_within_the_budget_of_a_peer() -> None:
+    class Thrifty(Drawn):
+        budgets: ClassVar = {"north": Budgets({"south": round(4 * PRICE * 1e6)})}
+
+    async def main() -> None:
+        world = Thrifty(ShadowSettings(1.0, asks_peers=True))
+        await stream(world, range(40))
+        paid = world.stores["north"].payments(0, is_ours=True)
+        state = world.north.state()
+        assert state.shadow is not None
+
+        assert sum(one.amount for one in paid) == 4 * PRICE * 1e6
+        assert state.shadow.incomplete == 40 - state.shadow.complete > 0
+        assert state.spent_today == 4 * PRICE
+
+    virtual.run(main())
+
+
+def test_without_shadow_peers_no_peer_is_asked_for_the_shadow() -> None:
+    async def main() -> None:
+        world = Drawn(ShadowSettings(1.0))
+        await stream(world, range(30))
+        requests = list(world.stores["north"].requests())
+        chosen = sum(one.groups[0].peer == "south" for one in requests)
+
+        assert world.stores["south"].size()["rows"] == chosen
+
+    virtual.run(main())
+
+
+# -- the store and the queue --------------------------------------------------------------------
+
+
+def test_folded_requests_take_their_shadow_with_them() -> None:
+    class Small(Drawn):
+        def store(self, name: str) -> Store:
+            return self.stores.get(name) or Store(":memory:", rows_kept=20)
+
+    async def main() -> None:
+        world = Small(ShadowSettings(1.0))
+        await stream(world, range(400))
+        numbers = {one.number for one in world.stores["north"].requests()}
+
+        assert len(numbers) < 400
+        assert {request for request, _ in world.kept} <= numbers
+        assert world.stores["north"].check() == []
+
+    virtual.run(main())
+
+
+def test_calls_in_the_shadow_come_after_all_others() -> None:
+    def job(source: str) -> Job:
+        return Job(None, lambda: None, source, 1.0)  # type: ignore[arg-type]
+
+    def taken(sources: Sequence[str]) -> list[str]:
+        queue = FairQueue()
+        for source in sources:
+            queue.add(job(source))
+        found = []
+        while queue:
+            one = queue.take()
+            assert one is not None
+            found.append(one.source)
+        return found
+
+    assert taken([SHADOW, "south", OWN, SHADOW, "west", OWN]) == [
+        OWN, OWN, "south", "west", SHADOW, SHADOW,
+    ]  # fmt: skip
