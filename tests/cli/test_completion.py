@@ -31,7 +31,7 @@ def completed(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "proposed"),
     [
-        ("covey re", ["replay", "reproduce"]),
+        ("covey re", ["replay", "report", "reproduce"]),
         ("covey replay --tr", ["--trace"]),
         ("covey keys re", ["request", "renew"]),
         ("covey keys sign --d", ["--days", "--debug"]),

@@ -38,7 +38,7 @@ def test_estimates_are_unbiased_and_intervals_cover(
 
     assert abs(errors.mean() - truth) <= 4 * deviation + 1e-9
     # 95 % of 600 runs is 570, with a standard deviation of 5.3; few rows make it wider, not less.
-    assert sum(covered) >= 0.95 * RUNS - 4 * 5.3
+    assert sum(covered) >= 0.93 * RUNS
 
 
 def test_rows_with_other_shares_count_for_as_many_as_they_stand_for() -> None:

@@ -15,7 +15,7 @@ from covey.types import Array
 Z_95 = 1.959964  # quantile of the normal distribution, for an interval of 95 %
 
 
-class Estimate(msgspec.Struct, frozen=True):
+class ChoiceEstimate(msgspec.Struct, frozen=True):
     """The error of a fixed choice over labelled rows, in percent, with its 95 % interval."""
 
     choice: str
@@ -47,7 +47,7 @@ class ShadowOutcome(msgspec.Struct, frozen=True):
     complete: int  # drawn rows whose answers are all known
     served_percent: float | None  # error of what was answered, on labelled rows
     paid: float  # to peers, for answers in the shadow
-    estimates: list[Estimate]
+    estimates: list[ChoiceEstimate]
     peers: list[PeerRows]
 
 
@@ -59,7 +59,7 @@ def estimate(
     drawn: Array,
     share: Array,
     price: float | None = None,
-) -> Estimate:
+) -> ChoiceEstimate:
     """Return the error of a choice over all rows, of which the drawn ones are known.
 
     By row: `served` is 1 if the answer was right, `right` is 1 if that of the choice is (0 if it is
@@ -70,7 +70,7 @@ def estimate(
     is_known = drawn & (right >= 0)
     known, missing = int(is_known.sum()), int((drawn & ~is_known).sum())
     if not known:
-        return Estimate(choice, rows, known, missing, None, None, None, price)
+        return ChoiceEstimate(choice, rows, known, missing, None, None, None, price)
     weights = 1.0 / share
     gained = float((weights * (right - served))[is_known].sum())
     lost = is_known != drawn
@@ -85,7 +85,7 @@ def estimate(
         return 100 * (wrong - more) / rows
 
     low, high = max(0.0, percent(most + half)), min(100.0, percent(least - half))
-    return Estimate(choice, rows, known, missing, percent(gained), low, high, price)
+    return ChoiceEstimate(choice, rows, known, missing, percent(gained), low, high, price)
 
 
 def _variance(difference: Array, share: Array, is_known: Array) -> float:

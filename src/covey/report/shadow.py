@@ -11,7 +11,7 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.node.requests import Arm, Request, ShadowRow, ShadowSpan
 from covey.node.shadow import is_drawn
 from covey.replay.engine import CellView
-from covey.replay.sampled import Estimate, PeerRows, ShadowOutcome, estimate
+from covey.replay.sampled import ChoiceEstimate, PeerRows, ShadowOutcome, estimate
 from covey.report import page
 from covey.report import text as report_text
 from covey.report.text import number, percent, shorten
@@ -136,7 +136,7 @@ def _prices(rows: Sequence[KnownRow], shadows: Sequence[ShadowRow]) -> dict[str,
 
 def _estimate(
     choice: str, rows: Sequence[KnownRow], right: Sequence[int], price: float | None = None
-) -> Estimate:
+) -> ChoiceEstimate:
     return estimate(
         choice,
         served=_served(rows),
@@ -147,7 +147,7 @@ def _estimate(
     )
 
 
-def _always(arm: Arm, labelled: Sequence[KnownRow], price: float | None) -> Estimate | None:
+def _always(arm: Arm, labelled: Sequence[KnownRow], price: float | None) -> ChoiceEstimate | None:
     """Return the estimate of one arm for all rows; None: it is not run in the shadow."""
     rows = [one for one in labelled if one.span is not None and arm.id in one.span.arms]
     if not rows:
@@ -155,7 +155,7 @@ def _always(arm: Arm, labelled: Sequence[KnownRow], price: float | None) -> Esti
     return _estimate(arm.name, rows, [one.is_right(arm.id) for one in rows], price)
 
 
-def _mapped(choice: str, labelled: Sequence[KnownRow], locate: "_Located") -> Estimate | None:
+def _mapped(choice: str, labelled: Sequence[KnownRow], locate: "_Located") -> ChoiceEstimate | None:
     """Return the estimate of the preferred arms of the cells.
 
     Where a cell prefers none, it is what was answered. None: an arm of the map is not run in the
@@ -266,7 +266,7 @@ def section(found: ShadowOutcome) -> str:
     return page.section("Other choices", page.table(_HEADINGS, lines), escape(how))
 
 
-def _printed(one: Estimate) -> tuple[str, ...]:
+def _printed(one: ChoiceEstimate) -> tuple[str, ...]:
     interval = report_text.NONE
     if one.low_percent is not None and one.high_percent is not None:
         interval = f"{one.low_percent:.2f} to {one.high_percent:.2f}"
