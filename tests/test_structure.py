@@ -18,8 +18,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 183
-MOST_LINES = 49_182
+MOST_MODULES = 189
+MOST_LINES = 50_500
 MOST_LINES_OF_A_FILE = 600
 
 

@@ -20,6 +20,7 @@ from covey.errors import StoreError
 from covey.node.node import Node
 from covey.node.recorded import RecordedState
 from covey.node.requests import NOT_COUNTED, OWN, Counts, add_counts, is_own
+from covey.node.shadow import is_drawn
 from covey.node.store import Store
 from covey.node.trust import Trust
 
@@ -153,6 +154,7 @@ def labels_reached_the_peer_that_answered(network: Network, oracle: Oracle, foun
 
 def every_label_was_sent(network: Network, oracle: Oracle, found: Found) -> None:
     """I5, I6: the source of a label has sent it."""
+    by_peer_id = {site: _by_peer_id(found, site) for site in network.names}
     for site, rows in found.rows.items():
         for (source, id_), row in rows.items():
             if row.truth is UNKNOWN:
@@ -160,7 +162,7 @@ def every_label_was_sent(network: Network, oracle: Oracle, found: Found) -> None
             if (site, source, id_) in network.poison:
                 is_sent = row.truth in network.poison[site, source, id_]
             elif source in network.names:
-                asked = _by_peer_id(found, source).get((site, id_))
+                asked = by_peer_id[source].get((site, id_))
                 is_sent = asked is not None and asked.truth == row.truth
             else:
                 entry = oracle.entries.get((site, source, id_))
@@ -186,6 +188,37 @@ def peers_are_trained_no_more_than_needed(network: Network, oracle: Oracle, foun
             )
 
 
+def shadows_are_of_drawn_rows(network: Network, oracle: Oracle, found: Found) -> None:
+    """A row in the shadow was drawn, and peers that answered it there have its label."""
+    for site, store in found.stores.items():
+        spans, requests = store.shadow_spans(), {one.number: one for one in store.requests()}
+        for shadow in store.shadow_rows():
+            network.counts["rows in the shadow"] += 1
+            request = requests.get(shadow.request)
+            if request is None:
+                network.blame("shadow", f"{site} has answers to a request that is not there")
+                continue
+            span = next(one for one in reversed(spans) if one.first <= request.number)
+            network.expect(
+                is_drawn(span, request.source, request.id, shadow.row)
+                and shadow.answers.keys() <= {*span.arms},
+                "shadow",
+                f"{site} ran a row of {request.id} in the shadow that was not drawn",
+            )
+            truth = request.truths[shadow.row]
+            for peer, bought in shadow.bought.items():
+                network.counts["rows bought in the shadow"] += 1
+                there = found.rows[peer].get((site, bought.id))
+                if there is None:
+                    network.blame("shadow", f"{peer} lost what {site} asked it in the shadow")
+                elif truth is not UNKNOWN and there.truth != truth:
+                    network.expect(
+                        there.truth is UNKNOWN and not there.is_open,
+                        "shadow",
+                        f"{peer} has {there.truth!r}, not the label {truth!r} of {site}",
+                    )
+
+
 PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
     acknowledged_labels_are_there,
     answered_rows_are_there,
@@ -195,6 +228,7 @@ PROMISES: tuple[Callable[[Network, Oracle, Found], None], ...] = (
     labels_reached_the_peer_that_answered,
     every_label_was_sent,
     peers_are_trained_no_more_than_needed,
+    shadows_are_of_drawn_rows,
 )
 
 
@@ -240,7 +274,14 @@ def _differing(here: Any, there: Any) -> str:
 
 
 def _by_peer_id(found: Found, site: str) -> dict[tuple[str, str], RowRecord]:
-    return {(one.peer, one.peer_id): one for one in found.rows[site].values() if one.peer_id}
+    """Return the rows that peers answered for a site, in the shadow too, by their ids there."""
+    rows = found.rows[site]
+    asked = {(one.peer, one.peer_id): one for one in rows.values() if one.peer_id}
+    ids = {one.number: records.rows_of(one) for one in found.stores[site].requests()}
+    for shadow in found.stores[site].shadow_rows():
+        own = rows[ids[shadow.request][shadow.row].key]
+        asked |= {(peer, bought.id): own for peer, bought in shadow.bought.items()}
+    return asked
 
 
 def _fingerprint(store: Store) -> str:

@@ -13,6 +13,7 @@ from chaos.plans import Client, Plan, Storm, plan
 from chaos.promises import PROMISES, Found, limits_hold, memory_agrees_with_the_store
 from chaos.world import TIMEOUTS, Network
 from covey.errors import CoveyError
+from covey.node.shadow import ShadowSettings
 from support import virtual
 
 HEAL_S = 60.0  # within which every label is delivered
@@ -32,22 +33,22 @@ class Verdict(msgspec.Struct, frozen=True):
     found: list[tuple[str, str]]  # promise, how it was broken
 
 
-def play(seed: int, *, is_free: bool = False) -> Verdict:
+def play(seed: int, *, is_free: bool = False, shadow: ShadowSettings | None = None) -> Verdict:
     """Return the verdict on a seed; the same seed gives the same one.
 
-    `is_free`: all functions of its plan are free.
+    `is_free`: all functions of its plan are free. `shadow`: all sites run rows in the shadow.
     """
     planned = plan(seed)
     if is_free:
         planned.config["policy"].pop("mode", None)
         for learner in planned.config["learner"]:
             learner["free"] = True
-    return virtual.run(_play(planned))
+    return virtual.run(_play(planned, shadow))
 
 
-async def _play(planned: Plan) -> Verdict:
+async def _play(planned: Plan, shadow: ShadowSettings | None = None) -> Verdict:
     loop = asyncio.get_running_loop()
-    network = Network(planned)
+    network = Network(planned, shadow)
     loop.set_exception_handler(lambda _, told: network.blame("none", _unexpected(told)))
     oracle = Oracle(network)
     for name in network.names:

@@ -10,9 +10,11 @@ import pytest
 
 from chaos.runs import play
 from covey.kernel import is_compiled
+from covey.node.shadow import ShadowSettings
 
 SEEDS = 200 if is_compiled() else 50
 CHUNK = 10
+SHADOW_SEEDS = 4
 HERE = Path(__file__).parents[1]
 # What must come up in a few seeds, or the storms are none.
 KINDS = {
@@ -62,6 +64,16 @@ def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> Non
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}
     assert sum(one.counts["acknowledged"] for one in verdicts) > 500
+
+
+@pytest.mark.parametrize("asks_peers", [False, True], ids=["functions", "peers, too"])
+def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow(asks_peers: bool) -> None:
+    settings = ShadowSettings(0.5, asks_peers=asks_peers)
+    verdicts = [play(seed, shadow=settings) for seed in range(SHADOW_SEEDS)]
+
+    assert {one.seed: one.found for one in verdicts if one.found} == {}
+    assert sum(one.counts["rows in the shadow"] for one in verdicts) > 100
+    assert asks_peers == any(one.counts.get("rows bought in the shadow") for one in verdicts)
 
 
 def test_every_kind_of_trouble_comes_up() -> None:

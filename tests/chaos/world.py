@@ -15,6 +15,7 @@ from covey.errors import FunctionError, StoreError
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
+from covey.node.shadow import ShadowSettings
 from covey.node.spans import NO_SPANS
 from covey.node.store import Store
 from covey.node.training import Training
@@ -29,8 +30,10 @@ TIMEOUTS = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
 class Network(virtual.World):
     """The sites of a plan; `found` is what was promised and did not hold."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, shadow: ShadowSettings | None = None) -> None:
+        """`shadow` says which rows all sites run in the shadow; None: none."""
         self.plan = plan
+        self.shadow = {} if shadow is None else dict.fromkeys(plan.names, shadow)
         self.disks = {name: Disk() for name in plan.names}
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()

@@ -32,7 +32,7 @@ class Drawn(World):
     noon_s = 1_794_916_800.0
 
     def __init__(self, settings: ShadowSettings, **functions: Any) -> None:
-        self.shadow = settings
+        self.shadow = {"north": settings}
         learners = [
             {"name": "north", "functions": ["low", "high"], "peers": {"south": PRICE}},
             {"name": "south", "functions": ["south_own"], "peers": {}},
@@ -187,7 +187,7 @@ def test_another_share_begins_another_span() -> None:
         await stream(world, range(10))
         for share in (0.5, 0.0):
             world.crash("north")
-            world.shadow = ShadowSettings(share)
+            world.shadow = {"north": ShadowSettings(share)}
             world.boot("north")
             await stream(world, range(10, 20) if share else range(20, 30))
         spans = world.stores["north"].shadow_spans()

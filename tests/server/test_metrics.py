@@ -267,6 +267,7 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "account": None,
             "horizon": None,
             "ensemble": None,
+            "shadow": None,
             "trust": [],
         }
 

@@ -173,7 +173,7 @@ class World:
     limits = Limits()
     labels = ANY  # that the first site takes
     budgets: Mapping[str, Budgets] = {}  # by site
-    shadow = ShadowSettings()  # of the first site
+    shadow: Mapping[str, ShadowSettings] = {}  # by site
     noon_s = 0.0  # the time since the epoch when the loop's clock stands at 0
 
     def __init__(
@@ -253,7 +253,7 @@ class World:
             {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
             answering=answering,
             relays={peer: hop for peer, hop in hops.items() if hop != peer},
-            shadow=self.shadow if name == self.names[0] else ShadowSettings(),
+            shadow=self.shadow.get(name, ShadowSettings()),
         )
         own = functions_of(site, self.functions)
         wiring = self.setup.wiring

@@ -129,8 +129,11 @@ class RecordedState(SiteState):
                 )
             )
         self._own_state = self._source_state()
+        opened = {request.number: request for request in loaded.requests}
         for shadow in loaded.bought:
-            self._bought[shadow.request, shadow.row] = shadow.bought
+            one = opened.get(shadow.request)
+            if one is not None and one.truths[shadow.row] is UNKNOWN:
+                self._bought[shadow.request, shadow.row] = shadow.bought
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
             self._keep(request)
