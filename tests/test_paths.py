@@ -24,7 +24,7 @@ pytestmark = pytest.mark.beside_the_kernel
 PACKAGE = Path(covey.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MOST_FILES_OF_A_REPLAY = 23
-MOST_FILES_OF_A_REQUEST = 41
+MOST_FILES_OF_A_REQUEST = 42
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
 POLICY = table(
     "[policy]",

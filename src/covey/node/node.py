@@ -312,7 +312,8 @@ class Node:
 
         answered: list[Request] = []
         request = await self._once(asked, answer, is_new=question is None, rows=len(rows))
-        self._shadow.offer(answered, rows)
+        if self._dependencies.shadow.share:
+            self._shadow.offer(answered, rows)
         return request
 
     async def learn(

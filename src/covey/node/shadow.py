@@ -153,8 +153,6 @@ class Shadow:
 
     def offer(self, answered: Sequence[Request], rows: Rows) -> None:
         """Draw among the rows of a request that was answered now."""
-        if not self._settings.share:
-            return
         for request in answered:
             for row in range(len(request)):
                 if is_drawn(self._span, request.source, request.id, row):
