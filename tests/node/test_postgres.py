@@ -8,7 +8,7 @@ import pytest
 
 from covey import cli
 from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError
-from covey.node import postgres
+from covey.node import postgres, tables
 from covey.node.copies import snapshot
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.requests import Commit, Payment
@@ -161,6 +161,40 @@ def open_until_refused(database: str) -> None:
         Store(database).close()
 
 
+def test_a_database_that_is_not_there_is_not_waited_for_but_a_server_is(server: Server) -> None:
+    with pytest.raises(StoreError, match='database "nowhere" does not exist') as lasting:
+        Store(server.url("nowhere"))
+    with pytest.raises(StoreAway, match="cannot be opened: connection failed"):
+        Store("postgresql://postgres@127.0.0.1:1/north")
+
+    assert not isinstance(lasting.value, StoreAway)
+
+
+def test_a_server_is_reached_by_its_socket_too(server: Server, database: str) -> None:
+    options = database.partition("?")[2]
+    folder, port = server.folder, server.port
+    url = f"postgresql:///postgres?host={folder}&port={port}&user=postgres&{options}"
+
+    with closing(opened(url)) as store:
+        store.commit(commit_of([request(1)]))
+
+        assert store.path == f"postgresql:///postgres?host={folder}&port={port}&user=postgres"
+    assert ids(database) == ["t1"]
+
+
+def test_an_id_is_found_by_an_index_before_the_server_knows_what_the_tables_hold(
+    database: str,
+) -> None:
+    query = postgres.said(tables.with_places(f"EXPLAIN {tables.FIND}", 2))
+
+    with closing(opened(database)) as store:
+        rows = store._base.execute(query, ("", "", "", "a", "b")).fetchall()
+        plan = "\n".join(row[0] for row in rows)
+
+    assert plan.count("Index Cond: ((source = ") == 3
+    assert "Seq Scan" not in plan
+
+
 def test_a_store_that_is_not_there_is_not_begun_by_a_check(database: str) -> None:
     with pytest.raises(StoreError, match="there is no store in postgresql://"):
         Store(database, is_new_allowed=False)
@@ -290,10 +324,11 @@ def test_a_store_does_not_move_to_a_place_that_has_one_or_with_damage(
         store._base.execute("UPDATE counters SET labels = 7")
     damaged = cli.main(["migrate", str(tmp_path / "a"), database])
     first = capsys.readouterr().err
-    opened(database).close()
-    again = cli.main(["migrate", str(tmp_path / "a"), database])
+    opened(str(tmp_path / "b")).close()
+    whole = cli.main(["migrate", str(tmp_path / "b"), database])
+    again = cli.main(["migrate", str(tmp_path / "b"), database])
 
-    assert (damaged, again) == (2, 2)
+    assert (damaged, whole, again) == (2, 0, 2)
     assert "1 right of 7 are kept" in first
     assert "there is a store in postgresql://" in capsys.readouterr().err
 

@@ -25,6 +25,8 @@ from covey.node.requests import (
     RowGroup,
     SeriesLine,
     SetAside,
+    ShadowRow,
+    ShadowSpan,
     SourceState,
     StoreChange,
 )
@@ -383,6 +385,22 @@ def test_spans_of_time_are_replaced_and_old_minutes_removed_with_an_hour(store: 
     store.commit(Commit(series=[hour]))
 
     assert store.series() == [minutes[2], hour]
+
+
+def test_rows_in_the_shadow_are_kept_once_and_go_with_their_request(make: Make) -> None:
+    store = make(rows_kept=1)
+    load(store)
+    span = ShadowSpan(1, 0.5, "seed", ["f"])
+    rows = [ShadowRow(number, 0, {"f": number}, {}) for number in (1, 2, 7)]
+    store.commit(commit_of([request(1), request(2)]))
+
+    store.commit(Commit(shadow_spans=[span], shadow_rows=[*rows, rows[0]]))  # there is no 7
+    before = store.shadow_rows()
+    store.commit(Commit(closed=[1]))
+
+    assert (store.shadow_spans(), before) == ([span], rows[:2])
+    assert store.shadow_rows() == rows[1:2]
+    assert store.check() == []
 
 
 def test_a_store_that_is_in_use_is_refused_and_opens_after_it_is_closed(make: Make) -> None:

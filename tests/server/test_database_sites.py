@@ -100,6 +100,21 @@ def test_doctor_plan_and_a_second_node_see_a_store_that_is_in_use(
     assert SECRET not in out + err
 
 
+def test_a_node_that_waits_for_its_store_ends_with_a_signal(
+    running: tuple["subprocess.Popen[str]", Process], site: Path
+) -> None:
+    command = [sys.executable, "-m", "covey", "serve", site.name, "--wait", "--log", "plain"]
+    with subprocess.Popen(command, cwd=site.parent, stderr=subprocess.PIPE, text=True) as second:
+        assert second.stderr is not None
+        line = next(line for line in second.stderr if "waits" in line)
+        second.terminate()
+        _, rest = second.communicate()
+
+    assert "waits for its store: postgresql://postgres@127.0.0.1" in line
+    assert "is in use by another node" in line
+    assert (second.returncode, rest.count("waits")) == (0, 0)
+
+
 def test_doctor_and_plan_say_that_a_database_is_empty_or_away(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

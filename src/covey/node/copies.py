@@ -96,13 +96,13 @@ def move(
     """Copy a store that is not in use to a place where there is none; return its size.
 
     The copy is checked, as `covey check` does, before it is complete. Raises `StoreError` if it
-    cannot be made; then the target stays empty, and the source is as it was in any case.
+    cannot be made; then the target holds no site, and the source is as it was in any case.
     """
     with (
         closing(Store(source, is_new_allowed=False)) as one,
         closing(Store(target, tell=tell)) as other,
     ):
-        if not other.is_new:
+        if other.name():  # a site was started with it
             raise StoreError(f"there is a store in {other.path} already; give an empty place")
         tell(f"{one.path} has {one.size()['rows']} rows; they are checked and copied")
         _fill(other, {name: one.stored_rows(name) for name in tables.TABLES})

@@ -38,10 +38,14 @@ SETTINGS = {
     "synchronous_commit": "on",
     "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
-    # Every statement has an index. Plans are made once, perhaps while the tables are empty, and
-    # must be good for full ones: to plan 64 rows again takes as long as to write them.
+    # The plan of a write is made once, perhaps while the tables are empty: to plan 64 rows again
+    # takes as long as to write them. It must be good for full tables, and so must the plan of a
+    # read before the server knows what they hold: they follow an index, as those of SQLite do.
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
     "jit": "off",
     "statement_timeout": 0,
     "idle_in_transaction_session_timeout": 0,
@@ -189,7 +193,7 @@ class PostgresDatabase:
     def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
         if self._is_begun:
             self._send()
-        rows: ResultRows = self._base.execute(said(statement), given, binary=True)
+        rows: ResultRows = self._base.execute(said(statement), given, prepare=False, binary=True)
         return rows
 
     def stream(self, query: str, given: Sequence[Any] = (), /) -> Iterator[Any]:

@@ -160,15 +160,20 @@ class Store:
     def find_many(self, source: str, ids: Sequence[str]) -> dict[str, tuple[Request, int | None]]:
         """Return by id what `find` returns; ids that there are not are left out."""
         with self._sentences("read"):
-            found: list[tuple[str, int, int | None]] = []
+            found: dict[str, tuple[int, int]] = {}
             for some in _parts(ids):
                 query = tables.with_places(tables.FIND, len(some))
-                found += self._base.execute(query, (source, *some) * 2)  # 3.12 warns of numbers
+                for id_, request, row, number in self._base.execute(
+                    query, (source,) * 3 + (*some,)
+                ):
+                    if number is not None or request is not None:
+                        found[id_] = (number, 0) if request is None else (request, row)
             requests: dict[int, Request] = {}
-            for numbers in _parts(sorted({number for _, number, _ in found})):
+            for numbers in _parts(sorted({number for number, _ in found.values()})):
                 listed = tables.with_places(tables.LISTED, len(numbers))
                 requests |= {one.number: one for one in self._requests(listed, numbers)}
-            return {id_: (requests[number], row) for id_, number, row in found}
+        known = {id_: (requests[number], row) for id_, (number, row) in found.items()}
+        return {id_: (one, row if one.row_ids else None) for id_, (one, row) in known.items()}
 
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""

@@ -204,9 +204,11 @@ SELECT labels.* FROM requests CROSS JOIN labels ON request = number
 WHERE {which} ORDER BY number, part
 """
 FIND = """
-SELECT id, request, row FROM row_ids WHERE source = ? AND id IN ({wanted})
-UNION ALL SELECT id, number, CASE WHEN row_ids IS NULL THEN NULL ELSE 0 END
-FROM requests WHERE source = ? AND id IN ({wanted})
+SELECT column1,
+(SELECT request FROM row_ids WHERE source = ? AND id = column1),
+(SELECT row FROM row_ids WHERE source = ? AND id = column1),
+(SELECT number FROM requests WHERE source = ? AND id = column1)
+FROM (VALUES {wanted}) AS ids
 """
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE is_open = 0 ORDER BY number LIMIT ?
@@ -310,7 +312,7 @@ def select(table: str) -> str:
 
 def with_places(query: str, count: int) -> str:
     """Return a query for so many wanted values."""
-    return query.format(wanted=", ".join("?" * count))
+    return query.format(wanted=", ".join(["(?)"] * count))
 
 
 @cache

@@ -68,7 +68,7 @@ class Observer:
 log = logging.getLogger(__name__)
 CLOSE_S = 2.0  # for which functions in progress are waited for at the end
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
-LONGEST_WRITE_S = 30.0  # for which the server of a store may take to write a commit
+LONGEST_CALL_S = 30.0  # that the server of a store may take to write a commit, or to find ids
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
 Waiting = asyncio.Future[None]
 Found = tuple[Request, int | None]  # a request, and a row if the id is that of a row
@@ -144,11 +144,7 @@ class ThreadWorkers:
             try:
                 # In another thread every statement would wait for the interpreter lock.
                 self._store.write(commit)
-                patience = loop.call_later(LONGEST_WRITE_S, self._store.give_up)
-                try:
-                    await loop.run_in_executor(self._disk, self._store.sync, commit)
-                finally:
-                    patience.cancel()
+                await self._on_disk(self._store.sync, commit)
                 is_written = True
                 self.history.written(commit.series)
             finally:
@@ -156,8 +152,17 @@ class ThreadWorkers:
 
     async def find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         async with self._lock:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._disk, self._store.find_many, source, ids)
+            found: dict[str, Found] = await self._on_disk(self._store.find_many, source, ids)
+            return found
+
+    async def _on_disk(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what a call of the store returns, unless its server takes too long."""
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(LONGEST_CALL_S, self._store.give_up)
+        try:
+            return await loop.run_in_executor(self._disk, call, *arguments)
+        finally:
+            patience.cancel()
 
     def close(self) -> None:
         """Wait for the disk, and for a while for functions; one that never returns is left."""
