@@ -20,9 +20,9 @@ from covey.errors import LateLabel, PeerBusy
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Assistance, is_own
+from covey.node.spans import Observer
 from covey.node.status import Counters, PeerState
 from covey.node.tables import ALL
-from covey.node.workers import Observer
 from covey.server.metrics import MOST_BITS, Metrics, ObservedPeer, _cumulated
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run

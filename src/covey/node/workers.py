@@ -37,33 +37,11 @@ from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
 from covey.node.recorded import MOST_CELLS, RecordedState
 from covey.node.requests import OWN, AskRow, Assistance, Commit, Payment, Request, holder, is_own
 from covey.node.series import SiteHistory
-from covey.node.spans import NO_SPANS, Spans
+from covey.node.spans import NO_SPANS, Observer, Spans
 from covey.node.store import Store
 from covey.node.threads import TAKEN_S, FunctionThread
 from covey.node.training import MOST_FAILURES, Steps, Trainer
 from covey.types import Label
-
-
-class Observer:
-    """Observer with no-op methods."""
-
-    spans = NO_SPANS  # of traces
-
-    def answer(self, side: str, path: str, status: int, took_s: float) -> None:
-        """Observe the response to a request."""
-
-    def turn_away(self, side: str) -> None:
-        """Observe a connection that was refused by the connection limit."""
-
-    def take(self, word: str, labels: int = 1) -> None:
-        """Observe the outcome of labels that a client sent."""
-
-    def ask(self, peer: str, word: str, took_s: float) -> None:
-        """Observe a call to a peer: `answered`, `failed`, `busy`, or `given_up`."""
-
-    def write(self, took_s: float, *, is_written: bool) -> None:
-        """Observe a write of the store."""
-
 
 log = logging.getLogger(__name__)
 CLOSE_S = 2.0  # for which functions in progress are waited for at the end

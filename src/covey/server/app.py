@@ -25,10 +25,10 @@ from covey.node.dependencies import NodeDependencies
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.relay import RelayingNode
-from covey.node.spans import NO_SPANS, Spans
+from covey.node.spans import NO_SPANS, Observer, Spans
 from covey.node.store import Store
 from covey.node.tables import HOUR_S
-from covey.node.workers import Limits, Observer, ThreadWorkers
+from covey.node.workers import Limits, ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, PAGES, RELOAD, ROUTES, ClientApi
 from covey.server.config import SiteConfig

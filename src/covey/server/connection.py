@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from covey.errors import MissingExtra, need_of
-from covey.node.workers import Observer
+from covey.node.spans import Observer
 from covey.server.http import (
     KIB,
     LENGTH,

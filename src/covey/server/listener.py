@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from covey.errors import ConfigError, CoveyError, PeerRefused
-from covey.node.workers import Observer
+from covey.node.spans import Observer
 from covey.server import keys, tokens
 from covey.server.connection import Connection, Port
 from covey.server.http import (

@@ -16,9 +16,8 @@ from covey.node.database import DatabaseUrl
 from covey.node.node import Node
 from covey.node.peers import Peer
 from covey.node.requests import AskRow, Assistance
-from covey.node.spans import NO_SPANS, Spans
+from covey.node.spans import NO_SPANS, Observer, Spans
 from covey.node.status import State
-from covey.node.workers import Observer
 from covey.server.http import HttpResponse
 from covey.types import Label
 
