@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check site unit unit-plain hostile bench load paper regret trust picture prove teeth kills failover flips dist clean
+.PHONY: demo sites test ci-tools clients check site unit unit-plain long slowest hostile bench load paper regret trust picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -46,6 +46,15 @@ unit: $(VENV)/.tools
 
 unit-plain: $(VENV)/.tools
 	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal -m 'not beside_the_kernel'
+
+# The same tests with all their examples, seeds and slots, which `make test` has fewer of.
+long: $(VENV)/.tools
+	COVEY_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal
+	COVEY_LONG=1 COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal -m 'not beside_the_kernel'
+
+# What the tests cost: CPU seconds by folder and by test, of TESTS only or of all.
+slowest: $(VENV)/.tools
+	$(BIN)/python -m pytest -n auto --dist worksteal --slowest 60 $(TESTS)
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools

@@ -13,6 +13,8 @@ from covey.bandit.settings import Settings
 from covey.config import LearnerSpec
 from covey.errors import ConfigError
 
+pytestmark = pytest.mark.beside_the_kernel
+
 WHOLE = """
 [data]
 label = "truth"

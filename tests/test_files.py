@@ -9,6 +9,8 @@ import pytest
 
 from covey import files
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def test_a_file_gets_its_content_and_nothing_else_is_left(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"old")

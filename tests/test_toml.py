@@ -6,6 +6,8 @@ import pytest
 from covey import toml
 from covey.errors import ConfigError
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 class Wheel(msgspec.Struct, frozen=True):
     size: float

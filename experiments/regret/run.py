@@ -112,6 +112,8 @@ def main() -> None:
 def _make(given: argparse.Namespace) -> None:
     out = given.out or (Path("build/regret") if given.quick else playing.HERE)
     effort = QUICK if given.quick else Effort()
+    if given.quick:
+        playing.probe_slots = QUICK.slots
     effort = effort._replace(workers=given.workers or effort.workers)
     if given.only or given.write_reference:
         (_remember if given.write_reference else _print_part)(given, out)
@@ -166,6 +168,8 @@ def _part(name: str, given: argparse.Namespace, out: Path) -> Part:
     chosen = given.worlds.split(",")
     worlds = part.environments.items()
     kept = {world: one for world, one in worlds if any(text.strip() in world for text in chosen)}
+    if given.quick and name == "worlds":
+        kept = {world: one for world, one in kept.items() if world in FREE}
     return part._replace(environments=kept)
 
 

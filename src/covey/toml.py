@@ -9,6 +9,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -160,10 +161,16 @@ def _check_is_table(table: object, where: str) -> None:
         raise ConfigError(f"{where} is not a table of keys and values")
 
 
+@cache
+def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
+    """Return the types of the fields of a record; `fields` evaluates them at every call."""
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+
+
 def _unknown_keys(table: Any, kind: type[msgspec.Struct], where: str) -> Iterator[str]:
     """Yield a sentence for each unknown key."""
     _check_is_table(table, where)
-    fields = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    fields = _types_of(kind)
     for key, value in table.items():
         if key not in fields:
             yield f"unknown key {key!r} in {where}{nearest(str(key), fields)}"
@@ -207,8 +214,7 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
 
 def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
     """Return the type of the field at a path of keys, following nested records."""
-    types_of = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-    found = types_of.get(path[0].partition("[")[0])
+    found = _types_of(kind).get(path[0].partition("[")[0])
     inner = _record_in(found)
     return found if inner is None or len(path) == 1 else _type_at(path[1:], inner)
 

@@ -30,6 +30,8 @@ from covey.bandit.theorems import THEOREMS, Form, Problem
 from covey.errors import ConfigError
 from support.theory import PAPER, changed, forms, problems, value
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 @given(problems, forms, st.sampled_from(list(THEOREMS)))
 def test_a_bound_is_the_sum_of_its_terms_and_none_is_negative(

@@ -12,6 +12,8 @@ from covey import Ensemble
 from covey.bandit.ensemble import EnsembleState, weighing_from, winner
 from covey.errors import ConfigError, ConflictingLabel, CoveyError, DataError, UnknownTicket
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LEARNERS = ["north", "south", "west"]
 CLASSES = ["normal", "attack", "probe"]
 HALF = 0.5

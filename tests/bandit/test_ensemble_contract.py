@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from covey.bandit.ensemble import UPDATES, Ensemble, EnsembleState, Update, Weighing
 from covey.errors import ConflictingLabel, UnknownTicket
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LEARNERS = ["north", "south", "west"]
 RULES = {name: make(Weighing(update=name)) for name, make in UPDATES.items()}
 START = EnsembleState((1 / 3, 1 / 3, 1 / 3), 0, (0, 0, 0))

@@ -18,6 +18,8 @@ from covey.bandit.ensemble import (
     sums_of,
 )
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LN_2 = 0.6931471805599453
 ALWAYS_0, ALWAYS_1 = 0, 1
 

@@ -14,6 +14,8 @@ from covey.errors import ConfigError
 from covey.replay import replay as replaying
 from covey.replay.engine import LinkPrices, Repricing
 
+pytestmark = pytest.mark.beside_the_kernel
+
 SITES = ("north", "south", "west")
 
 CHAIN = """

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from covey.bandit.links import Change, Links, price_changes
 from covey.errors import ConfigError
 
+pytestmark = pytest.mark.beside_the_kernel
+
 NAMES = ("a", "b", "c", "d", "e")
 PAIRS = list(itertools.permutations(NAMES, 2))
 COSTS = st.sampled_from([0.0, 0.05, 0.1, 0.25, 0.3, 0.5, 0.7, 1.0, 1.5])

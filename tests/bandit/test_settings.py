@@ -10,6 +10,8 @@ from covey.bandit.policies import DCZA, CoS, settings_from
 from covey.bandit.settings import Settings, Threshold
 from covey.errors import ConfigError
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def test_python_names_and_toml_keys_are_equivalent() -> None:
     table = {"preset": "dcza", "split-scale": 2.0, "explore-peers": {"scale": 1, "power": 0}}

@@ -25,6 +25,8 @@ from support.theory import (
     value,
 )
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 @pytest.mark.parametrize(
     ("horizon", "values"),

@@ -101,14 +101,20 @@ def _torn(seed: int) -> Keeps:
     return lambda number: chance.random() < 0.5
 
 
-def cut_everywhere(commits: int, *, lies: bool = False, most_cuts: int = 10**9) -> Losses:
-    """Cut the power before operation 0, 1, 2, ... until the script ends, in every pattern."""
+def cut_everywhere(
+    commits: int, *, every: int = 1, lies: bool = False, most_bad: int | None = None
+) -> Losses:
+    """Cut the power before operation 0, 1, 2, ... until the script ends, in every pattern.
+
+    `every`: a pattern cuts at every third operation, say, and the next one at the ones after
+    these. `most_bad`: after so many losses there is nothing more to show.
+    """
     plan, losses = script(commits), Losses()
     expected = _expected(plan)
-    for pattern in PATTERNS.values():
-        fuse = 0
-        while losses.cuts < most_cuts and _cut(plan, expected, fuse, pattern(), losses, lies=lies):
-            fuse += 1
+    for number, pattern in enumerate(PATTERNS.values()):
+        fuse = number % every
+        while losses.bad != most_bad and _cut(plan, expected, fuse, pattern(), losses, lies=lies):
+            fuse += every
     return losses
 
 

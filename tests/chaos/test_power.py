@@ -7,16 +7,19 @@ from chaos.disk import Disk
 from chaos.power import FINGERPRINT, NAME, cut_everywhere, dump, script
 from covey.errors import StoreError
 from covey.node.store import Store
+from support.effort import effort
 
 pytestmark = pytest.mark.beside_the_kernel
 
 COMMITS = 5
+EVERY = effort(4, long=1)
+TOO_MANY = 11  # losses, to be no chance
 
 
 def test_wherever_the_power_goes_every_acknowledged_commit_is_whole() -> None:
-    losses = cut_everywhere(COMMITS)
+    losses = cut_everywhere(COMMITS, every=EVERY)
 
-    assert losses.cuts > 400
+    assert losses.cuts * EVERY > 800
     assert losses.bad == 0
 
 
@@ -24,11 +27,11 @@ def test_wherever_the_power_goes_every_acknowledged_commit_is_whole() -> None:
 def test_a_store_that_syncs_less_is_caught(bug: bugs.Bug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug(monkeypatch)
 
-    assert cut_everywhere(3).bad > 10
+    assert cut_everywhere(3, most_bad=TOO_MANY).bad == TOO_MANY
 
 
 def test_a_disk_that_lies_about_syncs_is_caught() -> None:
-    assert cut_everywhere(3, lies=True).bad > 10
+    assert cut_everywhere(3, lies=True, most_bad=TOO_MANY).bad == TOO_MANY
 
 
 @pytest.mark.parametrize("trouble", ["fails_sync", "room"])

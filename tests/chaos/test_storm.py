@@ -4,15 +4,16 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from chaos.runs import play
-from covey.kernel import is_compiled
 from covey.node.shadow import ShadowSettings
+from support.effort import effort
 
-SEEDS = 200 if is_compiled() else 50
+SEEDS = effort(60, plain=10, long=200)
 CHUNK = 10
 SHADOW_SEEDS = 4
 HERE = Path(__file__).parents[1]
@@ -51,9 +52,12 @@ KINDS = {
 }
 
 
+once = cache(play)  # the same seed is the same storm, as shown below
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_every_guarantee_holds_under_any_fault(first: int) -> None:
-    verdicts = [play(seed) for seed in range(first, first + CHUNK)]
+    verdicts = [once(seed) for seed in range(first, first + CHUNK)]
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}
     assert sum(one.counts["acknowledged"] for one in verdicts) > 500
@@ -79,7 +83,7 @@ def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow(asks_peer
 def test_every_kind_of_trouble_comes_up() -> None:
     counts: Counter[str] = Counter()
     for seed in range(15):
-        counts.update(play(seed).counts)
+        counts.update(once(seed).counts)
 
     assert {kind for kind in KINDS if counts[kind] == 0} == set()
 

@@ -11,6 +11,8 @@ import pytest
 
 from covey import cli
 
+pytestmark = pytest.mark.beside_the_kernel
+
 SCENARIO = """
 [scenario]
 name = "two policies"

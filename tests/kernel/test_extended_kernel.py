@@ -8,12 +8,13 @@ from hypothesis import given, settings
 import reference
 from reference import Lesson, Network, Row, Setup, Site
 from reference.records import Cell, History, Tally
+from support.effort import effort
 from support.networks import Case, crowded_case, extended_cases, kernel_rows, reference_rows
 
 ONCE = (0.0, 0.0)  # a limit of 0: everything is tried once
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(100, plain=60, long=300))
 @given(case=extended_cases())
 def test_every_extended_decision_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)

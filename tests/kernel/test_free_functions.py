@@ -14,10 +14,11 @@ from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.simulation.environment import Environment
 from covey.simulation.run import network, play
+from support.effort import effort
 from support.networks import Case, free_cases, kernel_rows, reference_rows
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(100, plain=60, long=300))
 @given(case=free_cases())
 def test_every_decision_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)

@@ -16,10 +16,13 @@ from reference import Site
 from reference.index import PRESETS, ShareUcb
 from reference.owners import index_setup
 from reference.records import Cell
+from support.effort import effort
 from support.networks import DELAYS, Case, index_cases, kernel_rows, reference_rows, turned
 
+SLOTS = effort(200, plain=150, long=300)
 
-@settings(max_examples=300)
+
+@settings(max_examples=effort(100, plain=60, long=300))
 @given(case=index_cases())
 def test_the_kernel_decides_what_the_reference_decides_for_every_index_policy(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)
@@ -38,8 +41,8 @@ def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
         )
         for place in range(4)
     )
-    labels = rng.integers(0, 3, 300)
-    wrong = rng.random((8, 300)) < rng.random((8, 1))
+    labels = rng.integers(0, 3, SLOTS)
+    wrong = rng.random((8, SLOTS)) < rng.random((8, 1))
     return Case(
         setup=index_setup(
             preset,
@@ -51,17 +54,17 @@ def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
             **changes,
         ),
         mode="spec",
-        contexts=rng.random((300, 1)),
+        contexts=rng.random((SLOTS, 1)),
         predictions=np.where(wrong, labels + 1, labels),
         labels=labels,
         at=None,
         revealed=None,
-        delay=rng.choice(DELAYS, 300),
+        delay=rng.choice(DELAYS, SLOTS),
     )
 
 
 @pytest.mark.parametrize("pending", [False, True])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(effort(3, plain=1, long=6)))
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
     preset: str, seed: int, pending: bool
@@ -71,7 +74,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
     assert kernel_rows(case) == reference_rows(case)
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(20, plain=10, long=60))
 @given(
     preset=st.sampled_from(["auto", "two-sizes", "multi-resolution", "share-ucb"]),
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
@@ -84,7 +87,7 @@ def test_the_kernel_resets_and_ignores_reports_when_the_reference_does(
 ) -> None:
     case = turned(crowded_case(preset, seed, alarm=alarm, pending=pending))
     if not is_shared:
-        case = replace(case, at=np.random.default_rng(seed).integers(0, 3, 300))
+        case = replace(case, at=np.random.default_rng(seed).integers(0, 3, SLOTS))
 
     assert kernel_rows(case) == reference_rows(case)
 
@@ -130,9 +133,9 @@ def test_a_peer_is_asked_at_most_once_per_decision_and_always_before_it_is_chose
         network=watched,
     )
 
-    assert len(watched.asked) == 900
+    assert len(watched.asked) == 3 * SLOTS
     assert all(len(set(asked)) == len(asked) for asked in watched.asked)
-    assert 0 < sum(map(len, watched.asked)) < 3 * 900
+    assert 0 < sum(map(len, watched.asked)) < 3 * 3 * SLOTS
 
 
 @pytest.mark.parametrize("preset", ["share-ucb", "balance"])

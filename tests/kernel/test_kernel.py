@@ -12,6 +12,7 @@ from covey.bandit.policies import DCZA, CoS, resolve
 from covey.bandit.settings import Settings
 from covey.errors import LimitError
 from covey.kernel import Clock, Table, table_of
+from support.effort import effort
 from support.networks import Case, cases, kernel_rows, reference_rows
 
 
@@ -22,7 +23,7 @@ def table(settings_: Settings, *, dimension: int = 1, functions: int = 2, peers:
     return table_of(Clock(policy.scales(), policy.powers()), rule)
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(100, plain=60, long=300))
 @given(case=cases())
 def test_every_decision_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)

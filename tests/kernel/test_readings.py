@@ -9,12 +9,13 @@ from hypothesis import given, settings
 import covey
 from covey.bandit.policies import settings_from
 from covey.errors import ConfigError
+from support.effort import effort
 from support.networks import Case, kernel_rows, reading_cases, reference_rows
 
 ONCE = {"scale": 0.0, "power": 0.0}  # a threshold of 0: everything is tried once
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(100, plain=60, long=300))
 @given(case=reading_cases())
 def test_every_decision_by_another_reading_equals_that_of_the_reference(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)

@@ -15,6 +15,8 @@ from reference.index import ONE, PRESETS, Balance, MultiResolution
 from reference.owners import OnceNetwork, index_setup, klucb, rounded_slot
 from reference.records import MILLION, Cell, Record, Tally
 
+pytestmark = pytest.mark.beside_the_kernel
+
 HERE = Cell(0, 1, (0,))  # the one cell of a grid of one slice
 RIGHT = Lesson(1, right=True, paid=0)
 WRONG = Lesson(1, right=False, paid=0)

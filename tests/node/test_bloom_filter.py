@@ -2,11 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.node.bloom_filter import BloomFilter
 from support.served import FEEDBACK, INFER, Client, infer, run
+
+pytestmark = pytest.mark.beside_the_kernel
 
 KEYS = st.tuples(st.text(max_size=3), st.text(max_size=3))
 

@@ -14,6 +14,8 @@ from covey.node.requests import AskRow, Assistance, Payment, Request
 from support import virtual
 from support.virtual import Crashed, PayingLink, Weather, World
 
+pytestmark = pytest.mark.beside_the_kernel
+
 PRICE = 0.05
 NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
 

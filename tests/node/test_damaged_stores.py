@@ -20,6 +20,8 @@ from covey.node.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
 from support.served import INFER, Client, infer, run
 
+pytestmark = pytest.mark.beside_the_kernel
+
 FROZEN = Path(__file__).parents[1] / "frozen"
 VERSION_2 = sorted((FROZEN / "stores_2").glob("*.store"))
 Remove = Callable[[Path], object]

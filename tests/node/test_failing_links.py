@@ -15,6 +15,8 @@ from covey.node.trust import Trust
 from support import virtual
 from support.virtual import Crashed, Weather, World
 
+pytestmark = pytest.mark.beside_the_kernel
+
 # -- storms -----------------------------------------------------------------------------------
 
 

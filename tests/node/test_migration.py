@@ -24,6 +24,9 @@ from covey.errors import StoreError
 from covey.node.requests import MigratedCell, Request
 from covey.node.store import Store
 from covey.types import MEMORY
+from support.effort import effort
+
+pytestmark = pytest.mark.beside_the_kernel
 
 FOLDER = Path(__file__).parents[1] / "version_1"
 Row = dict[str, Any]
@@ -335,7 +338,8 @@ def test_a_migration_is_whole_or_not_at_all_wherever_the_power_is_cut(
     whole = Store(tmp_path / "a")
     expected = [tuple(one) for one in whole._base.execute("SELECT * FROM requests")]
     whole.close()
-    fuse, is_cut = 0, True
+    every = effort(4, long=1)  # patterns in turn, so that the power is cut at every operation
+    fuse, is_cut = list(PATTERNS).index(pattern) % every, True
     while is_cut:
         disk = disk_with(content)
         disk.fuse = fuse
@@ -351,7 +355,7 @@ def test_a_migration_is_whole_or_not_at_all_wherever_the_power_is_cut(
         assert again.check() == []
         again.close()
         disk.remove()
-        fuse += 1
+        fuse += every
 
     assert fuse > 10
 

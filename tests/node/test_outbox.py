@@ -13,6 +13,8 @@ from covey.node.requests import AskRow, Assistance, Delivery
 from covey.types import Label
 from support import virtual
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 class Receiver:
     """A peer that fails a number of times, then takes labels with a fixed outcome."""

@@ -14,6 +14,8 @@ from covey.node.requests import AskRow, Assistance
 from covey.types import Label
 from support import virtual
 
+pytestmark = pytest.mark.beside_the_kernel
+
 TIMEOUTS = PeerTimeouts(timeout_s=1.0, failures=3, open_s=2.0, most_open_s=8.0)
 
 

@@ -15,6 +15,8 @@ from covey.node.requests import AskRow, Payment
 from support import virtual
 from support.virtual import Crashed, PayingLink, Weather, World
 
+pytestmark = pytest.mark.beside_the_kernel
+
 NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
 NEAR, FAR = 0.05, 0.04
 ROW = AskRow("a", "g1:0", 1, 0)

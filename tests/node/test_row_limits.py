@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from covey.node.requests import AskRow, holder
 from covey.node.workers import Answering, Limits, Workers
 from support import virtual
 from support.virtual import Disk, World
+
+pytestmark = pytest.mark.beside_the_kernel
 
 CONFIG = {
     "policy": {"preset": "cos", "slices": 1, "horizon": 500},

@@ -11,6 +11,8 @@ from covey.node.status import ArmState
 from covey.node.store import Store
 from covey.node.tables import HOUR_S
 
+pytestmark = pytest.mark.beside_the_kernel
+
 BEGIN = 1_800_000_000 // DAY_S * DAY_S  # the first second of a day
 
 

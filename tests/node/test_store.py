@@ -17,6 +17,8 @@ from covey.node.store import Store
 from covey.node.tables import APPLICATION, VERSION
 from support.requests_of_nodes import commit_of, request
 
+pytestmark = pytest.mark.beside_the_kernel
+
 PHASES = ("train", "explore", "exploit", "recall")
 
 

@@ -35,6 +35,8 @@ from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
 from support.stores import KINDS, Make, database, make, server
 
+pytestmark = pytest.mark.beside_the_kernel
+
 __all__ = ["database", "make", "server"]  # fixtures
 PHASES = ("train", "explore", "exploit", "recall")
 

@@ -21,9 +21,11 @@ from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import Limits
 from support import virtual
+from support.effort import effort
 from support.virtual import World
 
 SLOTS = 90
+SHORT = effort(45, plain=30, long=90)
 LAYERED = ("dcza", "multi-resolution")  # presets with cells of several sizes
 
 
@@ -64,8 +66,9 @@ class Answers(NamedTuple):
 class Life:
     """A site that answers its clients and an honest peer, and perhaps one that floods it."""
 
-    def __init__(self, world: World, *, lies: int, restart_every: int) -> None:
+    def __init__(self, world: World, *, lies: int, restart_every: int, slots: int) -> None:
         self.world, self.lies, self.restart_every = world, lies, restart_every
+        self.slots = slots
         self.cells = ["g1:0"]
         if world.setup.settings.preset in LAYERED:
             self.cells = ["z0:0", "z1:0", "z1:1", "z2:1"]
@@ -75,7 +78,7 @@ class Life:
     async def run(self) -> Answers:
         # A random source each, so that more requests of one change nothing for the others.
         chances = {name: random.Random(name) for name in ("own", "honest", "liar")}  # noqa: S311
-        for slot in range(1, SLOTS + 1):
+        for slot in range(1, self.slots + 1):
             if slot % self.restart_every == 0:
                 self.world.crash("site")
                 self.world.boot("site")
@@ -121,11 +124,17 @@ def instance_of(chance: random.Random) -> tuple[int, int, int]:
 
 
 def live(
-    preset: str, trust: Trust, *, lies: int = 0, restart_every: int = SLOTS + 1, **more: Any
+    preset: str,
+    trust: Trust,
+    *,
+    lies: int = 0,
+    restart_every: int = SLOTS + 1,
+    slots: int = SLOTS,
+    **more: Any,
 ) -> tuple[Answers, Store]:
     async def main() -> tuple[Answers, Store]:
         world = world_of(config(preset, **more), trust)
-        life = Life(world, lies=lies, restart_every=restart_every)
+        life = Life(world, lies=lies, restart_every=restart_every, slots=slots)
         return await life.run(), world.stores["site"]
 
     return virtual.run(main())
@@ -166,8 +175,8 @@ def test_a_source_with_false_labels_harms_itself_only(preset: str, trust: Trust)
 @pytest.mark.parametrize("trust", ["isolated", "earned", "robust"])
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_restarted_site_decides_and_serves_as_one_that_was_not(preset: str, trust: Trust) -> None:
-    whole, _ = live(preset, trust, lies=2)
-    broken, _ = live(preset, trust, lies=2, restart_every=7)
+    whole, _ = live(preset, trust, lies=2, slots=SHORT)
+    broken, _ = live(preset, trust, lies=2, slots=SHORT, restart_every=7)
 
     assert broken == whole
 
@@ -177,8 +186,8 @@ def test_a_restarted_site_decides_and_serves_as_one_that_was_not(preset: str, tr
 def test_pending_labels_of_all_sources_are_the_same_after_a_restart(
     preset: str, trust: Trust
 ) -> None:
-    whole, _ = live(preset, trust, lies=2, pending=True)
-    broken, _ = live(preset, trust, lies=2, restart_every=5, pending=True)
+    whole, _ = live(preset, trust, lies=2, slots=SHORT, pending=True)
+    broken, _ = live(preset, trust, lies=2, slots=SHORT, restart_every=5, pending=True)
 
     assert broken == whole
 

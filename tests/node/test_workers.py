@@ -17,6 +17,8 @@ from covey.node.store import Store
 from covey.node.threads import FunctionThread
 from covey.node.workers import Answering, ThreadWorkers
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
     seen: list[int] = []

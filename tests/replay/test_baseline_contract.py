@@ -21,6 +21,8 @@ from covey.replay.baselines import (
 from covey.replay.outcome import BaselineRun
 from support.streams import cut, log_of, stream
 
+pytestmark = pytest.mark.beside_the_kernel
+
 RATES = (0.4, 0.9, 0.6)
 SLOTS = 240
 every_baseline = pytest.mark.parametrize("name", BASELINES)

@@ -13,6 +13,8 @@ from covey.replay.baselines import Baseline, BaselineAnswer, FollowTheLeader, Pr
 from covey.replay.outcome import HINDSIGHT, BaselineOutcome, BaselineRun
 from support.streams import cut, log_of, stream
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 class Diary:
     """A baseline that says what the first function says and writes down what it is told."""

@@ -13,6 +13,8 @@ from covey.replay.baselines import BASELINES, PLAIN, FollowTheLeader, PreviousLa
 from covey.replay.outcome import BaselineRun
 from support.streams import log_of, stream
 
+pytestmark = pytest.mark.beside_the_kernel
+
 
 def answers(baseline: Any, said: Any, labels: Any, delays: Any = None) -> list[int]:
     (given_answers,) = BaselineRun([baseline]).add(log_of(said, labels, delays)).values()

@@ -22,6 +22,8 @@ from covey.replay.baselines import (
 )
 from support.streams import stream
 
+pytestmark = pytest.mark.beside_the_kernel
+
 Row = tuple[tuple[int, ...], int]  # what functions said, label
 rows_of = st.lists(
     st.tuples(st.tuples(*[st.integers(0, 2)] * 3), st.integers(0, 2)), min_size=1, max_size=30

@@ -18,6 +18,8 @@ from covey.data.tables import open_log
 from covey.errors import DataError
 from covey.replay.encoding import Arrivals, Encoder, Vocabulary
 
+pytestmark = pytest.mark.beside_the_kernel
+
 LEARNERS = [
     {"name": "north", "functions": ["nb", "tree"]},
     {"name": "south", "functions": ["nb"]},

@@ -22,9 +22,13 @@ from support.streams import log_of
 FOLDER = os.environ.get("COVEY_DATA", "")
 FILE = Path(FOLDER) / "kddcup.data_10_percent.gz"
 SLOTS = 20_000
-pytestmark = pytest.mark.skipif(
-    not FOLDER or not FILE.is_file(), reason="COVEY_DATA names no folder with the KDD Cup 1999 data"
-)
+pytestmark = [
+    pytest.mark.beside_the_kernel,
+    pytest.mark.skipif(
+        not FOLDER or not FILE.is_file(),
+        reason="COVEY_DATA names no folder with the KDD Cup 1999 data",
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,8 @@ from covey.simulation.environment import (
 )
 from support.required import ROOT
 
+pytestmark = pytest.mark.beside_the_kernel
+
 PAGE = ROOT / "docs" / "research" / "environments.md"
 
 

@@ -10,6 +10,8 @@ from scipy import stats
 
 from covey.simulation.comparison import band, exponent, growth_of, mean_of, ratio, student
 
+pytestmark = pytest.mark.beside_the_kernel
+
 SLOTS = [10, 30, 100, 300, 1000, 3000, 10_000, 30_000]
 
 

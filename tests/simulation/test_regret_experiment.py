@@ -12,6 +12,8 @@ import pytest
 from covey.bandit.policies import PRESETS
 from support.required import ROOT
 
+pytestmark = pytest.mark.beside_the_kernel
+
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 FOLDER = ROOT / "experiments" / "regret"
 

@@ -15,6 +15,8 @@ from covey.simulation import scenario
 from covey.simulation.scenario import most_cells
 from support.required import ROOT
 
+pytestmark = pytest.mark.beside_the_kernel
+
 TABLES: dict[str, Any] = {
     "scenario": {"horizon-slots": 1000, "seeds": 2, "checkpoints": 4, "workers": 2},
     "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "zoom", "preset": "dcza"}],

@@ -15,6 +15,8 @@ from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 from support.plays import die, fail_late, play
 
+pytestmark = pytest.mark.beside_the_kernel
+
 TABLES: dict[str, Any] = {
     "scenario": {"horizon-slots": 1000, "seeds": 3, "checkpoints": [10, 100], "workers": 2},
     "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "zoom", "preset": "dcza"}],

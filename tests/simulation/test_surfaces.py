@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from covey.simulation.environment import Drift, Environment, Surface, spread
 from covey.simulation.world import AccuracyField, World, drawn_surfaces
 
+pytestmark = pytest.mark.beside_the_kernel
+
 # Accuracies are float32, and rounded to multiples of 2**-22 where they are drawn.
 ROUNDING = 1e-6
 

@@ -14,6 +14,8 @@ from covey.simulation.environment import Classes, DrawnColumn, Drift, Environmen
 from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE, Loss
 
+pytestmark = pytest.mark.beside_the_kernel
+
 KINDS: list[dict[str, Any]] = [
     {},
     {"case": "C1"},
