@@ -6,7 +6,7 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
 
-.PHONY: demo sites test ci-tools clients check site unit unit-plain long slowest hostile bench load paper regret trust picture prove teeth kills failover flips dist clean
+.PHONY: demo sites test ci-tools clients check site unit unit-plain long slowest hostile bench load shards paper regret trust picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -69,6 +69,10 @@ bench: $(VENV)/.tools
 # Requests a second of a served site, beside the same server with nothing to do.
 load: $(VENV)/.tools
 	$(BIN)/python benchmarks/load.py
+
+# A site in one process and in two shards, by turns.
+shards: $(VENV)/.tools
+	$(BIN)/python benchmarks/shards.py
 
 # Recompute the tables of regret; DATA is a folder of recorded streams (default: COVEY_DATA).
 regret: $(VENV)/.covey

@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
+import yaml
+
+from covey.cli.parser import parser
 
 pytestmark = pytest.mark.beside_the_kernel
 
@@ -52,6 +56,48 @@ def test_systemd_finds_nothing_wrong_in_the_service(tmp_path: Path) -> None:
     done = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
 
     assert "covey.service" not in done.stderr
+
+
+@with_systemd
+def test_systemd_finds_nothing_wrong_in_the_service_with_shards(tmp_path: Path) -> None:
+    more = tmp_path / "covey.service.d"
+    more.mkdir()
+    for path, copy in (
+        (DEPLOY / "covey.service", tmp_path / "covey.service"),
+        (DEPLOY / "covey.service.d" / "shards.conf", more / "shards.conf"),
+    ):
+        copy.write_text(path.read_text().replace("/opt/covey/bin/covey", sys.executable))
+
+    done = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
+
+    assert "covey.service" not in done.stderr
+    assert "shards.conf" not in done.stderr
+    (more / "shards.conf").write_text("[Service]\nKillMode=never-heard-of\n")
+    wrong = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
+    assert "shards.conf" in wrong.stderr  # so it is read
+
+
+def manifests() -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+
+def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
+    found = manifests()
+
+    for one in found:
+        kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+    assert [one["kind"] for one in found] == ["Service", "StatefulSet"]
+    found[1]["spec"]["replicas"] = "one"
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(found[1], kubernetes_validate.latest_version(), strict=True)
+
+
+def test_the_pod_runs_a_command_that_covey_has() -> None:
+    (container,) = manifests()[1]["spec"]["template"]["spec"]["containers"]
+    options = parser().parse_args(container["args"])
+
+    assert options.shards == 4
+    assert options.log == "json"
 
 
 def expressions() -> list[str]:

@@ -23,13 +23,19 @@ def read_toml(path: Path) -> dict[str, Any]:
 
     Modules in its folder can be imported from then on, after all others: a table may name them.
     """
+    try:
+        return parsed(path.read_bytes(), path)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+
+
+def parsed(content: bytes, path: Path) -> dict[str, Any]:
+    """Return the tables of the content of a TOML file, as `read_toml` does."""
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        return tomllib.loads(content.decode().replace("\r\n", "\n"))
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:

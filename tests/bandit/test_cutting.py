@@ -48,7 +48,7 @@ def test_cells_of_a_grid_can_be_divided(table: dict[str, Any]) -> None:
     [
         ({}, "preset 'auto'", "use preset cos or share-ucb"),
         ({"preset": "auto", "slices": 4, "alarm": 0}, "preset 'auto'", "cos or share-ucb"),
-        ({"preset": "cos", "pending": True}, "[policy] pending", "remove it"),
+        ({"preset": "cos", "pending": True}, "[policy] pending", "set it to false"),
         ({"preset": "dcza"}, "preset 'dcza'", "use preset cos"),
         ({"preset": "multi-resolution"}, "preset 'multi-resolution'", "set slices"),
         ({"preset": "share-ucb", "alarm": 3}, "alarm of preset 'share-ucb'", "set alarm = 0"),

@@ -269,6 +269,7 @@ def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
             "ensemble": None,
             "shadow": None,
             "trust": [],
+            "shards": [],
         }
 
     run(tmp_path, story)

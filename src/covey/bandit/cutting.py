@@ -51,7 +51,7 @@ def _why(policy: Policy) -> str | None:
         (settings.horizon == "doubling", '[policy] horizon = "doubling"', "set slots, or slices"),
         (settings.reading.ties == "random", '[policy.reading] ties = "random"', "remove it"),
         # It measures the share of labels that arrive.
-        (settings.pending and policy.by_index is None, "[policy] pending", "remove it"),
+        (settings.pending and policy.by_index is None, "[policy] pending", "set it to false"),
     ):
         if is_there:
             return f"{key} {WHY}; {remedy}"

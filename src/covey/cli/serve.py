@@ -8,10 +8,9 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TextIO, TypeAlias, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -23,52 +22,15 @@ from covey.errors import (
     StoreAway,
     StoreError,
     StoreFailed,
-    place_of,
 )
 from covey.functions.remote import HttpClient, checked
 from covey.node import status as states
 from covey.node.change import Plan
 from covey.node.store import Store
 from covey.report.text import NONE, number, table
+from covey.server.log_lines import FORMS, set_up_logging
 
-FORMS = ("plain", "json")
-LONGEST = 500  # characters of a sentence
 STORE_HELP = "the store of a node: a file, or postgresql://..."
-
-
-class _Line(logging.Formatter):
-    """Makes one line of a record: nothing in it ends the line or steers a terminal."""
-
-    def __init__(self, form: str) -> None:
-        super().__init__()
-        self._is_json = form == "json"
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = record.getMessage()
-        short = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-        event = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "from": record.name,
-            "event": "".join(one if one.isprintable() else repr(one)[1:-1] for one in short),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            event["error"] = record.exc_info[0].__name__
-            event["at"] = "" if record.exc_info[1] is None else place_of(record.exc_info[1])
-        if self._is_json:
-            return msgspec.json.encode(event).decode()
-        return " ".join(event.values())
-
-
-def set_up_logging(form: str, stream: TextIO | None = None) -> None:
-    """Write what happens to `stream`, the standard error if none is given."""
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(_Line(form))
-    ours = logging.getLogger("covey")
-    ours.handlers = [handler]
-    ours.propagate = False
-    ours.setLevel(logging.INFO)
-
 
 TIMEOUT_S = 10.0
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
@@ -115,7 +77,7 @@ def token_in(path: Path) -> str:
 def status_text(body: bytes) -> str:
     """Return a state as tables."""
     state = _read(body)
-    tables = (_phases(state), _arms(state), _peers(state), _trust(state))
+    tables = (_phases(state), _arms(state), _peers(state), _trust(state), _shards(state))
     parts = [_head(state), *map(_table, tables)]
     text = "\n\n".join(part for part in parts if part)
     return f"{text}\n\n{SINCE}" if "*" in text else text
@@ -273,6 +235,25 @@ def _trust(state: Status) -> Sequence[Sequence[str]]:
     ]
 
 
+def _shards(state: Status) -> Sequence[Sequence[str]]:
+    return [
+        ("shard", "state", "process", "restarts*", "slot", "cells", "pending", "labels"),
+        *(
+            (
+                number(one.number, "d"),
+                "up" if one.is_up else "away",
+                number(one.pid, "d"),
+                number(one.restarts, ",d"),
+                number(one.slot, ",d"),
+                number(one.cells, ",d"),
+                number(one.open_tickets, ",d"),
+                number(one.labels, ",d"),
+            )
+            for one in state.shards
+        ),
+    ]
+
+
 def _is_paid(state: Status) -> bool:
     return any(peer.spent_today or peer.budget is not None for peer in state.peers)
 
@@ -317,11 +298,13 @@ examples:
   covey doctor site.toml && covey serve site.toml
   covey serve site.toml --log json 2>site.log
   covey serve site.toml --wait        # a second node, which takes over a store in PostgreSQL
+  covey serve site.toml --shards 4
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
 after requests in progress are answered, also if a function never returns; a second signal stops it
 immediately. SIGHUP reloads certificates and the file, as `covey plan` says; changed token files are
-reloaded without it.
+reloaded without it. With --shards the cells are divided among so many processes, each with its own
+store; the URL and the decisions are those of one process. A process that crashes is started again.
 
 Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
 written, or its database is away: check the disk or the database, and restart.
@@ -417,6 +400,8 @@ def add_serve(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log", choices=FORMS, help=log_help)
     wait_help = "wait while another node has the store, or its database is away"
     command.add_argument("--wait", action="store_true", help=wait_help)
+    shards_help = "divide the cells among N processes"
+    command.add_argument("--shards", type=int, metavar="N", help=shards_help)
     add_common(command, _serve)
 
 
@@ -509,7 +494,7 @@ def _serve(options: argparse.Namespace) -> None:
     # Not at the top: no other command needs an event loop, or aiohttp.
     import asyncio
 
-    from covey.server import app, config
+    from covey.server import app, config, sharded
 
     form = options.log or ("json" if options.json else None)
     if form:
@@ -524,12 +509,17 @@ def _serve(options: argparse.Namespace) -> None:
             sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
 
+    served = config.load(options.site)
+    if options.shards is None:
+        sharded.check_stores(served, 0)
+        serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
+    else:
+        serving = sharded.serve(served, options.shards, is_up=is_up, log_form=form or "")
     with asyncio.Runner(loop_factory=app.new_loop) as runner:
-        site = config.load(options.site)
         try:
-            runner.run(app.serve(site, is_up=is_up, waits_for_store=options.wait))
+            runner.run(serving)
         except StoreAway as error:
-            if isinstance(site.store, Path):
+            if isinstance(served.store, Path):
                 raise
             raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
     log.info("stopped")

@@ -46,8 +46,18 @@ class Decisions:
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._own = len(state.learner.arms) - len(self._peers)
 
-    def begin(self, rows: Any, contexts: Any, slot: int | None, closed: bytes | None) -> Draft:
-        """Return the draft of a request, in the slots that it gets."""
+    def begin(
+        self, rows: Any, contexts: Any, slot: int | list[int] | None, closed: bytes | None
+    ) -> Draft:
+        """Return the draft of a request, in the slots that it gets.
+
+        A list has the slot of each row, ascending.
+        """
+        if isinstance(slot, list):
+            first = self._state.take_slots(slot[0], slot[-1] - slot[0] + 1)
+            draft = Draft(rows, contexts, first, closed, step=self.step)
+            draft.given_slots = [one + first - slot[0] for one in slot]
+            return draft
         first = self._state.take_slots(slot, len(rows) if self.step else 1)
         return Draft(rows, contexts, first, closed, step=self.step)
 
@@ -86,9 +96,14 @@ class Decisions:
         """Take back every decision of a request that failed, and its slots."""
         self._uncount(draft)
         self._state.undo_reports(draft.undo)
-        self._state.return_slots(draft.slot, len(draft.codes) if self.step else 1)
+        last = draft.slot_of(len(draft.codes) - 1)
+        self._state.return_slots(draft.slot, last - draft.slot + 1)
 
     def _uncount(self, draft: Draft) -> None:
+        if draft.given_slots is not None:
+            for place, code in reversed(list(enumerate(draft.codes[: draft.done].tolist()))):
+                self._state.retract([draft.context(place)], draft.slot_of(place), [code], 1)
+            return
         self._state.retract(draft.contexts, draft.slot, draft.codes, draft.done)
 
     def _decide(self, draft: Draft) -> int:
@@ -103,6 +118,8 @@ class Decisions:
             draft.codes[0] = code
             draft.done = 1
             return -1
+        if draft.given_slots is not None:
+            return self._decide_one_by_one(draft)
         codes = draft.codes[begin:]
         try:
             draft.done += self._judge.decide_rows(
@@ -112,6 +129,16 @@ class Decisions:
             draft.done += int(np.argmax(codes == NOT_DECIDED))
             raise
         return -1 if draft.done == count else -1 - int(draft.codes[draft.done])
+
+    def _decide_one_by_one(self, draft: Draft) -> int:
+        """Decide rows whose slots are not consecutive; return as `_decide` does."""
+        while draft.done < len(draft.codes):
+            slot = draft.slot_of(draft.done)
+            code = self._judge.decide(draft.context(draft.done), slot, draft.closed)
+            if code < 0:
+                return -1 - code
+            self._decided(draft, code)
+        return -1
 
     # -- reports of peers -----------------------------------------------------------------------
 

@@ -98,17 +98,19 @@ class Handler:
         rows: Rows,
         contexts: Any,
         *,
-        slot: int | None = None,
+        slot: int | list[int] | None = None,
         source: str = OWN,
         id: str = "",  # noqa: A002 - the field of the protocol
         digest: str = "",
+        row_ids: Sequence[str] | None = None,
     ) -> Request:
         """Answer rows in consecutive slots, or in one; a failure takes back everything.
 
         `contexts` has one context per row, or is a function of the first slot that returns them.
+        A list of slots has that of each row; `row_ids` are their ids, if they have any.
         """
         draft = self._decisions.begin(rows, contexts, slot, self._driver.closed())
-        return await self.complete(draft, source=source, id=id, digest=digest)
+        return await self.complete(draft, source=source, id=id, digest=digest, row_ids=row_ids)
 
     async def complete(
         self,
@@ -117,6 +119,7 @@ class Handler:
         source: str = OWN,
         id: str = "",  # noqa: A002 - the field of the protocol
         digest: str = "",
+        row_ids: Sequence[str] | None = None,
     ) -> Request:
         """Answer what is left of a request; a failure takes back everything."""
         state = self._state
@@ -145,6 +148,7 @@ class Handler:
             predictions=draft.predictions,
             answers=answers,
             peer_answers=draft.helped or NONE,
+            row_ids=row_ids,
             training=draft.training or NONE,
             scored=draft.scored or NONE,
         )

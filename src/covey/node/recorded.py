@@ -16,6 +16,7 @@ from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import TrustState
 from covey.node.pool import PoolingLearner
+from covey.node.questions import shown_id
 from covey.node.requests import (
     AWAITED_WIDTH,
     CLIENT,
@@ -115,7 +116,7 @@ class RecordedState(SiteState):
                 own.changes,
             )
         )
-        self._latest_label = own.latest
+        self.latest_label = own.latest
         self._restore_prices(loaded.sources.get(LINKS))
         self._dirty.clear()  # before cells of sources are opened, which are to be written
         self.sources.load(loaded)
@@ -210,7 +211,7 @@ class RecordedState(SiteState):
                 self._count_answered(request, request.peer_answers)
         if self.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
-        self._expire_all(source)
+        self.expire_all(source)
 
     def _note(self, request: Request, rows: Sequence[int]) -> None:
         """Mark the cells of rows as changed."""
@@ -376,12 +377,12 @@ class RecordedState(SiteState):
     @property
     def previous_label(self) -> Label | None:
         """The label of the latest own instance that has one; None: none has."""
-        return None if self._latest_label is None else self._latest_label[1]
+        return None if self.latest_label is None else self.latest_label[1]
 
     def _name(self, request: Request, row: int) -> str:
         if request.row_ids is not None:
-            return f"{request.row_ids[row]!r}"
-        return f"{request.id!r}" if len(request) == 1 else f"row {row} of {request.id!r}"
+            return shown_id(request.row_ids[row])
+        return shown_id(request.id) if len(request) == 1 else f"row {row} of {request.id!r}"
 
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -420,8 +421,8 @@ class RecordedState(SiteState):
     def _note_latest(self, request: Request, rows: list[int], labels: list[Label]) -> None:
         last = max(range(len(rows)), key=rows.__getitem__)
         slot = request.slot_of(rows[last])
-        if self._latest_label is None or slot >= self._latest_label[0]:
-            self._latest_label = (slot, labels[last])
+        if self.latest_label is None or slot >= self.latest_label[0]:
+            self.latest_label = (slot, labels[last])
 
     def _deliver(self, request: Request, rows: Sequence[int]) -> None:
         self._commit.deliveries += [
@@ -475,7 +476,7 @@ class RecordedState(SiteState):
 
     # -- expiry ---------------------------------------------------------------------------------
 
-    def _expire_all(self, source: str) -> None:
+    def expire_all(self, source: str) -> None:
         pool = OWN if self.is_pooled(source) else source
         queue = self._queues.get(pool)
         if queue:
@@ -540,7 +541,7 @@ class RecordedState(SiteState):
         """Return what has changed since it was last taken; None: nothing."""
         if not self._has_changed:
             return None
-        self._expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
+        self.expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
         commit, self._commit, self._has_changed = self._commit, Commit(), False
         commit.cells = self._dirty.take()
         state = self._source_state()
@@ -579,7 +580,7 @@ class RecordedState(SiteState):
 
     def _source_state(self) -> SourceState:
         learner = self.learner
-        return SourceState(OWN, learner.slot, doubts_of(learner.tables), self._latest_label)
+        return SourceState(OWN, learner.slot, doubts_of(learner.tables), self.latest_label)
 
 
 def _awaits(request: Request) -> bool:

@@ -13,6 +13,7 @@ from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED
 from covey.kernel.rules import Cell
+from covey.node.questions import ROW_MARK, slots_after
 from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
@@ -100,7 +101,8 @@ class Request(msgspec.Struct, eq=False, gc=False):
     digest: str = ""  # of what was asked, so that another request with the same id is noticed
     slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
     peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
-    row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
+    # Where a peer, or a router, has an id for each row; `id` is the first.
+    row_ids: Sequence[str] | None = None
     training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
     # Row -> answers of free functions that were not chosen, by what their labels count as.
     scored: Mapping[int, Mapping[str, Label]] = NONE
@@ -113,8 +115,11 @@ class Request(msgspec.Struct, eq=False, gc=False):
 
     @property
     def last_slot(self) -> int:
-        """The latest slot of a row."""
-        return self.slot + len(self.truths) - 1 if self.slots is None else max(self.slots)
+        """The latest slot of a row, of the whole request if this is a part of one."""
+        last = self.slot + len(self.truths) - 1 if self.slots is None else max(self.slots)
+        if ROW_MARK in self.id:
+            last += slots_after(self.row_ids[-1] if self.row_ids else self.id, self.digest)
+        return last
 
     @property
     def codes(self) -> np.ndarray:
@@ -176,6 +181,7 @@ class Draft:
         "codes",
         "contexts",
         "done",
+        "given_slots",
         "helped",
         "is_counted",
         "predictions",
@@ -197,6 +203,7 @@ class Draft:
         self.contexts = contexts
         self.slot = slot
         self.step = step
+        self.given_slots: list[int] | None = None  # of each row, where they are not consecutive
         self.closed = closed
         self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
         self.done = 0  # rows before this one are decided
@@ -211,11 +218,14 @@ class Draft:
     @property
     def slots(self) -> list[int] | None:
         """The slots of the rows; None: they are consecutive."""
+        if self.given_slots is not None:
+            return self.given_slots
         return None if self.step or len(self.codes) == 1 else [self.slot] * len(self.codes)
 
     def slot_of(self, row: int) -> int:
         """Return the slot of a row."""
-        return self.slot + row * self.step
+        given = self.given_slots
+        return self.slot + row * self.step if given is None else given[row]
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""

@@ -125,6 +125,10 @@ class SiteHistory:
     def _line(self, key: tuple[int, int]) -> SeriesLine:
         return SeriesLine(*key, {arm: tuple(one) for arm, one in self._buckets[key].items()})
 
+    def lines(self) -> list[SeriesLine]:
+        """Return all that is known."""
+        return [self._line(key) for key in self._buckets]
+
     # -- reading --------------------------------------------------------------------------------
 
     def span(self, span_s: float | None, now_s: float) -> dict[str, Tally]:

@@ -70,6 +70,19 @@ class ShadowState(msgspec.Struct, frozen=True):
     waiting: int
 
 
+class ShardState(msgspec.Struct, frozen=True):
+    """A process of a site that is served by several."""
+
+    number: int  # from 1
+    is_up: bool
+    pid: int
+    restarts: int  # after crashes, since the start of the site
+    slot: int
+    cells: int
+    open_tickets: int
+    labels: int  # of own clients, over all starts
+
+
 class State(msgspec.Struct, frozen=True):
     """The status of a site."""
 
@@ -97,6 +110,7 @@ class State(msgspec.Struct, frozen=True):
     # Of an ensemble: the weights by cell ("": all cells) and learner.
     ensemble: dict[str, dict[str, float]] | None = None
     shadow: ShadowState | None = None  # None: no row is drawn
+    shards: list[ShardState] = []  # none: one process serves it
 
 
 class Payments(Protocol):

@@ -60,7 +60,6 @@ class Store:
         """Open the file, or the database of a URL; raise `StoreError` if that cannot be.
 
         Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
-
         `tell` gets a sentence before each step of a start that takes seconds for a large store. A
         file of an earlier version is migrated, after a copy of it was written beside it.
         """
@@ -125,10 +124,7 @@ class Store:
         self.sync(commit)
 
     def write(self, commit: Commit) -> None:
-        """Do what there is to compute for a commit; the disk is left to `sync`, which must follow.
-
-        Raises as `commit` does.
-        """
+        """Do all for a commit but the disk, which `sync` does next; raise as `commit` does."""
         with self._sentences("written"):
             self._base.begin(self._start)
             with self._or_rolled_back():
@@ -149,6 +145,11 @@ class Store:
     def may_have(self, source: str, id: str) -> bool:  # noqa: A002 - as in a request
         """Return whether `find` may find something, without reading; if not, there is nothing."""
         return self._known is None or (source, id) in self._known
+
+    def ids(self) -> list[tuple[str, str]]:
+        """Return the sources and ids of all requests, and of rows that have ids."""
+        with self._sentences("read"), self._transaction():
+            return [(source, id_) for source, id_ in self._base.stream(tables.IDS)]
 
     def find(self, source: str, id: str) -> tuple[Request, int | None] | None:  # noqa: A002
         """Return the request of a source with this id, however old; None if there is none.

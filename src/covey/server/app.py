@@ -13,11 +13,12 @@ import random
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
+from covey.bandit.preferences import CellPreference, preferences
 from covey.errors import ConfigError, CoveyError, StoreAway, StoreError, StoreFailed
 from covey.node.change import Plan
 from covey.node.database import DatabaseUrl
@@ -35,9 +36,9 @@ from covey.server.config import SiteConfig
 from covey.server.events import EventLog, kept_events
 from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
-from covey.server.metrics import Metrics, ObservedPeer
+from covey.server.metrics import Ends, Metrics, ObservedPeer
 from covey.server.neighbours import pinned_keys
-from covey.server.page_api import PageApi
+from covey.server.page_api import MOST_CELLS, PageApi
 from covey.server.peer_api import PATHS, PeerApi
 from covey.server.peer_client import HttpsPeers
 from covey.server.peer_messages import SiteInfo
@@ -67,26 +68,28 @@ async def serve(
     is_up: Callable[..., None],
     spans: Spans | None = None,
     waits_for_store: bool = False,
+    make: "MakeSite | None" = None,
 ) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 
     `is_up` gets the URL for clients and, if there is one, the URL for peers. `spans` trace
-    requests; the default are those of the file. Raises `StoreFailed`
+    requests; the default are those of the file. `make` makes the site of its
+    parts; by default all of them are in this process. Raises `StoreFailed`
     if the store cannot be written, after requests in progress are answered; with a full disk the
     node continues and refuses requests. While another node has the store, or its server is away,
     it is waited for, or `StoreAway` is raised.
     """
-    certificate = _own_certificate(served)
+    certificate = own_certificate(served)
     stop = _stop_signal()
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths, PATHS, spans=spans or _spans(served, paths, stack))
         events = stack.enter_context(kept_events())
-        store = await _store(served, stop if waits_for_store else None)
-        if store is None:
+        usual = partial(_in_one_process, stop if waits_for_store else None)
+        site = await (make or usual)(served, stack, metrics, events)
+        if site is None:
             return
-        site = ServedSite(store, _threads(store, stack, metrics), metrics, events=events)
         await site.open(served, certificate)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -130,8 +133,22 @@ def _what_holds(served: SiteConfig) -> str:
     return "the database" if isinstance(served.store, DatabaseUrl) else "the disk"
 
 
+async def _in_one_process(
+    stop: asyncio.Event | None,
+    served: SiteConfig,
+    stack: AsyncExitStack,
+    metrics: Metrics,
+    events: EventLog,
+) -> "ServedSite | None":
+    store = await open_store(served, stop)
+    if store is None:
+        return None
+    return ServedSite(store, open_threads(store, stack, metrics), metrics, events=events)
+
+
 def _log_start(node: Node) -> None:
-    state, labels = node.state(), node.counters.labels.total()
+    state = node.state()
+    labels = sum(arm.labels for arm in state.arms)
     log.info(
         "store read: start %d, slot %d, %d labels of own clients, %d of peers, %d cells, "
         "%d pending labels, %d undelivered",
@@ -156,8 +173,13 @@ class ServedSite:
         connect: Callable[[SiteConfig, keys.OwnCertificate | None], HttpsPeers | None]
         | None = None,
         events: EventLog | None = None,
+        kind: type[Node] | None = None,
     ) -> None:
-        """`connect` returns the clients of the peers with a url; the default is https."""
+        """`connect` returns the clients of the peers with a url; the default is https.
+
+        `kind` is that of the node, if the file does not say it.
+        """
+        self._kind = kind
         self._events = events
         self._pulse = Pulse()
         self._streams = EventStreams()
@@ -211,8 +233,9 @@ class ServedSite:
             history=self._threads.history,
             streams=self._streams,
             peers=self._statuses,
+            cells=partial(self._cells, node),
         )
-        self.for_clients = ClientApi(served, node, self.metrics, self.reload, people)
+        self.for_clients = self._client_api(served, node, people)
         self.for_peers = PeerApi(
             node,
             served.neighbours,
@@ -228,7 +251,7 @@ class ServedSite:
         self.metrics.know([*near, *served.relays])
         certificate = self._certificate
         ends = dict if certificate is None else certificate.ends
-        self.metrics.follow(node, store=served.store, ends=ends)
+        self._observe(served, node, ends)
         self._stop_watching()
         follow = self._pulse.follow(node, self._threads)
         self._watching = [asyncio.ensure_future(one) for one in (self._watch(node), follow)]
@@ -240,6 +263,18 @@ class ServedSite:
         """Return what peers see that may see the status of the site."""
         hour = self._threads.history.span(HOUR_S, time.time())
         return site_info(node.state(), self._pulse.sample(node), hour)
+
+    def _client_api(
+        self, served: SiteConfig, node: Node, people: Callable[..., PageApi]
+    ) -> ClientApi:
+        return ClientApi(served, node, self.metrics, self.reload, people)
+
+    def _observe(self, served: SiteConfig, node: Node, ends: Ends) -> None:
+        self.metrics.follow(node, store=served.store, ends=ends)
+
+    def _cells(self, node: Node) -> list[CellPreference]:
+        """Return the cells of the page's map."""
+        return preferences(node.learner, MOST_CELLS)
 
     def _stop_watching(self) -> None:
         for task in self._watching:
@@ -259,7 +294,7 @@ class ServedSite:
                 name: ObservedPeer(name, peer, self.metrics) for name, peer in peers.by_name.items()
             }
         limits = served.limits
-        kind = RelayingNode if served.is_relay else Node
+        kind = self._kind or (RelayingNode if served.is_relay else Node)
         return kind(
             served.site,
             served.learner,
@@ -335,7 +370,7 @@ class ServedSite:
     def on_hangup(self) -> None:
         """Read certificates and the file again; what cannot be used is logged."""
         log.info("reloading certificates and %s", self.served.path)
-        self._reload_certificates()
+        self.reload_certificates()
         self._begin(self._reload()).add_done_callback(_log_failure)
 
     def _begin(self, work: Coroutine[Any, Any, Plan]) -> "asyncio.Task[Plan]":
@@ -345,7 +380,7 @@ class ServedSite:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _reload_certificates(self) -> None:
+    def reload_certificates(self) -> None:
         for listener in self.listeners:
             listener.reload()
         for reader in (self._peers, self._certificate):
@@ -368,7 +403,7 @@ class ServedSite:
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
             is_same = served.identity == before.identity
-            certificate = _own_certificate(served, self._certificate if is_same else None)
+            certificate = own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
                 await self._quiet()
@@ -379,7 +414,7 @@ class ServedSite:
                 raise
             finally:
                 self._is_open.set()
-            self._reload_certificates()
+            self.reload_certificates()
             log.info("%s is applied", before.path)
             return self.node.plan
 
@@ -402,6 +437,10 @@ class ServedSite:
         self._use(served, node)
         if old_peers is not None:
             await old_peers.close()
+
+
+# Makes the site of its configuration; what it opens is closed with the stack.
+MakeSite = Callable[[SiteConfig, AsyncExitStack, Metrics, EventLog], Awaitable[ServedSite | None]]
 
 
 def _log_failure(reload: "asyncio.Task[Plan]") -> None:
@@ -430,7 +469,7 @@ class Present:
         return self._gate().admit(head, connection)
 
 
-def _own_certificate(
+def own_certificate(
     served: SiteConfig, known: keys.OwnCertificate | None = None
 ) -> keys.OwnCertificate | None:
     """Return the certificate; raise `ConfigError` if peers would refuse it.
@@ -448,7 +487,7 @@ def _own_certificate(
     return known or keys.OwnCertificate(*served.identity)
 
 
-async def _store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None:
+async def open_store(served: SiteConfig, stop: asyncio.Event | None = None) -> Store | None:
     """Return the store; with `stop` it is waited for, and None is returned once that is set."""
     loop, told = asyncio.get_running_loop(), ""
     opened = partial(Store, served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
@@ -474,7 +513,7 @@ async def _store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None
     return store
 
 
-def _threads(store: Store, stack: AsyncExitStack, watcher: Observer) -> ThreadWorkers:
+def open_threads(store: Store, stack: AsyncExitStack, watcher: Observer) -> ThreadWorkers:
     stack.callback(store.close)
     threads = ThreadWorkers(store, watcher)
     stack.callback(threads.close)
@@ -496,6 +535,7 @@ def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> Https
         announced=announced,
         relays=served.relays,
         own_name=served.serving.name,
+        processes=served.processes,
     )
 
 

@@ -18,7 +18,6 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.node.change import Plan
-from covey.node.node import Node
 from covey.node.questions import Question
 from covey.node.requests import OWN, Request
 from covey.node.status import State
@@ -37,6 +36,7 @@ from covey.server.http import (
 )
 from covey.server.metrics import Metrics
 from covey.server.page_api import PageApi
+from covey.server.routed_node import AnyNode
 from covey.server.tensors import Inference, TensorTable
 from covey.types import Label
 
@@ -68,6 +68,7 @@ _INFER = {
     "invalid": 422,
     "function_failed": 500,
     "policy_failed": 500,
+    "shard_away": 503,
     "store_failed": 503,
     "store_full": 507,
 }
@@ -338,7 +339,7 @@ class ClientApi:
     def __init__(
         self,
         served: SiteConfig,
-        node: Node,
+        node: AnyNode,
         metrics: Metrics,
         reload: Callable[[], Awaitable[Plan]] | None = None,
         people: Callable[[AdmissionQueue], PageApi] | None = None,

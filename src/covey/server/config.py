@@ -99,6 +99,7 @@ class SiteConfig(NamedTuple):
     path: Path = Path()  # of the file
     digest: str = ""  # of its content
     answering: ByArm = ByArm()
+    processes: int = 1  # that serve the site; more than one: this is a part of it
 
     @property
     def is_relay(self) -> bool:

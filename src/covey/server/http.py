@@ -56,6 +56,10 @@ class TokenBucket:
         return (count - self._tokens) / self._rate_per_s
 
 
+class ShardAway(LimitError):
+    """The process that has a cell restarts; what it did with the request is not known."""
+
+
 JSON = "application/json"
 BINARY = "application/octet-stream"
 LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
@@ -68,6 +72,7 @@ STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (UnknownTicket, 404, "ticket_unknown"),
     (ConflictingLabel, 409, "conflict"),
     (DataError, 422, "invalid"),
+    (ShardAway, 503, "shard_away"),
     (LimitError, 503, "busy"),
     (StoreFull, 507, "store_full"),
     (StoreError, 503, "store_failed"),

@@ -128,7 +128,7 @@ class Metrics(Observer):
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
-        self._collector: _NodeCollector | None = None
+        self._collector: Collector | None = None
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
         counter = partial(Counter, registry=registry)
@@ -180,10 +180,14 @@ class Metrics(Observer):
         self, node: Node, *, store: Path | DatabaseUrl | None = None, ends: Ends = dict
     ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
+        self.include(_NodeCollector(node, store, ends))
+
+    def include(self, collector: Collector) -> None:
+        """Include what else is counted, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
-        self._collector = _NodeCollector(node, store, ends)
-        self._registry.register(self._collector)
+        self._collector = collector
+        self._registry.register(collector)
 
     def page(self) -> HttpResponse:
         """Return all metrics as text."""

@@ -8,8 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from covey.bandit.preferences import CellPreference, preferences
-from covey.node.node import Node
+from covey.bandit.preferences import CellPreference
 from covey.node.series import DAY_S, MINUTE_S, SiteHistory
 from covey.node.tables import HOUR_S
 from covey.server import page, tokens
@@ -26,6 +25,7 @@ from covey.server.http import (
 )
 from covey.server.metrics import disk_use
 from covey.server.pulse import Pulse
+from covey.server.routed_node import AnyNode
 from covey.server.streams import MOST_STREAMS, EventStreams
 from covey.server.summaries import PeerStatuses
 
@@ -53,7 +53,7 @@ class PageApi:
     def __init__(
         self,
         served: SiteConfig,
-        node: Node,
+        node: AnyNode,
         queue: AdmissionQueue,
         *,
         events: EventLog | None = None,
@@ -62,8 +62,13 @@ class PageApi:
         history: SiteHistory | None = None,
         streams: EventStreams | None = None,
         peers: PeerStatuses | None = None,
+        cells: Callable[[], list[CellPreference]] = list,
     ) -> None:
-        """Without a `door` the site has no tokens, and nobody has to log in."""
+        """Without a `door` the site has no tokens, and nobody has to log in.
+
+        `cells` returns those of the map.
+        """
+        self._cells = cells
         self._served, self._node, self._queue = served, node, queue
         self._events, self._door, self._pulse = events, door, pulse or Pulse()
         self._history = history or SiteHistory()
@@ -116,7 +121,7 @@ class PageApi:
 
     def _content(self, query: str) -> page.PageContent:
         """Return what the page shows now; the query says which contexts the map has."""
-        cells = preferences(self._node.learner, MOST_CELLS)
+        cells = self._cells()
         state, moment = self._node.state(), datetime.now(UTC)
         now_s = moment.timestamp()
         self._history.note(state.arms, now_s)

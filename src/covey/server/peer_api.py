@@ -15,7 +15,6 @@ from covey.errors import (
     TicketError,
 )
 from covey.node.fingerprint import describe_cells, preset_of
-from covey.node.node import Node
 from covey.node.relay import RelayingNode
 from covey.node.requests import NO_INSTANCE, AskRow
 from covey.server import peer_messages
@@ -29,6 +28,7 @@ from covey.server.http import (
 )
 from covey.server.neighbours import PeerConfig
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
+from covey.server.routed_node import AnyNode
 from covey.server.spaces import SpaceNames
 
 ROOT = peer_messages.ROOT
@@ -53,7 +53,7 @@ class PeerApi:
 
     def __init__(
         self,
-        node: Node,
+        node: AnyNode,
         neighbours: Mapping[str, PeerConfig],
         *,
         limits: SiteLimits | None = None,

@@ -151,7 +151,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(need_of("requests to peers", "aiohttp", extra="node")) from missing
 
-AT_ONCE = 8  # connections to one peer
+AT_ONCE = 8  # connections of a site to one peer
 IDLE_S = 15.0  # after which a connection is closed
 REMEDIES = {  # for what OpenSSL finds in the certificate of a peer
     "certificate has expired": "; its operator must renew it, or the clock here is ahead",
@@ -173,18 +173,21 @@ class HttpsPeers:
         announced: Mapping[str, str] | None = None,
         relays: Mapping[str, str] | None = None,
         own_name: str = "",
+        processes: int = 1,
     ) -> None:
         """`identify` is `keys.client_context` with the files of the own identity.
 
         `announced` are the headers that say what cells of the site mean.
         `relays` has the peers that are asked through another one, for the site `own_name`.
         `fault` says why every peer refuses this site, if so: peers only disconnect.
+        `processes` of the site share the connections that a peer accepts.
         """
         self._identify = identify
         self._fault = fault
         self._keys = pinned_keys(neighbours)
         self._context = _pinned(identify(), self._keys)
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
+        most = max(1, AT_ONCE // processes)
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=most, keepalive_timeout=IDLE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(),

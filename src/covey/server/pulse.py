@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from covey.errors import StoreError
-from covey.node.node import Node
 from covey.node.requests import Commit
 from covey.node.status import FOR_PEERS
 from covey.node.workers import ThreadWorkers
+from covey.server.routed_node import AnyNode
 
 EVERY_S = 5.0
 SPAN_S = 60.0
@@ -31,14 +31,14 @@ class Pulse:
     def __init__(self) -> None:
         self._samples: deque[LastMinute] = deque()  # with moments for spans
 
-    async def follow(self, node: Node, threads: ThreadWorkers) -> None:
+    async def follow(self, node: AnyNode, threads: ThreadWorkers) -> None:
         """Sample a node, until this is cancelled; commits keep what happened in its store."""
         while True:
             self.sample(node)
             threads.history.note(node.state().arms, time.time())
             await asyncio.sleep(EVERY_S)
 
-    async def finish(self, node: Node, threads: ThreadWorkers) -> None:
+    async def finish(self, node: AnyNode, threads: ThreadWorkers) -> None:
         """Keep what happened since the last commit; the node must not be stopped yet."""
         now_s = time.time()
         threads.history.note(node.state().arms, now_s)
@@ -47,7 +47,7 @@ class Pulse:
             with contextlib.suppress(StoreError):
                 await threads.commit(Commit(series=lines))
 
-    def sample(self, node: Node) -> LastMinute:
+    def sample(self, node: AnyNode) -> LastMinute:
         """Take a sample, and return what happened in the minute before it."""
         counters = node.counters
         decisions: Counter[str] = Counter()
