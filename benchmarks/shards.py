@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short round, nothing is written")
     parser.add_argument("--shards", type=int, default=2)
     options = parser.parse_args()
-    rounds, seconds = (1, 1.5) if options.quick else (3, 4.0)
+    rounds, seconds = (1, 1.5) if options.quick else (2, 4.0)
     found: dict[float, list[tuple[Turn, Turn]]] = {cost: [] for cost in COSTS_MS}
     for turn in range(rounds):
         for cost_ms in COSTS_MS:

@@ -18,6 +18,7 @@ from covey import cli
 from covey.errors import ConfigError
 from covey.node.store import Store
 from covey.server import config, sharded
+from covey.server.doctor import examine
 from covey.server.shard import store_of
 from support.served import CONSTANTS
 from support.sharded import KEY, question
@@ -119,6 +120,30 @@ def test_stores_of_another_number_of_shards_are_refused(
 
     assert cli.main(["serve", str(tmp_path / "site.toml"), *more]) == 2
     assert "was written with another number of shards" in capsys.readouterr().err
+
+
+def test_a_start_is_refused_if_the_store_of_a_shard_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    Store(store_of(tmp_path / "north.store", 2, 2))
+
+    assert cli.main(["serve", str(tmp_path / "site.toml"), "--shards", "2"]) == 2
+    assert "north.store.1-of-2 is missing, and" in capsys.readouterr().err
+
+
+def test_the_doctor_examines_every_store(tmp_path: Path) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    for number in (1, 2):
+        Store(store_of(tmp_path / "north.store", number, 2)).close()
+
+    found = [one for one in examine(tmp_path / "site.toml") if one.what in ("shards", "store")]
+
+    assert [one.state for one in found] == ["ok"] * 3
+    assert "--shards 2" in found[0].message
+    (tmp_path / "north.store.1-of-2").unlink()
+    missing = [one for one in examine(tmp_path / "site.toml") if one.what == "shards"]
+    assert [one.state for one in missing] == ["failure"]
 
 
 # -- processes ------------------------------------------------------------------------------------

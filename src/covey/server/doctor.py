@@ -35,6 +35,7 @@ from covey.server import config, keys, peer_client, planning, tokens
 from covey.server.config import Identity, NodeTable, SiteConfig
 from covey.server.http import Address, SiteLimits
 from covey.server.neighbours import PeerConfig, read_peers
+from covey.server.sharded import check_divisible, check_stores, shard_stores
 
 SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
@@ -285,18 +286,36 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
         return
-    if not site.store.exists():
-        yield Finding("store", OK, f"{site.store} is not there yet; it will be made")
-    elif is_in_use(site.store):
-        yield Finding("store", OK, f"{site.store} is in use, so a node is running")
-    else:
-        yield _kept(site)
+    parts = shard_stores(site.store)
+    if parts:
+        yield _divided(site, int(parts[0].name.rpartition("-")[2]))
+    for store in parts or [site.store]:
+        yield _store_file(site._replace(store=store), store)
     free = shutil.disk_usage(folder).free
     text = f"{folder} has {free >> 20:,} MiB left"
     if free < NO_BYTES:
         yield Finding("disk", FAILURE, f"{text}; make room, or labels cannot be kept")
     else:
         yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, text)
+
+
+def _divided(site: SiteConfig, shards: int) -> Finding:
+    """Check a site that has stores of shards."""
+    try:
+        check_divisible(site, shards)
+        check_stores(site, shards)
+    except ConfigError as error:
+        return Finding("shards", FAILURE, str(error))
+    return Finding("shards", OK, f"serve it with --shards {shards}, as its stores are")
+
+
+def _store_file(site: SiteConfig, store: Path) -> Finding:
+    """Check the file of a store."""
+    if not store.exists():
+        return Finding("store", OK, f"{store} is not there yet; it will be made")
+    if is_in_use(store):
+        return Finding("store", OK, f"{store} is in use, so a node is running")
+    return _kept(site)
 
 
 def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import random
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -101,24 +102,32 @@ def _as_served(policy: Policy) -> Policy:
 
 
 def check_stores(served: SiteConfig, shards: int) -> None:
-    """Raise `ConfigError` if the site has stores of another number of shards."""
-    found = other_stores(served.store, shards) if isinstance(served.store, Path) else []
-    if found:
-        raise ConfigError(
-            f"{found[0]} was written with another number of shards; what a cell has learnt stays "
-            f"in its store: serve it with that number, or move the stores away to begin anew"
-        )
+    """Raise `ConfigError` if the stores of a site are not those of so many shards; 0: of none."""
+    if not isinstance(served.store, Path):
+        return
+    store = served.store
+    wanted = [store_of(store, number, shards) for number in range(1, shards + 1)] or [store]
+    there = [*([store] if store.exists() else []), *shard_stores(store)]
+    for path in there:
+        if path not in wanted:
+            raise ConfigError(
+                f"{path} was written with another number of shards; what a cell has learnt stays "
+                "in its store: serve it with that number, or move the stores away to begin anew"
+            )
+    for path in wanted if there else ():
+        if path not in there:
+            raise ConfigError(
+                f"{path} is missing, and {there[0]} is there; restore it from a backup, or move "
+                "the others away to begin anew"
+            )
 
 
-def other_stores(store: Path, shards: int) -> list[Path]:
-    """Return stores of a site that were written with another number of shards; 0: with none."""
-    ours = {store_of(store, number, shards) for number in range(1, shards + 1)} or {store}
-    known = [store, *sorted(store.parent.glob(f"{store.name}.*-of-*"))]
-    return [path for path in known if path not in ours and path.exists() and _is_store(path)]
-
-
-def _is_store(path: Path) -> bool:
-    return not path.name.endswith(("-wal", "-shm", ".bak", ".saved", "-journal"))
+def shard_stores(store: Path) -> list[Path]:
+    """Return the stores of shards of a site, whatever their number, in order."""
+    shape = re.compile(re.escape(store.name) + r"\.([1-9][0-9]?)-of-([1-9][0-9]?)")
+    found = [(shape.fullmatch(path.name), path) for path in store.parent.glob(f"{store.name}.*")]
+    numbered = [(int(name[2]), int(name[1]), path) for name, path in found if name is not None]
+    return [path for _, _, path in sorted(numbered)]
 
 
 class RouterHistory:
