@@ -6,6 +6,9 @@ REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
 PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
 
+# Where this is set, hundreds of processes of the tests would compile all modules again.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo sites test ci-tools clients check site unit unit-plain long slowest hostile bench load shards paper regret trust picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
@@ -15,7 +18,10 @@ demo: $(VENV)/.covey
 sites: $(VENV)/.node
 	$(BIN)/python examples/sites/run.py
 
-test: check site unit unit-plain
+test: $(VENV)/.docs
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync check site
+	@$(MAKE) --no-print-directory unit
+	@$(MAKE) --no-print-directory unit-plain
 
 # What tests need beyond the packages of the project: without it they are skipped, in CI they fail.
 ci-tools: clients

@@ -83,6 +83,7 @@ def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
     assert live != replayed(stream, config, delay=LATE)[:NODE_SLOTS]
 
 
+@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
 def test_replay_and_processes_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
@@ -128,6 +129,7 @@ def test_free_functions_are_scored_the_same_by_nodes_that_are_restarted_before_l
     assert live == replayed(stream, config, delay=LATE)[:NODE_SLOTS]
 
 
+@pytest.mark.beside_the_kernel
 def test_free_functions_are_scored_the_same_by_processes_over_https(
     stream: Stream, tmp_path: Path
 ) -> None:

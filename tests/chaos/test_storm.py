@@ -63,6 +63,7 @@ def test_every_guarantee_holds_under_any_fault(first: int) -> None:
     assert sum(one.counts["acknowledged"] for one in verdicts) > 500
 
 
+@pytest.mark.beside_the_kernel
 def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> None:
     verdicts = [play(seed, is_free=True) for seed in range(CHUNK)]
 
@@ -70,6 +71,7 @@ def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> Non
     assert sum(one.counts["acknowledged"] for one in verdicts) > 500
 
 
+@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("asks_peers", [False, True], ids=["functions", "peers, too"])
 def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow(asks_peers: bool) -> None:
     settings = ShadowSettings(0.5, asks_peers=asks_peers)
@@ -80,6 +82,7 @@ def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow(asks_peer
     assert asks_peers == any(one.counts.get("rows bought in the shadow") for one in verdicts)
 
 
+@pytest.mark.beside_the_kernel
 def test_every_kind_of_trouble_comes_up() -> None:
     counts: Counter[str] = Counter()
     for seed in range(15):
@@ -88,10 +91,12 @@ def test_every_kind_of_trouble_comes_up() -> None:
     assert {kind for kind in KINDS if counts[kind] == 0} == set()
 
 
+@pytest.mark.beside_the_kernel
 def test_the_same_seed_is_the_same_storm() -> None:
     assert [play(seed) for seed in (3, 13)] == [play(seed) for seed in (3, 13)]
 
 
+@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("hash_seed", ["0", "7"])
 def test_the_same_seed_is_the_same_storm_in_another_process(hash_seed: str) -> None:
     code = "from chaos.runs import play; print(play(3).trace)"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from support import virtual
+from support.effort import effort
 from support.flow import (
     Stream,
     column_file,
@@ -18,7 +19,8 @@ from support.flow import (
 from support.site_processes import Offices
 
 SITES = ["site0", "site1", "site2"]
-SLOTS, NODE_SLOTS, PROCESS_SLOTS, LATE = 1_200, 400, 120, 25
+SLOTS, NODE_SLOTS = 1_200, effort(240, plain=160, long=400)
+PROCESS_SLOTS, LATE = 120, 25
 EARLY = {
     "slices": 2,
     "split-scale": 5.0,
@@ -110,6 +112,7 @@ def test_nodes_decide_the_same_restarted_or_not_whatever_the_trust(
     assert any(row[1].startswith("site") for row in often)
 
 
+@pytest.mark.beside_the_kernel
 def test_replay_and_processes_over_https_decide_the_same_also_after_a_restart(
     play: Stream, tmp_path: Path
 ) -> None:

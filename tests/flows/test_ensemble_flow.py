@@ -14,12 +14,14 @@ from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
 from covey.replay.replay import replay_file
 from support import virtual
+from support.effort import effort
 from support.examined import examine, states
 from support.flow import Stream, column_file, drawn_stream, send
 from support.site_processes import Offices, served
 
 SITES = ["site0", "site1", "site2"]
-SLOTS, NODE_SLOTS, PROCESS_SLOTS, LATE = 900, 300, 80, 25
+SLOTS, NODE_SLOTS = 900, effort(180, plain=120, long=300)
+PROCESS_SLOTS, LATE = 80, 25
 EARLY = {"slices": 2, "explore": {"scale": 0.5, "power": 0.0}, "check-claims": False}
 RULES: dict[str, dict[str, Any]] = {
     "gradient": {"update": "gradient", "step": 0.02},
@@ -180,6 +182,7 @@ def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, st
     }
 
 
+@pytest.mark.beside_the_kernel
 def test_replay_and_processes_over_https_vote_the_same_also_after_a_restart(
     play: Stream, tmp_path: Path
 ) -> None:
@@ -252,6 +255,7 @@ def test_what_cannot_be_combined_with_a_vote_is_refused_with_both_keys(
     assert any("[ensemble]" in one and said in one for one in failures), failures
 
 
+@pytest.mark.beside_the_kernel
 def test_the_doctor_looks_at_the_rights_of_voters(play: Stream, tmp_path: Path) -> None:
     sites = files(Offices(tmp_path, SITES), play, config("gradient"))
     with served(

@@ -341,6 +341,7 @@ def test_the_alpha_of_an_epoch_stays_once_the_site_has_decided_in_it() -> None:
 # -- served sites ---------------------------------------------------------------------------------
 
 
+@pytest.mark.beside_the_kernel
 def test_served_sites_restart_in_epochs_as_a_replay_does_restarted_in_between(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from support import virtual
+from support.effort import effort
 from support.examined import examine, states
 from support.flow import (
     Stream,
@@ -20,7 +21,7 @@ from support.site_processes import Offices, served
 
 SITES = ["site0", "site1", "site2"]
 OWN = (["a"], ["b"], ["a"])  # the third sees what the first does
-SLOTS, NODE_SLOTS, PROCESS_SLOTS = 1_200, 400, 120
+SLOTS, NODE_SLOTS, PROCESS_SLOTS = 1_200, effort(240, plain=160, long=400), 120
 EARLY = {
     "slices": 2,
     "split-scale": 5.0,
@@ -79,6 +80,7 @@ def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, st
     return files | {"site0": column_file(offices, play, setup, "site0", known=["site1"])}
 
 
+@pytest.mark.beside_the_kernel
 def test_replay_and_processes_over_https_decide_the_same_also_after_a_restart(
     play: Stream, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def two(offices: Offices, play: Stream, *own: Any) -> dict[str, str]:
 A_IN_TENTHS = {"column": "a", "scale": "linear", "low": 0.0, "high": 10.0}
 
 
+@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize(
     ("there", "said"),
     [

@@ -160,6 +160,7 @@ def test_nodes_learn_the_costs_of_their_links_as_a_replay_does_restarted_or_not(
     assert recorded != replayed(stream, never)[:NODE_SLOTS]
 
 
+@pytest.mark.beside_the_kernel
 def test_processes_over_https_learn_the_costs_of_links_as_a_replay_does_also_after_a_restart(
     stream: Stream, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def test_nodes_that_reload_changed_links_decide_as_a_replay_with_changes_by_slot
     assert live == replayed(stream, config)[:NODE_SLOTS]
 
 
+@pytest.mark.beside_the_kernel
 def test_a_process_that_reloads_changed_links_decides_as_a_replay_with_a_change_by_slot(
     stream: Stream, tmp_path: Path
 ) -> None:

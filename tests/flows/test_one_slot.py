@@ -157,6 +157,7 @@ async def through_nodes(
     return live
 
 
+@pytest.mark.beside_the_kernel
 def test_served_sites_decide_the_rows_of_a_request_in_one_slot_as_a_replay_does(
     stream: Stream, tmp_path: Path
 ) -> None:

@@ -91,6 +91,7 @@ KNOWN = {  # by site: the sites that it knows, and those behind them
 PROCESS_SLOTS = 120
 
 
+@pytest.mark.beside_the_kernel
 def test_processes_over_https_that_relay_decide_as_a_replay_also_after_a_restart(
     stream: Stream, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_reward_of_ones_own_decides_the_same_in_replay_network_nodes_and_resta
     assert recorded[:NODE_SLOTS] != replayed(stream, usual)[:NODE_SLOTS]
 
 
+@pytest.mark.beside_the_kernel
 def test_a_reward_of_ones_own_decides_the_same_in_processes_over_https(
     stream: Stream, tmp_path: Path
 ) -> None:

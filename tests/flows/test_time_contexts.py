@@ -88,6 +88,7 @@ def test_a_network_makes_contexts_from_records_as_a_replay_does(play: Stream, af
     assert any(row[1].startswith("site") for row in live)
 
 
+@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("after", ["doubling", "wrap"])
 def test_served_sites_decide_as_a_replay_past_the_horizon_restarted_in_between(
     play: Stream, after: str, tmp_path: Path

@@ -142,10 +142,10 @@ def live(
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_flood_of_false_labels_changes_nothing_for_other_sources(preset: str) -> None:
-    clean, _ = live(preset, "isolated")
-    flooded, store = live(preset, "isolated", lies=8)
+    clean, _ = live(preset, "isolated", slots=SHORT)
+    flooded, store = live(preset, "isolated", lies=8, slots=SHORT)
 
-    assert len(flooded.liar) == 8 * SLOTS
+    assert len(flooded.liar) == 8 * SHORT
     assert flooded.own == clean.own
     assert flooded.honest == clean.honest
     assert store.check() == []

@@ -11,11 +11,12 @@ from covey.bandit.policies import ALARMED
 from covey.config import load
 from covey.node.node import Question
 from support import virtual
+from support.effort import effort
 from support.site_processes import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
-NODE_SLOTS = 500
+NODE_SLOTS = effort(300, plain=200, long=500)
 EARLY = {  # few cells and low thresholds, so that peers are asked soon
     "slices": 2,
     "split-scale": 5.0,
