@@ -62,7 +62,7 @@ dimension = 1
 {identity}
 [policy]
 preset = "cos"
-slices = 4
+slices = {slices}
 label-wait = {wait}
 {thresholds}
 [[learner]]
@@ -325,7 +325,8 @@ def _files(folder: Path) -> tuple[Path, Path, Path]:
 def _site(
     folder: Path, features: str = 'size = "FP64"', *, more: str = "", **parts: str
 ) -> Iterator[Server]:
-    usual = {"wait": "10_000_000", "identity": "", "thresholds": "", "peers": "", **parts}
+    usual = {"wait": "10_000_000", "slices": "4", "identity": "", "thresholds": "", "peers": ""}
+    usual |= parts
     (folder / "site.toml").write_text(NODE.format(features=features, **usual) + more)
     command = [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")]
     with _process(command, folder) as server:

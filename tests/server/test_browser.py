@@ -251,6 +251,11 @@ def test_a_person_logs_in_with_keys_alone_and_out_again(browser: Any, tmp_path: 
         now.page.get_by_role("button", name="Log out").press("Enter")
         now.wait_for("login", "Log in")
         assert now.page.context.cookies() == []
+        now.page.keyboard.type(secret)
+        now.page.keyboard.press("Enter")
+        now.wait_for("top", "Site north")
+        tokens.revoke(tmp_path / "tokens.json", "eve")
+        now.wait_for("login", "Log in")  # by itself
         now.check()
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from covey.bandit.preferences import CellPreference
 from covey.node.earned import TrustState
 from covey.node.series import Tally
 from covey.node.status import ArmState, PeerState
 from covey.server import page, tokens
+from covey.server.drawings import Axis
 from covey.server.events import SiteEvent
 from covey.server.markup import bar, escaped, tag
 from covey.server.metrics import DiskUse
@@ -77,18 +79,22 @@ def test_a_site_at_its_beginning_has_a_page() -> None:
 
 
 def named(name: str) -> Reading:
-    """The page of a site on which everything has one name."""
+    """The page of a site on which everything has one name, its contexts and their values, too."""
+    axes = [Axis(0, name, [(0.0, name), (1.0, 5.0)]), Axis(1, name, [(0.5, name)])]
+    cells = [CellPreference((0, 1), (0.0, 0.0), (0.5, 0.5), 3, name)]
     arms = [ArmState(name, kind, 0.1, 1, 0, 0.0, 1, 1) for kind in ("own", "peer", "context_only")]
     peers, trust = [PeerState(name, "open", 0, 0)], [TrustState(name, "pooled", 0, 0, name)]
     given = state(name, arms=arms, peers=peers, trust=trust, phases={name: 1})
-    return shown(given, events=[SiteEvent(MOMENT, "info", name)])
+    events = [SiteEvent(MOMENT, "info", name)]
+    return shown(given, events=events, cells=cells, axes=axes, chosen=axes)
 
 
 def test_no_name_becomes_markup() -> None:
     plain, read = named("x"), named(NASTY)
 
     seen = NASTY.replace("\u202e\x00", "\N{REPLACEMENT CHARACTER}" * 2)
-    assert read.text.count(seen) >= 8
+    assert read.text.count(seen) >= 14
+    assert sum("script" in (value or "") for *_, value in read.attributes) >= 2  # within them
     assert read.tags == plain.tags
     assert [one[:2] for one in read.attributes] == [one[:2] for one in plain.attributes]
 

@@ -13,7 +13,7 @@ from covey.server.peer_messages import LinkInfo
 from covey.types import BY_CONTEXT
 
 OWN_COLOURS, PEER_COLOURS = 6, 8  # of the style sheet
-WIDTH, HEIGHT = 480.0, 340.0  # of the network
+FEW, FEW_SIZE, MANY_SIZE = 4, (480.0, 340.0), (620.0, 480.0)  # of the network, by its sites
 SIDE, LEFT, BOTTOM = 360.0, 76.0, 44.0  # of the map, in units of the drawing
 TALL = 100.0  # the height of a line over time
 STRIP = 60.0  # the height of a map of one context
@@ -66,8 +66,9 @@ def network(
     # Two beside the site, more around it.
     begin = 0.0 if len(ring) < 3 else -math.pi / 2
     turns = [2 * math.pi * number / len(ring) + begin for number in range(len(ring))]
+    wide, tall = FEW_SIZE if len(ring) <= FEW else MANY_SIZE
     places = {
-        peer: (WIDTH / 2 + 165 * math.cos(turn), HEIGHT / 2 + 122 * math.sin(turn))
+        peer: ((wide / 2 - 75) * math.cos(turn), (tall / 2 - 48) * math.sin(turn))
         for peer, turn in zip(ring, turns, strict=True)
     }
     chords = _asked(name, others)
@@ -85,13 +86,13 @@ def network(
         if peer not in own:
             parts.append(_site(places[peer], peer, "plain"))
     told += [f"{one.asker} asks {one.peer}: {one.rows} rows" for one in chords]
-    parts.append(_site((WIDTH / 2, HEIGHT / 2), name, "self"))
+    parts.append(_site((0.0, 0.0), name, "self"))
     label = f"{name} and its peers in the last minute. {'; '.join(told)}"
-    top, tall = (0.0, HEIGHT) if len(ring) > 2 else (HEIGHT / 2 - 60, 120.0)
+    tall = tall if len(ring) > 2 else 120.0
     return tag(
         "svg",
         *parts,
-        viewBox=f"0 {top:g} {WIDTH:g} {tall:g}",
+        viewBox=f"{-wide / 2:g} {-tall / 2:g} {wide:g} {tall:g}",
         role="img",
         aria_label=label,
         class_="net",
@@ -122,9 +123,15 @@ def _asked(name: str, others: Mapping[str, Sequence[LinkInfo]]) -> list[Chord]:
 
 
 def _chord(begin: tuple[float, float], end: tuple[float, float], chord: Chord) -> list[Markup]:
-    """Draw an arrow that is bent, so that it passes the site in the middle."""
+    """Draw an arrow that is bent outwards, so that it passes the site in the middle."""
     (x1, y1), (x2, y2) = begin, end
-    bend = ((x1 + x2) / 2 - 0.22 * (y2 - y1), (y1 + y2) / 2 + 0.22 * (x2 - x1))
+    x, y = (x1 + x2) / 2, (y1 + y2) / 2
+    # The two directions lie beside each other, or on two sides of the site in the middle.
+    out, by = (x, y), 0.12 if chord.asker < chord.peer else 0.3
+    if math.hypot(x, y) < 20:
+        out, by = (y1 - y2, x2 - x1), 0.25
+    far = by * math.dist(begin, end) / math.hypot(*out)
+    bend = (x + far * out[0], y + far * out[1])
     (x1, y1), (x2, y2) = _toward(begin, bend), _toward(end, bend)
     drawn = tag(
         "path",
@@ -162,16 +169,15 @@ def _links(
     at: tuple[float, float], rows: tuple[int, int], kind: str, may_ask: bool
 ) -> list[Markup]:
     """Draw who asks whom: from this site on one side, to it on the other."""
-    (x, y), (own_x, own_y) = at, (WIDTH / 2, HEIGHT / 2)
-    far = math.hypot(x - own_x, y - own_y)
-    along = ((x - own_x) / far, (y - own_y) / far)
+    (x, y), far = at, math.hypot(*at)
+    along = (x / far, y / far)
     drawn = []
     for count, sign, is_own in ((rows[0], 1, True), (rows[1], -1, False)):
         if not count and not (is_own and may_ask):
             continue
         aside = (-along[1] * 9 * sign, along[0] * 9 * sign)
         ends = [
-            (own_x + along[0] * 44 + aside[0], own_y + along[1] * 36 + aside[1]),
+            (along[0] * 44 + aside[0], along[1] * 36 + aside[1]),
             (x - along[0] * 44 + aside[0], y - along[1] * 36 + aside[1]),
         ]
         (x1, y1), (x2, y2) = ends if is_own else ends[::-1]
@@ -199,7 +205,7 @@ def _site(at: tuple[float, float], name: str, kind: str) -> Markup:
 
 
 def _note(at: tuple[float, float], text: str) -> Markup:
-    outside = 42 if at[1] >= HEIGHT / 2 - 1 else -34  # where no line is
+    outside = 42 if at[1] >= -1 else -34  # where no line is
     return _text((at[0], at[1] + outside), text, "note")
 
 

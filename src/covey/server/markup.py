@@ -1,6 +1,7 @@
 """HTML and SVG of the live page: text is escaped unless it was made here."""
 
 from collections.abc import Iterable
+from functools import cache, lru_cache
 from html import escape
 
 VOID = frozenset(["input", "link", "meta"])  # elements without content and end tag
@@ -21,12 +22,17 @@ def tag(name: str, /, *inside: object, **attributes: object) -> Markup:
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        given += f" {key.rstrip('_').replace('_', '-')}"
+        given += f" {_attribute(key)}"
         if value is not True:
             given += f'="{escaped(value)}"'
     if name in VOID:
         return Markup(f"<{name}{given}>")
     return Markup(f"<{name}{given}>{join(inside)}</{name}>")
+
+
+@cache
+def _attribute(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
 
 
 def join(parts: Iterable[object]) -> Markup:
@@ -38,8 +44,14 @@ def escaped(value: object) -> Markup:
     """Return a value as text; characters that cannot be seen, or turn text around, are marked."""
     if isinstance(value, Markup):
         return value
-    seen = (one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in str(value))
-    return Markup(escape("".join(seen)))
+    return _escaped(str(value))
+
+
+@lru_cache(4_096)
+def _escaped(text: str) -> Markup:
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+    return Markup(escape(text))
 
 
 def table(caption: str, headings: Iterable[str], rows: Iterable[Iterable[object]]) -> Markup:

@@ -71,6 +71,7 @@ class PageContent(msgspec.Struct, frozen=True):
     cells: Sequence[CellPreference] = ()
     axes: Sequence[Axis] = ()  # of all contexts
     chosen: Sequence[Axis] = ()  # one or two of these, for the map
+    earlier_map: Markup | None = None  # its section, if it need not be drawn again
     spans: Mapping[str, Mapping[str, Tally]] = {}  # what arms did, by spans of time
     trends: Mapping[str, Sequence[tuple[int, Tally]]] = {}  # the sums over time, by span
     peers: Sequence[PeerView] = ()  # what those with a url tell of themselves
@@ -169,14 +170,16 @@ def sections(content: PageContent) -> dict[str, Markup]:
         "sites": ("Sites", _sites(content)),
         "network": ("Who asks whom", _network(content)),
         "phases": ("Phases", _phases(state.phases)),
-        "map": ("Whom each region prefers", _map(content)),
+        "map": ("Whom each region prefers", Markup() if content.earlier_map else _map(content)),
         "arms": ("Arms", _arms(state.arms)),
         "peers": ("Peers", _peers(state)),
         "events": ("Alarms and events", alarms),
     }
     if not content.peers:
         del parts["sites"]
-    return {"top": _top(content)} | {name: _section(name, *part) for name, part in parts.items()}
+    made = {"top": _top(content)}
+    made |= {name: _section(name, *part) for name, part in parts.items()}
+    return made if content.earlier_map is None else made | {"map": content.earlier_map}
 
 
 def _top(content: PageContent) -> Markup:

@@ -1,5 +1,6 @@
 """The paths for people: the live page of a site, its files, and log-ins."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -23,6 +24,7 @@ from covey.server.http import (
     HttpResponse,
     content_type,
 )
+from covey.server.markup import Markup
 from covey.server.metrics import disk_use
 from covey.server.pulse import Pulse
 from covey.server.routed_node import AnyNode
@@ -33,6 +35,7 @@ PAGE, EVENTS, LOG_IN, SESSION, LOG_OUT = "/", "/events", "/login", "/session", "
 ASSET_PATHS = {f"/assets/{name}": name for name in page.ASSETS}
 WITHOUT_TOKEN = frozenset([LOG_IN, SESSION, LOG_OUT, *ASSET_PATHS])
 MOST_CELLS = 400  # of the map
+MAP_S = 10.0  # for which browsers see the same map
 MOST_QUERY = 200  # characters that are read
 FORM = "application/x-www-form-urlencoded"
 
@@ -75,7 +78,8 @@ class PageApi:
         self._peers = peers or PeerStatuses()
         self._axes = _axes(served)
         self._streams = EventStreams() if streams is None else streams
-        self._streams.use(lambda query: page.sections(self._content(query)), self._may_read)
+        self._streams.use(self._sections, self._may_read)
+        self._maps: dict[str, tuple[float, Markup]] = {}  # by query, and when they were drawn
         self._answers: dict[str, Callable[[HttpRequest], HttpResponse]] = {
             "page": lambda call: page.page(self._content(call.query)),
             "events": self._event,
@@ -119,9 +123,19 @@ class PageApi:
         except HttpProblem:
             return False
 
-    def _content(self, query: str) -> page.PageContent:
+    def _sections(self, query: str) -> dict[str, Markup]:
+        """Return the sections for a stream; the map, which costs the most, is drawn less often."""
+        now_s = asyncio.get_running_loop().time()
+        self._maps = {key: one for key, one in self._maps.items() if now_s - one[0] < MAP_S}
+        known = self._maps.get(query)
+        parts = page.sections(self._content(query, None if known is None else known[1]))
+        if known is None:
+            self._maps[query] = now_s, parts["map"]
+        return parts
+
+    def _content(self, query: str, earlier_map: Markup | None = None) -> page.PageContent:
         """Return what the page shows now; the query says which contexts the map has."""
-        cells = self._cells()
+        cells = [] if earlier_map else self._cells()
         state, moment = self._node.state(), datetime.now(UTC)
         now_s = moment.timestamp()
         self._history.note(state.arms, now_s)
@@ -137,6 +151,7 @@ class PageApi:
             cells=cells,
             axes=self._axes,
             chosen=_chosen(self._axes, query, cells),
+            earlier_map=earlier_map,
             spans={name: self._history.span(span, now_s) for name, span in page.SPANS.items()},
             trends={
                 "last hour": self._history.points(MINUTE_S, now_s - HOUR_S),
