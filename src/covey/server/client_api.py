@@ -117,6 +117,14 @@ class LogInForm(msgspec.Struct, forbid_unknown_fields=True):
     token: str
 
 
+class StreamEvent(msgspec.Struct):
+    """A server-sent event: sections of the page, as JSON by their ids."""
+
+    data: str
+    event: str = "message"  # or "ended": log in again
+    retry: int = page.RETRY_MS
+
+
 _page = partial(Route, media=page.HTML_KIND, is_for_people=True)
 _FOR_PEOPLE = (
     _page(
@@ -131,7 +139,7 @@ _FOR_PEOPLE = (
         page_api.EVENTS,
         "The sections of the page as server-sent events: a stream for Accept: text/event-stream, "
         "else one event.",
-        {200: TEXT},
+        {200: StreamEvent},
         ("read",),
         media=page.STREAM_KIND,
     ),
