@@ -256,7 +256,7 @@ def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) ->
     case = turned(crowded_case(preset, seed))
     rng = np.random.default_rng(seed)
     sites = tuple(replace(site, cost_columns=(0, 1, 0, 1, None)) for site in case.setup.sites)
-    case = replace(case, paid=rng.integers(0, 5, (2, 300)) / 8)
+    case = replace(case, paid=rng.integers(0, 5, (2, len(case.labels))) / 8)
 
     silent = rows_with(case, sites=sites, alarm=0.0)
     assert rows_with(case, sites=sites, alarm=1e6) == silent
