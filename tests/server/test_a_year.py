@@ -283,7 +283,7 @@ class Year:
             keys.renew(self.folder / f"{name}.crt", authority=self.folder / "office", now=self.now)
             assert self.key(name) == known
         for site in self.sites.values():
-            site._reload_certificates()
+            site.reload_certificates()
 
     async def restore(self) -> None:
         """Stop, copy the store, lose it, and start from the copy."""

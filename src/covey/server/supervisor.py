@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -87,11 +88,13 @@ class ShardProcess:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # it finds the modules that this process finds, in the same places
                 "-m",
                 "covey.server.shard",
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
         ours.setblocking(False)
         channel = await connected(CallingEnd, ours)
