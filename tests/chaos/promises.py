@@ -206,9 +206,9 @@ def shadows_are_of_drawn_rows(network: Network, oracle: Oracle, found: Found) ->
                 f"{site} ran a row of {request.id} in the shadow that was not drawn",
             )
             truth = request.truths[shadow.row]
-            for peer, bought in shadow.bought.items():
+            for bought in shadow.bought.values():
                 network.counts["rows bought in the shadow"] += 1
-                there = found.rows[peer].get((site, bought.id))
+                peer, there = bought.peer, found.rows[bought.peer].get((site, bought.id))
                 if there is None:
                     network.blame("shadow", f"{peer} lost what {site} asked it in the shadow")
                 elif truth is not UNKNOWN and there.truth != truth:
@@ -280,7 +280,7 @@ def _by_peer_id(found: Found, site: str) -> dict[tuple[str, str], RowRecord]:
     ids = {one.number: records.rows_of(one) for one in found.stores[site].requests()}
     for shadow in found.stores[site].shadow_rows():
         own = rows[ids[shadow.request][shadow.row].key]
-        asked |= {(peer, bought.id): own for peer, bought in shadow.bought.items()}
+        asked |= {(bought.peer, bought.id): own for bought in shadow.bought.values()}
     return asked
 
 

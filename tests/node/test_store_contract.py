@@ -20,6 +20,7 @@ from covey.node.requests import (
     MigratedCell,
     Payment,
     PeerAnswer,
+    Purchase,
     Regrouped,
     Request,
     RowGroup,
@@ -50,6 +51,29 @@ def store(make: Make) -> Store:
 
 def load(store: Store) -> Loaded:
     return store.load("north", "fingerprint")
+
+
+def test_what_was_answered_in_the_shadow_is_kept_until_its_request_is_folded(make: Make) -> None:
+    store = make(rows_kept=2)
+    load(store)
+    spans = [ShadowSpan(1, 0.05, "ab" * 32, ["a", "b"]), ShadowSpan(3, 1 / 3, "cd" * 32, ["a"])]
+    bought = {"south": Purchase("south", "p1", 0.25)}
+    rows = [ShadowRow(1, 0, {"b": "red", "c": None}), ShadowRow(2, 0, {"b": 1.5}, bought)]
+    unknown = ShadowRow(99, 0, {"b": "red"})  # its request was folded meanwhile
+    first = commit_of([request(1, id="a"), request(2, id="b")])
+    first.shadow_spans, first.shadow_rows = spans[:1], [*rows, unknown]
+    store.commit(first)
+    store.commit(Commit(shadow_spans=spans[1:], shadow_rows=rows[:1]))
+
+    assert (store.shadow_spans(), store.shadow_rows()) == (spans, rows)
+    assert load(store).bought == rows[1:]
+    assert store.check() == []
+    later = commit_of([request(number, id=f"r{number}") for number in range(3, 9)])
+    later.closed = [1, 2]
+    store.commit(later)
+    assert store.shadow_rows() == []
+    assert store.shadow_spans() == spans
+    assert store.check() == []
 
 
 def test_there_are_three_kinds_of_stores() -> None:

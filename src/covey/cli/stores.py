@@ -21,6 +21,7 @@ examples:
 It reads a copy of the store, so the site may be running. With `shadow` in the [node] table of the
 site, it also estimates what other choices would have done.
 """
+STORE_HELP = "the store of a node: a file, or postgresql://..."
 EXPORT_EXAMPLES = """\
 examples:
   covey export north.store --out log.parquet --config site.toml
@@ -64,7 +65,7 @@ def add_export(command: argparse.ArgumentParser) -> None:
 
 
 def _add_store(command: argparse.ArgumentParser) -> None:
-    command.add_argument("store", type=as_store, metavar="STORE", help="the store of a node")
+    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
     what = "the site's configuration: units of contexts, policy, prices"
     command.add_argument("--config", type=Path, metavar="SITE", help=what)
 

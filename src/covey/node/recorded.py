@@ -26,12 +26,12 @@ from covey.node.requests import (
     Asked,
     AskRow,
     Assistance,
+    BoughtAnswers,
     Commit,
     Delivery,
     Loaded,
     Payment,
     PeerAnswer,
-    Purchase,
     Request,
     RowGroup,
     ShadowRow,
@@ -90,8 +90,7 @@ class RecordedState(SiteState):
         self._open: deque[Request] = deque()
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
         self.pending_rows = 0
-        # Of open rows that peers answered in the shadow, by number and row.
-        self._bought: dict[tuple[int, int], Mapping[str, Purchase]] = {}
+        self.bought = BoughtAnswers(loaded)
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
         self._answered = {
@@ -130,11 +129,6 @@ class RecordedState(SiteState):
                 )
             )
         self._own_state = self._source_state()
-        opened = {request.number: request for request in loaded.requests}
-        for shadow in loaded.bought:
-            one = opened.get(shadow.request)
-            if one is not None and one.truths[shadow.row] is UNKNOWN:
-                self._bought[shadow.request, shadow.row] = shadow.bought
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
             self._keep(request)
@@ -410,8 +404,7 @@ class RecordedState(SiteState):
         self.sources.count(request.source, counted)
         if is_own(request.source):
             self._note_latest(request, rows, labels)
-        if self._bought:
-            self._deliver_bought(request, rows)
+        self._commit.deliveries += self.bought.take(request, rows)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
@@ -460,19 +453,9 @@ class RecordedState(SiteState):
         self._commit.shadow_rows.append(one)
         self._commit.payments += paid
         self._has_changed = True
-        for peer, purchase in one.bought.items():
-            self.counters.spent[peer] = self.counters.spent.get(peer, 0.0) + purchase.price
-        if one.bought and request.is_open:
-            self._bought[one.request, one.row] = one.bought
-            if request.truths[one.row] is not UNKNOWN:
-                self._deliver_bought(request, [one.row])
-
-    def _deliver_bought(self, request: Request, rows: Sequence[int]) -> None:
-        for row in rows:
-            bought = self._bought.pop((request.number, row), {})
-            self._commit.deliveries += [
-                Delivery(peer, one.id, request.truths[row]) for peer, one in bought.items()
-            ]
+        for arm, purchase in one.bought.items():
+            self.counters.spent[arm] = self.counters.spent.get(arm, 0.0) + purchase.price
+        self._commit.deliveries += self.bought.add(request, one)
 
     # -- expiry ---------------------------------------------------------------------------------
 
@@ -512,8 +495,7 @@ class RecordedState(SiteState):
 
     def _closed(self, request: Request) -> None:
         self._detached.discard(request.number)
-        for row in range(len(request)) if self._bought else ():
-            self._bought.pop((request.number, row), None)
+        self.bought.drop(request)
         self._commit.closed.append(request.number)
         self._held[holder(request.source)] -= len(request)
         self._done.append(request)

@@ -451,8 +451,9 @@ class ShadowSpan(msgspec.Struct, frozen=True):
 
 
 class Purchase(NamedTuple):
-    """What a peer was paid for an answer in the shadow, and the id of the row there."""
+    """An answer of a peer in the shadow: the id of the row there, and what was paid for it."""
 
+    peer: str
     id: str
     price: float
 
@@ -463,7 +464,7 @@ class ShadowRow(msgspec.Struct, frozen=True):
     request: int
     row: int
     answers: dict[str, Any]  # by what labels of the arm count as; None: it failed
-    bought: dict[str, Purchase] = {}  # by peer
+    bought: dict[str, Purchase] = {}  # by the name of the arm
 
 
 class Commit(msgspec.Struct):
@@ -516,6 +517,40 @@ class Loaded(msgspec.Struct, frozen=True):
     arms: list[Arm] = []  # retired ones, too
     relations: list[RelationLine] = []
     bought: list[ShadowRow] = []  # rows of open requests with answers of peers in the shadow
+
+
+class BoughtAnswers:
+    """Answers that peers gave in the shadow to open rows, until these have a label."""
+
+    def __init__(self, loaded: Loaded) -> None:
+        opened = {request.number: request for request in loaded.requests}
+        self.by_row: dict[tuple[int, int], Mapping[str, Purchase]] = {}
+        for one in loaded.bought:
+            request = opened.get(one.request)
+            if request is not None and request.truths[one.row] is UNKNOWN:
+                self.by_row[one.request, one.row] = one.bought
+
+    def add(self, request: Request, one: ShadowRow) -> list[Delivery]:
+        """Add the answers to a row; return what is to be delivered now."""
+        if not one.bought:
+            return []
+        self.by_row[one.request, one.row] = one.bought
+        has_label = request.truths[one.row] is not UNKNOWN
+        return self.take(request, [one.row]) if has_label or not request.is_open else []
+
+    def take(self, request: Request, rows: Sequence[int]) -> list[Delivery]:
+        """Remove the answers to rows; return the labels that their peers must receive."""
+        found: list[Delivery] = []
+        for row in rows if self.by_row else ():
+            truth = request.truths[row]
+            for one in self.by_row.pop((request.number, row), {}).values():
+                found += [] if truth is UNKNOWN else [Delivery(one.peer, one.id, truth)]
+        return found
+
+    def drop(self, request: Request) -> None:
+        """Forget a request whose labels are accepted no longer."""
+        if self.by_row:
+            self.take(request, request.pending)
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

@@ -215,7 +215,8 @@ class Shadow:
                 continue
             answers[self._ids[place]] = answer.label if answer.is_given else None
             price = self._learner.costs[place] if answer.is_given else 0.0
-            bought[self._learner.behind()[place - self._own][0]] = Purchase(id_, price)
+            peer, _ = self._learner.behind()[place - self._own]
+            bought[self._learner.arms[place]] = Purchase(peer, id_, price)
         is_complete = len(answers) == len(functions) + len(asked)
         self._counts[COMPLETE if is_complete else INCOMPLETE] += 1
         paid = self._driver.settle(asked.values())

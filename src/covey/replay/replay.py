@@ -487,6 +487,8 @@ def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConf
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
+    if setup.data.only is not None:
+        raise ConfigError("the configuration has only in [data]; leave it out, and those rows, too")
     if setup.ensemble is not None and "at" in columns:
         raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
     names = {name: name if name in columns else None for name in optional}

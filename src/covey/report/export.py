@@ -19,6 +19,7 @@ from covey.node.requests import Arm
 from covey.replay.replay import ConfigLike
 from covey.report.shadow import KnownRow, is_own_arm
 from covey.report.stores import StoredSite, network_tables
+from covey.types import BY_CONTEXT
 
 SAMPLED = "sampled"
 DECIDED = ("slot", "id", "row", "phase", "cell", "arm", "function", "answer", "cost")
@@ -175,6 +176,8 @@ def _configuration(
     learner: dict[str, Any] = {"name": site.name, "functions": [one.name for one in own]}
     if any(costs.get(one.arm.name) for one in own):
         learner["function-costs"] = [costs.get(one.arm.name, 0.0) for one in own]
+    free = [one.name for one in own if one.arm.name in _free(site, config)]
+    learner |= {"free": free} if free else {}
     learner["peers"] = {one.arm.name: costs.get(one.arm.name, 0.0) for one in peers}
     learners = [learner]
     learners += [
@@ -208,6 +211,17 @@ def _table(title: str, table: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _free(site: StoredSite, config: ConfigLike | None) -> list[str]:
+    """Return the functions that are free by the file of the site."""
+    tables = {} if config is None else configs.tables_in(config)
+    listed = [one["name"] for one in tables.get("function", []) if one.get("free")]
+    for one in tables.get("learner", []):
+        if one.get("name") == site.name:
+            free = one.get("free", [])
+            listed += list(one["functions"]) if free is True else list(free or [])
+    return listed
+
+
 def _costs(site: StoredSite, tables: Mapping[str, Any]) -> dict[str, float]:
     """Return what an answer of each arm costs: by the configuration, or as it was last paid."""
     if not tables:
@@ -217,5 +231,5 @@ def _costs(site: StoredSite, tables: Mapping[str, Any]) -> dict[str, float]:
     if spec is None:
         raise StoreError(f"the store is of site {site.name!r}, which --config does not have")
     names = [one.name for one in setup.sites]
-    arms = [*spec.functions, *(names[k] for k in spec.peers)]
-    return dict(zip(arms, spec.costs, strict=False))
+    behind = [*(names[k] for k in spec.peers), *(names[k] + BY_CONTEXT for k in spec.context_peers)]
+    return dict(zip([*spec.functions, *behind], spec.costs, strict=True))

@@ -126,7 +126,7 @@ def _served(rows: Sequence[KnownRow]) -> Array:
 def _prices(rows: Sequence[KnownRow], shadows: Sequence[ShadowRow]) -> dict[str, float]:
     """Return the latest price of an answer of each arm, as far as it is known."""
     prices = {
-        peer: bought.price for one in shadows for peer, bought in one.bought.items() if bought.price
+        arm: bought.price for one in shadows for arm, bought in one.bought.items() if bought.price
     }
     for one in rows:
         group = one.request.group(one.row)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from covey import config as configs
-from covey.bandit.learner import UNKNOWN
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import side, space_of
 from covey.data.contexts import Contexts
 from covey.data.logs import DecisionColumns, EncodedLog, Trace
@@ -257,7 +257,7 @@ def _row(request: Request, row: int) -> DecidedRow:
         phase=group.phase,
         arm=group.arm,
         function=request.function(row),
-        answer=request.answers[row],
+        answer=None if request.answers[row] is NO_ANSWER else request.answers[row],
         label=None if truth is UNKNOWN else truth,
         price=group.price,
         peer=group.peer,
