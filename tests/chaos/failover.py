@@ -112,7 +112,7 @@ class TwoNodes:
 
     def __init__(self, folder: Path, url: str) -> None:
         self.name, self.store = NAME, url
-        (folder / "site.toml").write_text(_site(url))
+        (folder / "site.toml").write_text(site(url))
         self._folder, self._lock = folder, threading.Lock()
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._urls: dict[int, str] = {}  # of those that serve
@@ -168,7 +168,7 @@ class TwoNodes:
             thread.join()
 
 
-def _site(url: str) -> str:
+def site(url: str) -> str:
     thresholds = {"scale": 0.5, "power": 0.0}
     policy = {"preset": "cos", "slices": 3, "explore": thresholds, "train": thresholds}
     features = {"size": "FP64"}

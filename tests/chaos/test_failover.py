@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from threading import Thread
 
 import psycopg
 import pytest
 
-from chaos.failover import Pair, fail_often, pair, until
+from chaos.failover import Pair, fail_often, pair, site, until
+from covey import cli
 from covey.errors import StoreError
 from covey.node.requests import Commit
 from covey.node.store import Store
@@ -29,6 +31,29 @@ def test_connections_nodes_and_servers_fail_under_load_and_no_label_is_lost() ->
     assert (outcome.connections_ended, outcome.nodes_killed, outcome.servers_killed) == (1, 1, 1)
     assert set(outcome.exits) <= {74, -9}
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
+
+
+def test_the_doctor_says_whether_a_synchronous_standby_follows(
+    base: Pair, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "site.toml"
+    path.write_text(site(base.url))
+    codes = [cli.main(["doctor", str(path)])]
+    with psycopg.connect(base.primary.url(), autocommit=True) as primary:
+        primary.execute("CREATE ROLE plain LOGIN")
+    path.write_text(site(base.url.replace("postgres@", "plain@")))
+    codes.append(cli.main(["doctor", str(path)]))
+    base.standby.end()
+    until(lambda: base.ask("SELECT COUNT(*) FROM pg_stat_replication") == 0)
+    path.write_text(site(base.url))
+    codes.append(cli.main(["doctor", str(path)]))
+    base.standby.start()
+    told = [line for line in capsys.readouterr().out.splitlines() if " standby " in line]
+
+    assert codes == [0, 0, 1]
+    assert "1 synchronous, of 'other'" in told[0]
+    assert "the role may not see (GRANT pg_monitor TO it)" in told[1]
+    assert "commits wait for 'other', and no such standby follows; start it" in told[2]
 
 
 def test_a_commit_that_stops_waiting_for_the_standby_is_not_acknowledged(base: Pair) -> None:

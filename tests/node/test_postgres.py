@@ -1,5 +1,6 @@
 """A store in PostgreSQL: a node that was replaced commits nothing; no message has a password."""
 
+import asyncio
 from contextlib import closing
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from covey import cli
 from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError
-from covey.node import postgres, tables
+from covey.node import postgres, tables, workers
 from covey.node.copies import snapshot
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.requests import Commit, Payment
@@ -115,6 +116,23 @@ def test_a_write_that_waits_for_the_server_can_be_given_up(server: Server, datab
     assert ids(database) == []
 
 
+def test_a_node_gives_up_a_commit_that_its_server_does_not_finish(
+    server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "LONGEST_CALL_S", 0.1)
+    store, name = opened(database), database.rpartition("%3D")[2]
+    threads = workers.ThreadWorkers(store)
+
+    with psycopg.connect(server.url()) as other:
+        other.execute(f"LOCK TABLE {name}.site".encode())
+        with pytest.raises(StoreAway, match="no answer in time"):
+            asyncio.run(threads.commit(commit_of([request(1)])))
+
+    threads.close()
+    with closing(opened(database)) as again:  # whether it was committed later is not known
+        assert again.check() == []
+
+
 # -- databases that are refused -----------------------------------------------------------------
 
 
@@ -168,6 +186,16 @@ def test_a_database_that_is_not_there_is_not_waited_for_but_a_server_is(server: 
         Store("postgresql://postgres@127.0.0.1:1/north")
 
     assert not isinstance(lasting.value, StoreAway)
+
+
+def test_a_role_that_may_not_write_is_told_so_and_not_to_wait(server: Server) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as base:
+        base.execute("CREATE ROLE reader LOGIN")
+
+    with pytest.raises(StoreError, match="permission denied for schema public") as refused:
+        Store(server.url().replace("postgres@", "reader@"))
+
+    assert not isinstance(refused.value, StoreAway)
 
 
 def test_a_server_is_reached_by_its_socket_too(server: Server, database: str) -> None:

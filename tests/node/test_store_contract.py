@@ -34,11 +34,12 @@ from covey.node.requests import (
 from covey.node.store import Store
 from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
-from support.stores import KINDS, Make, database, make, server
+from support.stores import KINDS, PLACES, Make, database, make, server
 
 pytestmark = pytest.mark.beside_the_kernel
 
 __all__ = ["database", "make", "server"]  # fixtures
+pytestmark = pytest.mark.beside_the_kernel
 PHASES = ("train", "explore", "exploit", "recall")
 
 
@@ -433,17 +434,12 @@ def test_a_store_that_is_in_use_is_refused_and_opens_after_it_is_closed(make: Ma
     first = make()
     if first.path == ":memory:":
         return
-    place = _place(first)
+    place = PLACES[first]
     with pytest.raises(StoreAway, match="is in use by another"):
         Store(place)
     first.close()
 
     Store(place).close()
-
-
-def _place(store: Store) -> str:
-    """Return the place from which a store was opened: its path has no parameters of a URL."""
-    return str(getattr(store._base, "url", store.path))
 
 
 def test_a_changed_row_is_found(store: Store, tmp_path: Path) -> None:
@@ -465,7 +461,7 @@ def test_a_newer_form_is_refused(make: Make) -> None:
     first = make()
     if first.path == ":memory:":
         return
-    place, statement = _place(first), f"PRAGMA user_version = {tables.VERSION + 1}"
+    place, statement = PLACES[first], f"PRAGMA user_version = {tables.VERSION + 1}"
     if place != first.path:
         statement = f"UPDATE covey_store SET version = {tables.VERSION + 1}"  # noqa: S608
     first._base.execute(statement)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -13,6 +14,7 @@ from support.postgres import Server, servers
 
 KINDS = ("file", "memory", "postgres")
 Make = Callable[..., Store]
+PLACES: WeakKeyDictionary[Store, str] = WeakKeyDictionary()  # from which they were opened
 _numbers = itertools.count(1)
 
 
@@ -52,6 +54,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             if request.param == "postgres":
                 place = new_schema(request.getfixturevalue("server"))
             store = Store(place, **given)
+            PLACES[store] = place
             stack.callback(store.close)
             return store
 

@@ -20,7 +20,7 @@ from covey.node import tables
 from covey.node.database import DatabaseUrl, Form, ResultRows
 
 FORM = "covey_store"  # the table that says what the others are
-LOCK_MS = 2_000  # for which the lock is waited for: a killed process is noticed late
+LOCK_MS = 2_000  # for which a start waits for locks: a killed process is noticed late
 PREPARED = 500  # statements, at most
 STREAMED = 1_000  # rows at once
 MOST_WAITING = 10_000  # sets of parameters that are kept until the commit; only copies have more
@@ -68,7 +68,10 @@ WORDS = (
 KEY = "hashtextextended('covey ' || current_schema(), 0)"
 LOCK = f"SELECT pg_advisory_lock({KEY})"
 IS_FREE = f"SELECT pg_try_advisory_xact_lock_shared({KEY})"
-FOLLOWING = "SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')"
+FOLLOWING = """
+SELECT CASE WHEN pg_has_role('pg_read_all_stats', 'MEMBER')
+THEN (SELECT COUNT(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) END
+"""
 # Fails with a division by zero if there was a later start; until the transaction ends, there is
 # none, because that must change the row.
 FENCE = """
@@ -131,7 +134,7 @@ class DatabaseState(NamedTuple):
     is_near: bool  # on this machine
     is_encrypted: bool
     standbys: str  # that commits wait for, as the server names them
-    following: int  # of these, now
+    following: int | None  # of these, now; None: the role may not see it
 
 
 class PostgresDatabase:
@@ -139,7 +142,7 @@ class PostgresDatabase:
 
     def __init__(self, url: DatabaseUrl, *, is_new_allowed: bool = True) -> None:
         """Connect, and take the lock; raise `StoreError` if that cannot be, or it is not there."""
-        self.url, self._name = url.url, str(url)
+        self._name = str(url)
         self._driver = driver()
         self.errors: type[Exception] = self._driver.Error
         self._warnings: list[str] = []
@@ -152,8 +155,9 @@ class PostgresDatabase:
         try:
             self._configure(is_new_allowed=is_new_allowed)
         except self.errors as error:
+            failure = self.failure("opened", error)
             self.close()
-            raise self.failure("opened", error) from error
+            raise failure from error
         except BaseException:
             self.close()
             raise
@@ -181,6 +185,7 @@ class PostgresDatabase:
             if found != wanted:
                 raise StoreError(f"{self._name} has {name} = {found}: {advice}")
         self.execute(LOCK)
+        self.execute("SET lock_timeout TO 0")
         if not is_new_allowed and self.form() is None:
             raise StoreError(f"there is no store in {self._name}; give one that a node has written")
 
@@ -245,7 +250,9 @@ class PostgresDatabase:
         with self._base.pipeline():
             if is_first:
                 self._base.execute("BEGIN")
-                if self._start is not None:
+                if self._start is None:  # a node that still commits has the row of the site
+                    self._base.execute(f"SET LOCAL lock_timeout TO {LOCK_MS}")
+                else:
                     self._base.execute(said(FENCE), (self._start,), prepare=True)
             for statement, rows in waiting:
                 self._base.cursor().executemany(said(statement), rows)

@@ -378,8 +378,7 @@ class Store:
     def _check_site(self, kept: str, name: str) -> None:
         if kept != name:
             raise StoreError(
-                f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own "
-                "file"
+                f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own"
             )
         count = self._number("SELECT COUNT(*) FROM requests")
         self._tell(f"{self._path} has {count} requests; their labels are counted")

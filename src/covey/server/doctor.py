@@ -331,6 +331,9 @@ def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
         yield Finding("database", WARNING, f"{url} {text}")
     if not state.standbys:
         yield Finding("standby", OK, f"none: what {url} holds is on the disk of one server")
+    elif state.following is None:
+        text = f"commits wait for {state.standbys!r}; whether one follows, the role may not see"
+        yield Finding("standby", OK, f"{text} (GRANT pg_monitor TO it)")
     elif state.following:
         yield Finding("standby", OK, f"{state.following} synchronous, of {state.standbys!r}")
     else:
