@@ -165,10 +165,11 @@ def test_nothing_is_pending_once_labels_came_or_their_wait_has_expired(preset: s
 @pytest.mark.parametrize("preset", sorted(ALARMED))
 def test_labels_pending_at_an_alarm_count_until_they_come(preset: str) -> None:
     site = alone(preset, alarm=1.0)
-    tickets = [site.predict(1, (0.5,)).ticket for _ in range(40)]
-    for ticket in tickets[:20]:
+    # From the 32nd instance on, they are in a cell of the same size.
+    tickets = [site.predict(1, (0.5,)).ticket for _ in range(45)]
+    for ticket in tickets[:25]:
         site.learn(ticket, 0)  # right
-    for ticket in tickets[20:30]:
+    for ticket in tickets[25:35]:
         site.learn(ticket, 1)  # wrong
     assert site.learner.snapshot().doubts[""][2:] != [0, 0]
 

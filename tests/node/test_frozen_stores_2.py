@@ -110,8 +110,8 @@ def test_a_store_of_the_former_default_is_counted_again_for_the_default(
 
     assert told["config"]["policy"]["preset"] == "auto"
     assert lines[:2] == [
-        "changes cells: 2 and 8 slices per dimension at once before, halved at 4^level arrivals, "
-        "down to level 20, all at once now",
+        "changes cells: 2 and 8 slices per dimension at once before, halved at 2^(1 * level) "
+        "arrivals, down to level 20, all at once now",
         "changes preset: auto before, auto (tree of cells) now",
     ]
     assert lines[2].startswith(f"counts again: {labels} of {labels} labels")

@@ -117,10 +117,13 @@ class Learner:
             return cell_at(self.setup, space, context, self.setup.slices)
         cell = cell_at(self.setup, space, context, 1)
         while cell.place and level_of(cell) < self.setup.finest_level:
-            if self.arrivals[cell] < 4 ** level_of(cell):
+            if self.arrivals[cell] < (2 if len(cell.place) == 1 else 4) ** level_of(cell):
                 break
             cell = cell_at(self.setup, space, context, 2 * cell.side)
         return cell
+
+    def has_layers(self, cell: Cell) -> bool:
+        return self.setup.zooming and bool(cell.place) and self.setup.finest_level > 0
 
     def path(self, cell: Cell) -> list[Cell]:
         return above(cell) if self.setup.zooming else [cell]
@@ -137,7 +140,13 @@ class Learner:
     def under_way(self, cell: Cell, arm: int) -> int:
         if not self.setup.pending:
             return 0
-        cell = self.path(cell)[-1] if self.uses_one_cell else cell
+        if self.uses_one_cell or not self.has_layers(cell):
+            return self.waiting_in(self.path(cell)[-1], arm)
+        pending = [(self.waiting_in(one, arm), self.variance(one)) for one in self.path(cell)]
+        # A cell's own value and what it hides: a third of its deviation from its parent.
+        return max(whole(n / (1.0 + variance / 3.0 * n)) for n, variance in pending)
+
+    def waiting_in(self, cell: Cell, arm: int) -> int:
         return sum(n for (c, a), n in self.waiting.items() if a == arm and cell in self.path(c))
 
     # -- inference -----------------------------------------------------------------------------
@@ -355,7 +364,7 @@ class Learner:
         else:
             believed = self.belief(cell, arm).mean
         share = gain / self.unit
-        if self.setup.zooming and cell.place and self.setup.finest_level > 0:
+        if self.has_layers(cell):
             fine, plain = self.by_tree(cell, arm).mean, self.by_one_cell(cell, arm).mean
             self.contest.note(fine, plain, share)
         if detector is self.own:
@@ -363,7 +372,7 @@ class Learner:
         else:
             expected = self.served_moods.note_next(arm, share - believed)
         believed = believed + expected
-        self.expected = 0.5 * max(0.0, expected)
+        self.expected = max(0.0, expected)
         if self.setup.alarm == 0 or not detector.is_fall(believed, share):
             return True
         self.is_wary = self.is_wary or detector is self.own

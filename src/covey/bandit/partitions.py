@@ -155,18 +155,26 @@ class Zooming(NamedTuple):
 
 
 class Refining(NamedTuple):
-    """Dyadic cubes: one of level l is split at 4 ** l own arrivals, down to the level `finest`.
+    """Dyadic cubes, split down to the level `finest`.
+
+    One of level l is split at 2 ** l own arrivals in one dimension, and at 4 ** l in more.
 
     >>> Refining(2).levels(1)
-    (Level(side=1, split_at=1.0), Level(side=2, split_at=4.0), Level(side=4, split_at=inf))
+    (Level(side=1, split_at=1.0), Level(side=2, split_at=2.0), Level(side=4, split_at=inf))
     """
 
     finest: int = 20
 
+    @staticmethod
+    def split_power(dimension: int) -> int:
+        """Return p, if cells of level l are split at 2 ** (p * l) own arrivals."""
+        return min(dimension, 2)
+
     def levels(self, dimension: int) -> tuple[Level, ...]:
         if dimension == 0:
             return (Level(1, math.inf),)
-        coarse = (Level(2**level, 4.0**level) for level in range(self.finest))
+        power = self.split_power(dimension)
+        coarse = (Level(2**level, 2.0 ** (power * level)) for level in range(self.finest))
         return (*coarse, Level(2**self.finest, math.inf))
 
     def name(self, cell: Cell) -> str:

@@ -32,6 +32,7 @@ cdef class BeliefTable(CachingTable):
     @cython.final
     cdef inline int _believe(self, long long row, long long arm) noexcept
     @cython.final
+    @cython.locals(at=cython.longlong, level=cython.longlong, most=cython.longlong, labels=cython.longlong, hidden=cython.double)
     cdef inline long long _under_way(self, long long row, long long arm) noexcept
     @cython.final
     @cython.locals(fine=cython.double, plain=cython.double, ratio=cython.double, limit=cython.longlong, is_better=cython.bint)

@@ -152,13 +152,25 @@ class BeliefTable(CachingTable):
         return 0
 
     def _under_way(self, row: int, arm: int) -> int:
-        """Return the pending labels that count where `_believe` takes its labels from."""
+        """Return how many labels the pending ones of an arm will be worth to `_believe`, at most.
+
+        The pending labels around the row are summed in cells of every size. What finer cells may
+        differ by makes those of a large cell worth less.
+        """
         if not self.is_pending:
             return 0
-        if self.uses_one_cell and not self.tries_tree:
-            self._climb(row)
-            return self.rows[self.chain[0] + self.underway + arm]
-        return self.rows[row * self.stride + self.underway + arm]
+        self._climb(row)
+        at = self.underway + arm
+        if not self.is_layered or (self.uses_one_cell and not self.tries_tree):
+            return self.rows[self.chain[0] + at]
+        most = 0
+        for level in range(self.depth + 1):
+            labels = self.rows[self.chain[level] + at]
+            if labels == 0:
+                break
+            hidden = self.shrink[level] * WHOLE_LABEL / 3.0
+            most = max(most, whole(labels / (1.0 + hidden * labels)))
+        return most
 
     def _compare(self, row: int, arm: int, correct: float) -> bool:
         """Note whether one cell or the tree predicts a label better; return whether that changes.

@@ -109,7 +109,7 @@ class TreeTable(BeliefTable):
 
     def _has_changed(self, row: int, arm: int) -> int:
         if not self._is_reported(arm):
-            self.stamps[row * self.arms + arm] = 0
+            self.versions[arm] += 1
         return 0
 
     def _is_reported(self, arm: int) -> bool:
@@ -448,7 +448,7 @@ class TreeTable(BeliefTable):
         else:
             self.expected = self._note_error(arm, correct - believed, slot)
         believed = believed + self.expected
-        self.expected = 0.5 * max(0.0, self.expected)
+        self.expected = max(0.0, self.expected)
         if not self.alarm or not self._is_fall(believed, correct, WATCHED if is_served else 0):
             return True
         self._forget_all(self.functions if is_served else self.arms)

@@ -58,7 +58,8 @@ def describe_cells(policy: Policy) -> str:
         limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
         return f"halved at {limit} arrivals, down to level {partition.max_level}"
     if isinstance(partition, Refining) and policy.dimension:
-        return f"halved at 4^level arrivals, down to level {partition.finest}, all at once"
+        limit = f"2^({partition.split_power(policy.dimension)} * level)"
+        return f"halved at {limit} arrivals, down to level {partition.finest}, all at once"
     sides = [str(level.side) for level in partition.levels(policy.dimension)]
     return f"{' and '.join(sides)} slices per dimension at once"
 
