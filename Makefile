@@ -4,12 +4,12 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
-PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql strace:strace systemd-analyze:systemd # and their Debian packages
+PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql ip:iproute2 strace:strace systemd-analyze:systemd unshare:util-linux # and their Debian packages
 
 # Where this is set, hundreds of processes of the tests would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo sites test ci-tools clients check site unit unit-plain long slowest hostile bench load shards paper regret trust picture prove teeth kills failover flips dist clean
+.PHONY: demo sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load shards paper regret trust picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -24,7 +24,7 @@ test: $(VENV)/.docs
 	@$(MAKE) --no-print-directory unit-plain
 
 # What tests need beyond the packages of the project: without it they are skipped, in CI they fail.
-ci-tools: clients
+ci-tools: clients cluster-tools
 	@missing=$$(for tool in $(PROGRAMS); do command -v $${tool%%:*} > /dev/null || echo $${tool##*:}; done); \
 	if [ -n "$$missing" ]; then apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends $$missing; fi
 
@@ -61,6 +61,13 @@ long: $(VENV)/.tools
 # What the tests cost: CPU seconds by folder and by test, of TESTS only or of all.
 slowest: $(VENV)/.tools
 	$(BIN)/python -m pytest -n auto --dist worksteal --slowest 60 $(TESTS)
+
+# Ray, for tests of clusters; without it they are skipped.
+cluster-tools: $(VENV)/.cluster
+
+# A Ray cluster of three hosts, in network namespaces: the same results, also while hosts are killed.
+cluster: $(VENV)/.cluster
+	cd tests && ../$(BIN)/python -m chaos.cluster $(if $(ROWS),--rows $(ROWS)) --write
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools
@@ -141,6 +148,10 @@ $(VENV)/.node: $(VENV)/.covey
 
 $(VENV)/.tools: $(VENV)/.covey
 	@$(BIN)/pip install --quiet --group check --group test
+	@touch $@
+
+$(VENV)/.cluster: $(VENV)/.tools
+	@$(BIN)/pip install --quiet --group cluster
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.tools

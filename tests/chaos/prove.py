@@ -128,13 +128,13 @@ def table(rows: list[tuple[str, ...]], *titles: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def write(name: str, text: str) -> None:
-    """Put a generated part into the page."""
+def write(name: str, text: str, path: Path = PAGE) -> None:
+    """Put a generated part into a page."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    page = PAGE.read_text()
+    page = path.read_text()
     before, rest = page.split(begin)
     _, after = rest.split(end)
-    PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}")
 
 
 def _storms(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from covey.cli import main
 from covey.config import load
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
-from covey.replay import replay as replaying
+from covey.replay import voting
 from covey.replay.outcome import EnsembleOutcome, Outcome
 from covey.replay.replay import replay_file
 from covey.report import replay as replay_report
@@ -262,7 +262,7 @@ def test_a_base_of_another_kind_than_the_labels_is_refused(tmp_path: Path) -> No
 def test_the_history_of_weights_is_bounded_and_ends_near_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "MOST_POINTS", 8)
+    monkeypatch.setattr(voting, "MOST_POINTS", 8)
     found = ensemble_of(play(stream(100), config_of({"update": "hedge"}), tmp_path))
 
     # Points 16, 32, ... 96.

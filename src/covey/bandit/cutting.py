@@ -6,9 +6,14 @@ Some settings couple the cells: then no division gives the decisions of one proc
 """
 
 import hashlib
+import heapq
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
 
 from covey.bandit.policies import Policy
+from covey.types import Array
 
 WHY = "couples all cells, so they cannot be divided among processes"
 
@@ -80,3 +85,75 @@ def owner_of(cell: str, owners: Sequence[str]) -> int:
     """
     weights = [hashlib.blake2b(f"{cell} {one}".encode(), digest_size=8).digest() for one in owners]
     return weights.index(max(weights))
+
+
+_FEW = 1 << 16  # cells of a grid that is looked up in a table
+
+
+def cell_codes(points: Array, slices: int) -> Array:
+    """Return a number for each context, the same for contexts in the same cell of a grid.
+
+    In very large grids two cells may have the same number; then they belong to the same part.
+    """
+    codes = np.zeros(len(points), np.uint64)
+    for column in points.T:
+        places = np.minimum((column * float(slices)).astype(np.int64), slices - 1)
+        codes = codes * np.uint64(slices) + places.astype(np.uint64)
+    return codes
+
+
+class Division(NamedTuple):
+    """Which part has which cells of a grid."""
+
+    slices: int
+    parts: int
+    codes: Array  # of the cells that were counted, ascending
+    owners: Array  # their parts
+
+    def parts_of(self, points: Array) -> Array:
+        """Return the part of each context; cells that were not counted are spread evenly."""
+        codes = cell_codes(points, self.slices)
+        cells = self.slices ** points.shape[1]
+        if cells <= _FEW:
+            table = np.arange(cells) % self.parts
+            table[self.codes.astype(np.int64)] = self.owners
+            known: Array = table[codes.astype(np.int64)]
+            return known
+        place = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        others = (codes % np.uint64(self.parts)).astype(np.int64)
+        return np.where(self.codes[place] == codes, self.owners[place], others)
+
+
+class CellWeights(NamedTuple):
+    """How many rows of a sample lie in each cell of a grid."""
+
+    slices: int
+    codes: Array  # ascending
+    rows: Array
+
+    @property
+    def most_parts(self) -> float:
+        """The largest useful number of parts: the rows of one cell stay together."""
+        return float(self.rows.sum() / max(1, self.rows.max(initial=0)))
+
+    def divided(self, parts: int) -> Division:
+        """Divide the cells so that parts have about as many rows each: the largest cells first.
+
+        >>> weights = CellWeights(3, np.array([0, 1, 2], np.uint64), np.array([3, 5, 3]))
+        >>> weights.divided(2).owners.tolist()
+        [1, 0, 1]
+        """
+        loads = [(0, part) for part in range(parts)]
+        owners = np.zeros(len(self.codes), np.int64)
+        for cell in np.argsort(-self.rows, kind="stable").tolist():
+            load, part = loads[0]
+            owners[cell] = part
+            heapq.heapreplace(loads, (load + int(self.rows[cell]), part))
+        return Division(self.slices, parts, self.codes, owners)
+
+
+def weights_of(samples: Iterable[Array], slices: int) -> CellWeights:
+    """Count the contexts of samples by their cells."""
+    found = [cell_codes(points, slices) for points in samples]
+    codes, rows = np.unique(np.concatenate(found), return_counts=True)
+    return CellWeights(slices, codes, rows)

@@ -17,9 +17,10 @@ from covey.cli import demo, init
 from covey.cli.parser import add_common, as_number, describe, show
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
-from covey.jobs.running import cores
-from covey.replay import baselines
+from covey.jobs.running import cores, open_pool
+from covey.replay import baselines, parts
 from covey.replay import replay as replaying
+from covey.replay.outcome import Outcome
 from covey.report import replay as replay_report
 from covey.report import text as report_text
 from covey.report.compare import compare
@@ -40,6 +41,8 @@ examples:
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
   covey replay log.csv --config sites.toml --baselines
+  covey replay huge.parquet --config grid.toml --workers 4 --out replayed
+  covey replay /shared/huge.parquet --config grid.toml --on ray://head:10001
 """
 COMPARE_EXAMPLES = """\
 examples:
@@ -122,6 +125,13 @@ def add_replay(command: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
     )
+    _add_place(command, "processes that share the cells of a .parquet log (default: 1)")
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="with --workers or --on: keeps finished parts, to resume",
+    )
     add_common(command, _replay)
 
 
@@ -161,12 +171,12 @@ def add_compare(command: argparse.ArgumentParser) -> None:
     add_common(command, _compare)
 
 
-def _add_place(command: argparse.ArgumentParser) -> None:
+def _add_place(
+    command: argparse.ArgumentParser, workers: str = "processes (default: one per core)"
+) -> None:
     """Add where jobs run."""
     place = command.add_mutually_exclusive_group()
-    place.add_argument(
-        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
-    )
+    place.add_argument("--workers", type=_count, metavar="N", help=workers)
     place.add_argument(
         "--on",
         metavar="CLUSTER",
@@ -274,17 +284,48 @@ def _init(options: argparse.Namespace) -> None:
 def _replay(options: argparse.Namespace) -> None:
     if options.report is not None:
         replay_report.check_folder(options.report)
-    setup = config.load(options.config)
+    setup, methods = config.load(options.config), _names(options.baselines)
+    is_divided = options.on is not None or options.workers is not None
+    if is_divided:
+        parts.check_divisible(setup, methods)
+    elif options.out is not None:
+        raise ConfigError("--out keeps the parts of a divided log; add --workers or --on")
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
-        progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
-        outcome = replaying.replay_file(
-            options.log, setup, trace=trace, progress=progress, baselines=_names(options.baselines)
-        )
+        if is_divided:
+            outcome = _replay_in_parts(options, trace)
+        else:
+            progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
+            outcome = replaying.replay_file(
+                options.log, setup, trace=trace, progress=progress, baselines=methods
+            )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
     show(result, options)
     if options.report is not None:
         print(f"report: {result.report(options.report)}", file=sys.stderr)
+
+
+def _replay_in_parts(options: argparse.Namespace, trace: TraceFile | None) -> Outcome:
+    """Replay a log on several workers, each with cells of its own."""
+
+    def tell(text: str) -> None:
+        if not options.quiet:
+            print(f"covey: {text}", file=sys.stderr)
+
+    with (
+        _kept_in(options.out, "parts"),
+        open_pool(options.on, workers=options.workers or 1) as pool,
+        Progress("replay", is_quiet=options.quiet) as progress,
+    ):
+        return parts.replay_in_parts(
+            options.log,
+            config.tables_in(options.config),
+            pool,
+            out=options.out,
+            trace=trace,
+            progress=progress,
+            tell=tell,
+        )
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -80,6 +80,7 @@ class CodedColumn(Sequence[Any]):
 
 
 Column = np.ndarray | Sequence[Any]
+Rows = Array | slice  # an index of columns
 Columns = dict[str, Column]
 
 
@@ -146,6 +147,7 @@ class Trace(Frame):
         blocks: Sequence[int] = (),
         are_slots_shared: bool = False,
     ) -> None:
+        self.decided = decided
         self.cell, self.phase, self.arm, self.function, gained, self.paid = map(np.asarray, decided)
         # 0 or 1; a number from 0 to 1 if answers can be partly correct.
         self.correct: Array = gained if unit == 1 else np.where(gained < 0, -1.0, gained / unit)
@@ -186,6 +188,14 @@ class Trace(Frame):
             return np.asarray(self._log.at)
         return np.tile(np.array(self._receivers, np.int32), len(self._log.labels))
 
+    def rows_of(self, learner: int) -> Rows:
+        """Return which decisions are those of a learner, as an index of the columns."""
+        if self._log.at is not None:
+            return np.flatnonzero(self.learner == learner)
+        if learner not in self._receivers:
+            return slice(0, 0)
+        return slice(self._receivers.index(learner), None, len(self._receivers))
+
     @cached_property
     def prediction(self) -> Array:
         """The answered labels."""
@@ -212,7 +222,7 @@ class Trace(Frame):
         """1 where the labels of the slot raised an alarm of the learner's change detection."""
         return np.zeros(len(self), np.int8)
 
-    def correct_by(self, function: int, rows: Array) -> Array:
+    def correct_by(self, function: int, rows: Rows) -> Array:
         """Return what `correct` of these decisions would be if a function had answered them."""
         logged = self.row[rows]
         labels = np.asarray(self._log.labels)[logged]

@@ -122,12 +122,23 @@ class ParquetLog:
     def share_read(self) -> float:
         return self._read / max(1, self.rows_total or 1)
 
-    def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns as arrays or lists of text, `ROWS_PER_CHUNK` rows at a time."""
+    def group_rows(self) -> list[int]:
+        """Return how many rows each row group has: parts of the file that can be read alone."""
+        metadata = self._file.metadata
+        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+
+    def chunks(
+        self, groups: Sequence[int] | None = None, *, rows: int = ROWS_PER_CHUNK
+    ) -> Generator[Columns, None, None]:
+        """Yield the wanted columns as arrays or lists of text, some rows at a time.
+
+        `groups` are row groups, one after the other; None: all of them.
+        """
         import pyarrow as arrow
 
+        some = None if groups is None else list(groups)
         try:
-            for batch in self._file.iter_batches(ROWS_PER_CHUNK, columns=self._wanted):
+            for batch in self._file.iter_batches(rows, row_groups=some, columns=self._wanted):
                 self._read += batch.num_rows
                 yield {name: plain(batch.column(name), name) for name in self._wanted}
         except (OSError, arrow.ArrowException) as error:

@@ -29,6 +29,10 @@ class Pool(Protocol):
     """Makes calls somewhere; the place of all jobs."""
 
     @property
+    def workers(self) -> int:
+        """How many calls it makes at a time."""
+
+    @property
     def ahead(self) -> int:
         """How many calls to submit before one of them has ended, so that no worker is idle."""
 
@@ -57,6 +61,7 @@ class WorkerPool(ProcessPoolExecutor):
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers, mp_context=multiprocessing.get_context("spawn"))
+        self.workers = workers
         self.ahead = AHEAD * workers
 
     def check(self) -> None:
@@ -70,7 +75,7 @@ class WorkerPool(ProcessPoolExecutor):
 class SameProcess(Executor):
     """Makes calls in this process."""
 
-    ahead = 1
+    workers = ahead = 1
     check_every_s = None
 
     def check(self) -> None:

@@ -34,10 +34,44 @@ class CellView(msgspec.Struct, frozen=True):
     low: Context
     high: Context
     arrivals: int
-    arm: str | None  # with the largest estimate (index policies: most labels); None: no labels
+    arm: str | None  # with the largest estimate (index, cos-ce: most labels); None: no labels
     estimate: float | None
     space: tuple[int, ...] | None = None  # context coordinates it divides; None: all
     bounds: list[tuple[float | str, float | str]] = []  # low and high in the units of the columns
+
+
+# A decision whose label is late: learner, rows, choice, helper, its rows, function.
+Note = tuple[int, tuple[int, ...], int, int, tuple[int, ...], int]
+# With its gain (-1: the label never comes), slot, contexts, label and answer, and cost.
+Pending = tuple[Note, int, int, tuple[tuple[float, ...], ...], tuple[Any, ...], int]
+
+
+class KeptCell(NamedTuple):
+    """A cell of a learner, its counters and the labels that it has stored."""
+
+    level: int
+    coordinates: tuple[int, ...]
+    counters: list[int]  # the first is the slot in which it was created
+    known: list[tuple[Any, int]]
+
+
+class EngineState(msgspec.Struct):
+    """All that later decisions depend on, in networks whose cells can be divided."""
+
+    learners: list[list[KeptCell]]
+    late: list[tuple[int, list[Pending]]]  # by the slots at whose ends the labels arrive
+    blind: list[int]
+    slots: int
+
+    def add(self, other: "EngineState") -> None:
+        """Add the cells of another part of the same log, in the order in which they were made."""
+        self.learners = [
+            sorted([*own, *more], key=lambda cell: cell.counters[0])
+            for own, more in zip(self.learners, other.learners, strict=True)
+        ]
+        self.late = []  # the log has ended
+        self.blind = [a + b for a, b in zip(self.blind, other.blind, strict=True)]
+        self.slots += other.slots
 
 
 class Repricing(NamedTuple):
@@ -149,6 +183,7 @@ class ReplayEngine:
         self._costs = _costs(sites)
         self._cell_names: list[str] = []  # by their number in the trace
         self._unmarked: list[list[int]] = [[] for _ in sites]  # slots of alarms not in the trace
+        self._blind = [0] * len(sites)  # of the state that it continues from
         functions = [name for site in sites for name in site.functions]
         learners = [site.name for site in sites]
         has_streams = any(site.stream for site in sites)
@@ -235,23 +270,53 @@ class ReplayEngine:
         for space, cell in self._arena.cells_since(len(self._cell_names)):
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
-        trace = Trace(
-            decided,
-            log,
-            first_slot=first_slot,
-            costs=self._costs,
-            unit=self._unit,
-            receivers=[index for index, site in enumerate(self.sites) if site.receives],
-            names={**self._names, "cell": list(self._cell_names)},
-            blocks=self._blocks,
-            are_slots_shared=self._are_slots_shared,
-        )
+        trace = self.trace_of(decided, log, first_slot, list(self._cell_names))
         for place, slots_of_alarms in enumerate(self.alarms()):
             if slots_of_alarms and slots_of_alarms[-1] >= first_slot:
                 self._unmarked[place] += [one for one in slots_of_alarms if one >= first_slot]
             if self._unmarked[place]:
                 self._mark_alarms(place, trace)
         return trace
+
+    def trace_of(
+        self, decided: DecisionColumns, log: EncodedLog, first_slot: int, cells: Sequence[str]
+    ) -> Trace:
+        """Return the trace of decisions, whose cells are numbered as in `cells`."""
+        return Trace(
+            decided,
+            log,
+            first_slot=first_slot,
+            costs=self._costs,
+            unit=self._unit,
+            receivers=[index for index, site in enumerate(self.sites) if site.receives],
+            names={**self._names, "cell": cells},
+            blocks=self._blocks,
+            are_slots_shared=self._are_slots_shared,
+        )
+
+    def state(self) -> EngineState:
+        """Return what an engine of the same configuration needs to continue."""
+        learners = []
+        for ledger in self.ledgers:
+            (table,) = ledger.tables  # cells of several spaces cannot be divided
+            cells = [(table.cell(row), row) for row in range(len(table))]
+            learners.append(
+                [
+                    KeptCell(cell.level, cell.coordinates, table.counters(row), table.known(row))
+                    for cell, row in cells
+                ]
+            )
+        return EngineState(learners, self._arena.late(), self.blind(), self.slots)
+
+    def restore(self, state: EngineState) -> None:
+        """Continue from the state of an engine of the same configuration."""
+        for ledger, cells in zip(self.ledgers, state.learners, strict=True):
+            (table,) = ledger.tables
+            for level, coordinates, counters, known in cells:
+                row = table.load(Cell(level, tuple(coordinates)), counters)
+                table.know(row, known)
+        self._arena.take_late(state.late)
+        self._blind, self.slots = state.blind, state.slots
 
     def catch_up(self, slot: int) -> None:
         """Settle the labels that arrive up to the end of `slot`; its row is in another part."""
@@ -295,8 +360,8 @@ class ReplayEngine:
     def blind(self) -> list[int]:
         """Return, per learner, the number of decisions without any label to learn from."""
         return [
-            ledger.tables[own[0]].blind_decisions()
-            for ledger, own in zip(self.ledgers, self._own, strict=True)
+            before + ledger.tables[own[0]].blind_decisions()
+            for before, ledger, own in zip(self._blind, self.ledgers, self._own, strict=True)
         ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
@@ -312,8 +377,11 @@ class ReplayEngine:
         cell = table.cell(row)
         policy = self._policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
+        # Rewards can depend on the context: that of the middle of the cell is now the current one.
+        table.around(tuple((coordinate + 0.5) / side for coordinate in cell.coordinates))
         best = table.best(row)
-        if policy.has_index:  # an index ignores a high mean of few labels
+        # An index, or an elimination by reports, ignores a high mean of few labels.
+        if policy.has_index or policy.elimination is not None:
             best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)
         # Coordinates outside the space are unbounded.

@@ -11,7 +11,7 @@ import numpy as np
 from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
-from covey.data.logs import EncodedLog, Trace, until_end_of_batch
+from covey.data.logs import EncodedLog, Rows, Trace, until_end_of_batch
 from covey.errors import ConfigError
 from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
 from covey.replay.engine import CellView
@@ -140,6 +140,82 @@ def accounts_of(
 
 
 MOST_BUCKETS = 256
+# Sums are kept in parts, multiples of these and the rest, so that adding them is exact: then they
+# do not depend on the order, nor on how a log is divided.
+_GRAINS = (2.0**-22, 2.0**-45)
+PARTS = len(_GRAINS) + 1
+
+
+def _parts_of(numbers: Array) -> list[Array]:
+    """Return what to add up separately; whole numbers need one sum only."""
+    if numbers.dtype.kind in "bi":
+        return [numbers]
+    parts = []
+    for grain in _GRAINS:
+        parts.append(np.rint(numbers / grain) * grain)
+        numbers = numbers - parts[-1]
+    return [*parts, numbers]
+
+
+def _total(parts: Array) -> Array:
+    """Return sums from their parts, which are along the first axis."""
+    total: Array = parts[0] + (parts[1] + parts[2])
+    return total
+
+
+class LearnerSums(msgspec.Struct):
+    """What is added up for one learner; of several parts of a log, they can be added."""
+
+    buckets: np.ndarray  # parts, row of `SLOTS` to `RIGHT`, bucket
+    chosen: np.ndarray  # arm -> times
+    asked: dict[int, np.ndarray]  # arm -> parts of: asked, paid, judged, right, right by own ones
+    cost: np.ndarray
+    alone_errors: np.ndarray
+    stood_in: int = 0
+    slots_per_bucket: int = 1
+
+    def widen(self) -> None:
+        """Let a bucket have twice as many slots."""
+        shape = (*self.buckets.shape[:2], MOST_BUCKETS // 2, 2)
+        pairs = self.buckets.reshape(shape).sum(axis=3)
+        self.buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=2)
+        self.slots_per_bucket *= 2
+
+    def add(self, other: "LearnerSums") -> None:
+        """Add the sums of another part of the log."""
+        while self.slots_per_bucket < other.slots_per_bucket:
+            self.widen()
+        while other.slots_per_bucket < self.slots_per_bucket:
+            other.widen()
+        self.buckets = self.buckets + other.buckets
+        self.chosen = self.chosen + other.chosen
+        for arm, found in other.asked.items():
+            self.asked[arm] = found + self.asked.get(arm, 0.0)
+        self.cost = self.cost + other.cost
+        self.alone_errors = self.alone_errors + other.alone_errors
+        self.stood_in += other.stood_in
+
+
+class OutcomeSums(msgspec.Struct):
+    """What is added up over a replay."""
+
+    learners: list[LearnerSums]
+    wrong: np.ndarray  # parts, function -> its errors
+    labels: set[int]
+    answers: list[set[int]]  # of each function
+    slots: int = 0
+    judged: int = 0
+
+    def add(self, other: "OutcomeSums") -> None:
+        """Add the sums of another part of the log, with the same codes of labels."""
+        for own, found in zip(self.learners, other.learners, strict=True):
+            own.add(found)
+        self.wrong = self.wrong + other.wrong
+        self.labels |= other.labels
+        for answers, more in zip(self.answers, other.answers, strict=True):
+            answers.update(more)
+        self.slots += other.slots
+        self.judged += other.judged
 
 
 class OutcomeBuilder:
@@ -158,42 +234,55 @@ class OutcomeBuilder:
             for site, end in zip(sites, ends, strict=True)
         ]
         self._owners = np.array(owners + [-1] * len(sites))
-        self._wrong = np.zeros(len(self._functions))
-        self._labels: set[int] = set()
-        self._answers: list[set[int]] = [set() for _ in self._functions]
-        self._slots = self._judged = 0
+        self.sums = OutcomeSums(
+            learners=[learner.sums for learner in self._learners],
+            wrong=np.zeros((PARTS, len(self._functions))),
+            labels=set(),
+            answers=[set() for _ in self._functions],
+        )
 
     def add(self, together: Trace, alone: Trace) -> None:
         """Add the same rows, replayed with peers and without."""
         for index, learner in enumerate(self._learners):
-            rows = together.learner == index
+            rows = together.rows_of(index)
             learner.add(together, rows)
             is_asked = together.arm[rows] >= len(self._functions)
             is_own = self._owners[together.function[rows]] == index
-            learner.stood_in += int(np.count_nonzero(is_asked & is_own))
-            correct = alone.correct[alone.learner == index]
-            learner.alone_errors += float(_errors(correct).sum())
+            learner.sums.stood_in += int(np.count_nonzero(is_asked & is_own))
+            errors = _parts_of(_errors(alone.correct[alone.rows_of(index)]))
+            for part, piece in enumerate(errors):
+                learner.sums.alone_errors[part] += piece.sum()
 
     def add_functions(self, log: EncodedLog) -> None:
         """Add the errors that every function would have made."""
         labels = np.asarray(log.labels)
         judged = labels >= 0
-        self._slots += len(labels)
-        self._judged += int(np.count_nonzero(judged))
+        sums = self.sums
+        sums.slots += len(labels)
+        sums.judged += int(np.count_nonzero(judged))
         if log.gains is not None:
-            self._wrong += (1.0 - np.asarray(log.gains)[:, judged] / self._unit).sum(axis=1)
+            errors = _parts_of(1.0 - np.asarray(log.gains)[:, judged] / self._unit)
+            for part, piece in enumerate(errors):
+                sums.wrong[part] += piece.sum(axis=1)
             return
-        self._labels.update(_present(labels))
-        for k, row in enumerate(np.asarray(log.predictions)[: len(self._wrong)]):
-            self._wrong[k] += np.count_nonzero((row != labels) & judged)
-            self._answers[k].update(_present(row))
+        sums.labels.update(_present(labels))
+        for k, row in enumerate(np.asarray(log.predictions)[: len(self._functions)]):
+            sums.wrong[0, k] += np.count_nonzero((row != labels) & judged)
+            sums.answers[k].update(_present(row))
+
+    def restore(self, sums: OutcomeSums) -> None:
+        """Continue from the sums of other builders for the same learners."""
+        self.sums = sums
+        for learner, own in zip(self._learners, sums.learners, strict=True):
+            learner.sums = own
 
     def unfit(self) -> list[str]:
         """Return the functions none of whose answers is a label of the log."""
-        if len(self._labels) < 2:  # too few to tell
+        labels = self.sums.labels
+        if len(labels) < 2:  # too few to tell
             return []
-        pairs = zip(self._functions, self._answers, strict=True)
-        return [name for name, answers in pairs if answers and not answers & self._labels]
+        pairs = zip(self._functions, self.sums.answers, strict=True)
+        return [name for name, answers in pairs if answers and not answers & labels]
 
     def outcome(
         self,
@@ -207,15 +296,15 @@ class OutcomeBuilder:
         alarms = alarms or [[] for _ in cells]
         found = zip(self._learners, cells, blind, alarms, strict=True)
         return Outcome(
-            slots=self._slots,
+            slots=self.sums.slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
             learners=[one.outcome(views, count, slots) for one, views, count, slots in found],
             gain=self._gain(),
             functions={
-                name: 100.0 * float(wrong) / self._judged if self._judged else None
-                for name, wrong in zip(self._functions, self._wrong, strict=True)
+                name: 100.0 * float(wrong) / self.sums.judged if self.sums.judged else None
+                for name, wrong in zip(self._functions, _total(self.sums.wrong), strict=True)
             },
         )
 
@@ -232,63 +321,73 @@ class _Learner:
     def __init__(self, site: LearnerSpec, arms: list[str], own: range, first_peer: int) -> None:
         self._own = own  # its functions among the arms
         self._first_peer = first_peer
-        self._asked: dict[int, Array] = {}  # arm -> asked, paid, judged, right, right by own ones
-        self.alone_errors = 0.0
-        self.stood_in = 0
         self._site = site
         self._arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
-        self._chosen = np.zeros(len(arms), np.int64)
-        self._cost = 0.0
-        self._slots_per_bucket = 1
-        self._buckets = np.zeros((RIGHT + len(self._own), MOST_BUCKETS))
+        self.sums = LearnerSums(
+            buckets=np.zeros((PARTS, RIGHT + len(self._own), MOST_BUCKETS)),
+            chosen=np.zeros(len(arms), np.int64),
+            asked={},
+            cost=np.zeros(PARTS),
+            alone_errors=np.zeros(PARTS),
+        )
 
-    def add(self, trace: Trace, rows: np.ndarray) -> None:
+    def add(self, trace: Trace, rows: Rows) -> None:
         slot, phase, correct = trace.slot[rows], trace.phase[rows], trace.correct[rows]
         if not len(slot):
             return
-        self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
-        self._cost += float(trace.cost[rows].sum())
+        sums, cost = self.sums, trace.cost[rows]
+        sums.chosen += np.bincount(trace.arm[rows], minlength=len(sums.chosen))
+        if not cost.any():
+            cost = np.zeros(len(cost), np.int8)
+        for part, piece in enumerate(_parts_of(cost)):
+            sums.cost[part] += piece.sum()
         if len(self._site.spaces) > 1:
             for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
                 if times:
                     self._candidates[space_of(str(trace.names["cell"][cell]))] += times
-        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
-            self._widen()
-        bucket = (slot - 1) // self._slots_per_bucket
+        while (slot[-1] - 1) // sums.slots_per_bucket >= MOST_BUCKETS:
+            sums.widen()
+        bucket = (slot - 1) // sums.slots_per_bucket
         own = [np.where(correct < 0, 0, trace.correct_by(function, rows)) for function in self._own]
         counted = (
-            np.ones(len(slot)),
+            np.ones(len(slot), np.int8),
             correct >= 0,
             _errors(correct),
             phase == Phase.TRAIN,
             phase == Phase.EXPLORE,
-            np.where(correct >= 0, trace.cost[rows], 0.0),
+            np.where(correct >= 0, cost, 0),
             *own,
         )
         for row, weights in enumerate(counted):
-            self._buckets[row] += np.bincount(bucket, weights, minlength=MOST_BUCKETS)
-        self._add_pairs(trace.arm[rows], trace.cost[rows], correct, own)
+            for part, piece in enumerate(_parts_of(weights)):
+                found = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
+                sums.buckets[part, row] += found
+        self._add_pairs(trace.arm[rows], (correct >= 0, np.maximum(0, correct), *own), cost)
 
-    def _add_pairs(self, arm: Array, cost: Array, correct: Array, own: list[Array]) -> None:
-        counted = np.stack([np.ones(len(arm)), cost, correct >= 0, np.maximum(0, correct), *own])
+    def _add_pairs(self, arm: Array, judged: Sequence[Array], cost: Array) -> None:
+        columns = [np.ones(len(arm), np.int8), cost, *judged]
         for asked in np.unique(arm[arm >= self._first_peer]).tolist():
-            found = counted[:, arm == asked].sum(axis=1)
-            self._asked[asked] = found + self._asked.get(asked, 0.0)
+            rows = np.flatnonzero(arm == asked)
+            found = self.sums.asked.setdefault(asked, np.zeros((PARTS, len(columns))))
+            for place, column in enumerate(columns):
+                for part, piece in enumerate(_parts_of(column[rows])):
+                    found[part, place] += piece.sum()
 
     def gains(self) -> tuple[int, Array, Array]:
         """Return slots per bucket, and per bucket the gain over the best own function and rows."""
-        judged, right = self._buckets[JUDGED], self._buckets[RIGHT:]
+        buckets = _total(self.sums.buckets)
+        judged, right = buckets[JUDGED], buckets[RIGHT:]
+        width = self.sums.slots_per_bucket
         if not len(right):  # nothing to compare with
-            return self._slots_per_bucket, np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
+            return width, np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
         best = right[int(right.sum(axis=1).argmax())]
-        gained = judged - self._buckets[ERRORS] - self._buckets[SPENT] - best
-        return self._slots_per_bucket, gained, judged
+        return width, judged - buckets[ERRORS] - buckets[SPENT] - best, judged
 
     def _pairs(self) -> list[PairOutcome]:
         pairs = []
-        for arm, counted in self._asked.items():
-            asked, paid, judged, right, *own = counted.tolist()
+        for arm, counted in sorted(self.sums.asked.items()):
+            asked, paid, judged, right, *own = _total(counted).tolist()
             best = int(np.argmax(own)) if own else -1
             pairs.append(
                 PairOutcome(
@@ -303,16 +402,12 @@ class _Learner:
             )
         return sorted(pairs, key=lambda pair: -pair.asked)
 
-    def _widen(self) -> None:
-        pairs = self._buckets.reshape(len(self._buckets), MOST_BUCKETS // 2, 2).sum(axis=2)
-        self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=1)
-        self._slots_per_bucket *= 2
-
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
-        used = np.flatnonzero(self._buckets[0])
-        rows = self._buckets[:, : used[-1] + 1 if len(used) else 0]
+        sums = _total(self.sums.buckets)
+        used = np.flatnonzero(sums[0])
+        rows = sums[:, : used[-1] + 1 if len(used) else 0]
         buckets = [[_plain(number) for number in row] for row in rows[:RIGHT]]
-        totals = map(_plain, self._buckets.sum(axis=1))
+        totals = map(_plain, sums.sum(axis=1))
         slots, judged, errors, train, explore, _, *right = totals
         names = [self._arms[function] for function in self._own]
         _, gained, counted = self.gains()
@@ -325,13 +420,13 @@ class _Learner:
             train=train,
             explore=explore,
             exploit=slots - train - explore,
-            cost_total=self._cost,
-            arms={self._arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
-            alone_errors=_plain(self.alone_errors),
+            cost_total=float(_total(self.sums.cost)),
+            arms={self._arms[k]: int(n) for k, n in enumerate(self.sums.chosen) if n},
+            alone_errors=_plain(float(_total(self.sums.alone_errors))),
             blind=blind,
-            stood_in=self.stood_in,
+            stood_in=self.sums.stood_in,
             candidates=dict(self._candidates.most_common()),
-            timeline=Timeline(self._slots_per_bucket, *buckets),
+            timeline=Timeline(self.sums.slots_per_bucket, *buckets),
             cells=cells,
             alarms=alarms,
             own_errors={name: judged - one for name, one in zip(names, right, strict=True)},

@@ -1,12 +1,8 @@
-"""Replay recorded predictions: from arrays, from a table in memory, or from a file in chunks.
-
-An ensemble over the learners is replayed from their trace.
-"""
+"""Replay recorded predictions: from arrays, from a table in memory, or from a file in chunks."""
 
 import contextlib
 import math
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
@@ -17,137 +13,50 @@ import msgspec
 import numpy as np
 
 from covey.bandit.accounts import Account
-from covey.bandit.ensemble import Ensemble, Weighing
 from covey.config import NetworkConfig, in_batches, load
 from covey.data import logs, tables
 from covey.data.contexts import Contexts, check_unit
-from covey.data.logs import EncodedLog, Trace, TraceFile
+from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import make
-from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
-from covey.replay.engine import CellView, start
+from covey.replay.encoding import Encoder, Vocabulary, VocabularyState, runs_of, wanted_rows
+from covey.replay.engine import CellView, EngineState, ReplayEngine, start
 from covey.replay.outcome import (
     BaselineRun,
-    EnsembleOutcome,
-    LearnerOutcome,
     Outcome,
     OutcomeBuilder,
+    OutcomeSums,
     accounts_of,
-    label_delays,
 )
+from covey.replay.voting import EnsembleReplay
 from covey.toml import nearest
-from covey.types import Phase
 
-MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart
-EVERYWHERE = "all"
 FEWEST_ROWS = 500  # of a learner, to warn of too many cells
 NARROW = 0.001  # share of an axis, to warn of a context
 ROWS_PER_CELL = 32  # that a warning proposes
 
 
-class EnsembleReplay:
-    """An ensemble of all learners that receive rows, driven in chunks.
-
-    In a slot it answers first; at the slot's end it learns from the labels that arrive then, those
-    of older slots first. It never receives labels that are hidden or later than `label_wait`.
-    """
-
-    def __init__(
-        self, settings: Weighing, learners: Sequence[str], *, label_wait: int | None
-    ) -> None:
-        self._settings = settings
-        # The base class already has code 0: its label is encoded first.
-        options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
-        self._ensemble = Ensemble(learners, **options)
-        self._is_local = settings.weights == "cell"
-        self._wait = label_wait
-        self._pending: dict[int, list[tuple[list[int], int, str]]] = {}
-        self._slot = 0
-        self._judged = self._errors = self._exploit_errors = 0
-        self._is_base_seen = False
-        self._visits: Counter[str] = Counter()
-        self._slots_per_point = 1
-        self._history: list[list[float]] = []
-
-    def add(self, played: Trace, log: EncodedLog) -> None:
-        """Let the ensemble answer and learn on the rows that its learners decided."""
-        labels = np.asarray(log.labels)
-        shape = (len(labels), len(self._ensemble.learners))
-        votes = played.prediction.reshape(shape)
-        # All learners receive the same rows, so they are in the same cell. Cell numbers may differ
-        # between chunks, names do not.
-        names = played.names["cell"]
-        cells = [str(names[number]) for number in played.cell.reshape(shape)[:, 0].tolist()]
-        delays = label_delays(log, self._wait).tolist()
-        rows = zip(votes.tolist(), labels.tolist(), cells, delays, strict=True)
-        answers = np.fromiter((self._play(*row) for row in rows), np.int64, len(labels))
-        is_wrong = (answers != labels) & (labels >= 0)
-        is_exploited = (played.phase.reshape(shape) == Phase.EXPLOIT).all(axis=1)
-        self._judged += int(np.count_nonzero(labels >= 0))
-        self._errors += int(np.count_nonzero(is_wrong))
-        self._exploit_errors += int(np.count_nonzero(is_wrong & is_exploited))
-        self._is_base_seen |= bool((labels == 0).any() or (votes == 0).any())
-        self._visits.update(cells)
-
-    def errors(self) -> dict[str, float]:
-        """Return the shares of errors: of all slots, and of those where all members exploited."""
-        judged = max(1, self._judged)
-        return {"all": self._errors / judged, "exploit": self._exploit_errors / judged}
-
-    def outcome(self, learners: Iterable[LearnerOutcome]) -> EnsembleOutcome:
-        """Return the ensemble's result and its best member."""
-        if self._settings.base is not None and not self._is_base_seen:
-            warnings.warn(
-                f"[ensemble] base is {self._settings.base!r}, which is not a label of the log",
-                stacklevel=2,
-            )
-        members = [learner for learner in learners if learner.name in self._ensemble.learners]
-        best = min(members, key=lambda member: member.errors)
-        cells = sorted(self._visits) if self._is_local else [EVERYWHERE]
-        return EnsembleOutcome(
-            title=self._settings.title,
-            judged=self._judged,
-            errors=self._errors,
-            exploit_errors=self._exploit_errors,
-            best_member=best.name,
-            best_member_errors=best.errors,
-            weights={cell: self._ensemble.weights(cell) for cell in cells},
-            mean_weights=self._mean(),
-            slots_per_point=self._slots_per_point,
-            history=self._history,
-        )
-
-    def _play(self, votes: list[int], label: int, cell: str, delay: int) -> int:
-        answer = self._ensemble.elect(votes, cell)
-        self._slot += 1
-        if delay > 0:
-            self._pending.setdefault(self._slot + delay, []).append((votes, label, cell))
-        for late in self._pending.pop(self._slot, ()):
-            self._ensemble.move(*late)
-        if delay == 0:
-            self._ensemble.move(votes, label, cell)
-        if not self._is_local and self._slot % self._slots_per_point == 0:
-            self._note()
-        return answer
-
-    def _note(self) -> None:
-        """Record the weights; when all points are used, keep every second one."""
-        if len(self._history) < MOST_POINTS:
-            self._history.append([*self._ensemble.weights().values()])
-            return
-        self._history = self._history[1::2]
-        self._slots_per_point *= 2
-
-    def _mean(self) -> dict[str, float]:
-        visits = self._visits if self._is_local else {EVERYWHERE: self._slot}
-        total = np.zeros(len(self._ensemble.learners))
-        for cell, slots in visits.items():
-            total += slots * np.array([*self._ensemble.weights(cell).values()])
-        return dict(zip(self._ensemble.learners, (total / self._slot).tolist(), strict=True))
-
-
 ConfigLike = str | Path | Mapping[str, Any]
 Progress = Callable[[float, int], None]  # processed share of the log, slots so far
+
+
+class RunState(msgspec.Struct):
+    """All that the rest of a replay depends on."""
+
+    vocabulary: VocabularyState
+    together: EngineState
+    alone: EngineState
+    sums: OutcomeSums
+    least: np.ndarray  # of the contexts so far
+    most: np.ndarray
+
+    def add(self, other: "RunState") -> None:
+        """Add the state of a replay of other cells of the same log."""
+        self.together.add(other.together)
+        self.alone.add(other.alone)
+        self.sums.add(other.sums)
+        self.least = np.minimum(self.least, other.least)
+        self.most = np.maximum(self.most, other.most)
 
 
 class ReplayRun:
@@ -164,6 +73,7 @@ class ReplayRun:
         """Prepare a replay of contexts with `width` coordinates."""
         self._setup = setup
         self._width = width
+        self._vocabulary = vocabulary
         labels = vocabulary.values
         self._together = start(setup, setup.sites, width, labels)
         self._alone = start(setup, [site.alone() for site in setup.sites], width, labels)
@@ -179,7 +89,7 @@ class ReplayRun:
 
     def decide(self, log: EncodedLog) -> Trace:
         """Return the decisions of the next rows."""
-        _check_horizon(self._setup, self.slots + slots_of(self._setup, log))
+        check_horizon(self._setup, self.slots + slots_of(self._setup, log))
         return self._together.play(log)
 
     def judge(self, log: EncodedLog, chunk: Trace) -> None:
@@ -194,6 +104,39 @@ class ReplayRun:
             self._voting.add(chunk, log)
         if self._contest is not None:
             self._contest.add(log)
+
+    def state(self, slots: int) -> RunState:
+        """Return what a run of the same configuration needs to continue after so many slots.
+
+        Only for networks whose cells can be divided.
+        """
+        together, alone = self._engines()
+        for engine in (together, alone):
+            engine.catch_up(slots)
+        words, sums = self._vocabulary.state(), self._tally.sums
+        return RunState(words, together.state(), alone.state(), sums, self._least, self._most)
+
+    def restore(self, state: RunState) -> None:
+        """Continue from the state of a run of the same configuration, before any row."""
+        together, alone = self._engines()
+        self._vocabulary.restore(state.vocabulary)
+        together.restore(state.together)
+        alone.restore(state.alone)
+        self._tally.restore(state.sums)
+        self._least, self._most = state.least, state.most
+
+    def trace_of(
+        self, decided: DecisionColumns, log: EncodedLog, first_slot: int, cells: Sequence[str]
+    ) -> Trace:
+        """Return the trace of decisions that were made elsewhere."""
+        return self._engines()[0].trace_of(decided, log, first_slot, cells)
+
+    def _engines(self) -> tuple[ReplayEngine, ReplayEngine]:
+        """Return the learners together and alone, in networks whose cells can be divided."""
+        together, alone = self._together, self._alone
+        assert isinstance(together, ReplayEngine)
+        assert isinstance(alone, ReplayEngine)
+        return together, alone
 
     def outcome(self) -> Outcome:
         """Return the outcome of all judged rows."""
@@ -335,7 +278,7 @@ def replay_file(
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
-    _check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
+    check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
     for log in chunks_of(setup, reader, encoder):
         chunk = run.decide(log)
         run.judge(log, chunk)
@@ -411,12 +354,13 @@ def chunks_of(
             whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
             whole = whole_batches(whole, setup.data.batch)
-        yield from _encoded(setup, _with_sample(setup.context, whole), encoder)
+        yield from encoded(setup, with_sample(setup.context, whole), encoder)
 
 
-def _encoded(
+def encoded(
     setup: NetworkConfig, chunks: Iterator[logs.Columns], encoder: Encoder
 ) -> Iterator[EncodedLog]:
+    """Yield consecutive rows of a log, encoded."""
     for columns in chunks:
         arrived = encoder.arrivals(columns)
         is_recalled = setup.context.has_previous
@@ -450,7 +394,7 @@ def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.C
         yield held
 
 
-def _with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
+def with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
     """Give the first rows to the scales that rank against a sample, then yield every chunk."""
     held: list[logs.Columns] = []
     rows = 0
@@ -471,7 +415,8 @@ def slots_of(setup: NetworkConfig, log: EncodedLog) -> int:
     return len(logs.slot_starts(log, are_shared=setup.shares_slots)) - 1
 
 
-def _check_horizon(setup: NetworkConfig, slots: int) -> None:
+def check_horizon(setup: NetworkConfig, slots: int) -> None:
+    """Raise `ConfigError` if a log has more slots than the horizon."""
     horizon = setup.settings.horizon
     if isinstance(horizon, int) and slots > horizon:
         raise ConfigError(

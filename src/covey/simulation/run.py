@@ -16,7 +16,7 @@ from covey.data.logs import Trace
 from covey.data.scales import Slot
 from covey.errors import ConfigError
 from covey.replay.engine import start
-from covey.replay.replay import EnsembleReplay
+from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle
 from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, unrestricted, width_of

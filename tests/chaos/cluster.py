@@ -1,0 +1,268 @@
+"""A Ray cluster of three hosts: the results of one machine, also while hosts are killed.
+
+The hosts are network namespaces, a head without CPUs and two workers with one CPU each; killing a
+host kills all its processes. Run it as root in the folder of the tests:
+
+    python -m chaos.cluster --rows 10000000
+"""
+
+import argparse
+import hashlib
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as arrow
+from pyarrow import parquet
+
+from chaos.prove import table, write
+from covey.bandit.policies import PRESETS
+from support.ray_hosts import CLIENT_PORT, Host, hosts
+from support.required import ROOT
+
+PAGE = ROOT / "docs" / "operations" / "cluster.md"
+COVEY = (sys.executable, "-m", "covey")
+GROUP = 250_000  # rows of a row group
+LEARNERS, FUNCTIONS, SLICES = 4, 2, 12
+POLL_S = 0.2
+MOST_S = 1800.0
+WORKERS_LOST_S = 120.0  # until Ray has seen it, and the command says it
+
+
+class Shown(NamedTuple):
+    """A claim, what was done, and whether it held."""
+
+    claim: str
+    did: str
+    holds: bool
+
+
+def write_log(path: Path, rows: int, seed: int = 1) -> None:
+    """Write a log of functions whose accuracies differ over two contexts."""
+    rng = np.random.default_rng(seed)
+    writer = None
+    for first in range(0, rows, GROUP):
+        count = min(GROUP, rows - first)
+        columns = {"x": rng.random(count), "y": rng.random(count)}
+        labels = columns["label"] = rng.integers(0, 2, count, np.int8)
+        for k in range(LEARNERS * FUNCTIONS):
+            accuracy = 0.55 + 0.4 * np.abs(np.sin(3 * columns["x"] + k) * np.cos(columns["y"] + k))
+            is_right = rng.random(count) < accuracy
+            columns[f"f{k}"] = np.where(is_right, labels, 1 - labels)
+        group = arrow.table(columns)
+        writer = writer or parquet.ParquetWriter(path, group.schema)
+        writer.write_table(group)
+    assert writer is not None
+    writer.close()
+
+
+def write_files(folder: Path, rows: int) -> None:
+    write_log(folder / "log.parquet", rows)
+    write_log(folder / "short.parquet", min(rows, 3_000_000), seed=2)
+    learners = "".join(
+        f'[[learner]]\nname = "site {k}"\n'
+        f'functions = ["f{FUNCTIONS * k}", "f{FUNCTIONS * k + 1}"]\n'
+        for k in range(LEARNERS)
+    )
+    policy = f'[policy]\npreset = "cos"\nslices = {SLICES}\n'
+    (folder / "grid.toml").write_text(f'[data]\ncontext = ["x", "y"]\n{policy}{learners}')
+    policies = "".join(f'[[policy]]\nname = "{one}"\npreset = "{one}"\n' for one in PRESETS)
+    (folder / "scenario.toml").write_text(
+        f'[scenario]\nhorizon-slots = 6000\nseeds = 3\n{policies}[[environment]]\nname = "bumps"\n'
+    )
+
+
+def digest(folder: Path) -> str:
+    """Return a digest of all runs of a simulation, but for the seconds that they took."""
+    found = hashlib.sha256()
+    for path in sorted(folder.glob("runs/**/*.json")):
+        run = json.loads(path.read_text())
+        run.pop("seconds", None)
+        found.update(json.dumps([str(path.relative_to(folder)), run]).encode())
+    return found.hexdigest()[:16]
+
+
+def spent_s() -> float:
+    """Return the CPU seconds of all ended children."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def here(folder: Path, *words: str) -> tuple[str, float]:
+    """Run covey on this machine; return what it printed, and its CPU seconds."""
+    before = spent_s()
+    found = subprocess.run(
+        [*COVEY, *words, "--quiet"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return found.stdout, spent_s() - before
+
+
+SIMULATE = ("simulate", "scenario.toml", "--out")
+REPLAY = ("replay", "log.parquet", "--config", "grid.toml", "--json")
+TRACED = ("replay", "short.parquet", "--config", "grid.toml", "--json", "--trace")
+
+
+class Cluster:
+    """What is shown on a cluster of a head and two workers."""
+
+    def __init__(self, made: Sequence[Host], folder: Path) -> None:
+        self.head, self.first, self.second = made
+        self.hosts = made
+        self.folder = folder
+        self.client = f"ray://{self.head.address}:{CLIENT_PORT}"
+
+    def run(self, *words: str, on: str = "ray") -> str:
+        """Run covey on the head, on all workers; return what it printed."""
+        found = self.head.run(
+            *COVEY, *words, "--quiet", "--on", on, timeout_s=MOST_S, cwd=self.folder
+        )
+        if found.returncode:
+            raise SystemExit(found.stderr)
+        return found.stdout
+
+    def run_and_kill(self, words: Sequence[str], is_time: Callable[[], bool]) -> str:
+        """Run covey, and kill the second worker when it is time; start it again."""
+        process = self.head.begin(*COVEY, *words, "--quiet", "--on", "ray", cwd=self.folder)
+        while not is_time() and process.poll() is None:
+            time.sleep(POLL_S)
+        assert process.poll() is None, "it ended before the host was killed"
+        self.second.kill()
+        said, wrong = process.communicate(timeout=MOST_S)
+        if process.returncode:
+            raise SystemExit(wrong)
+        self.second.start()
+        return said
+
+    def cpu_s(self) -> dict[str, float]:
+        """Return the CPU seconds of all processes of all hosts, by kind."""
+        spent: dict[str, float] = {}
+        for host in self.hosts:
+            for kind, seconds in host.cpu_s().items():
+                spent[kind] = spent.get(kind, 0.0) + seconds
+        return spent
+
+
+def simulations(cluster: Cluster, folder: Path) -> list[Shown]:
+    here(folder, *SIMULATE, "here")
+    expected = digest(folder / "here")
+    cluster.run(*SIMULATE, "there", on=cluster.client)
+    runs = len(PRESETS) * 3
+    what = f"{runs} runs of {len(PRESETS)} presets"
+    shown = [Shown("same runs", what, digest(folder / "there") == expected)]
+    killed = folder / "killed"
+    cluster.run_and_kill(
+        (*SIMULATE, "killed"), lambda: len(list(killed.glob("runs/**/*.json"))) >= 3
+    )
+    what = "one of two hosts killed after 3 runs"
+    return [*shown, Shown("same runs", what, digest(killed) == expected)]
+
+
+def replays(cluster: Cluster, folder: Path) -> list[Shown]:
+    expected, _ = here(folder, *TRACED, "here.parquet")
+    found = cluster.run(*TRACED, "there.parquet")
+    what = f"{parquet.read_metadata(folder / 'here.parquet').num_rows:,} decisions"
+    is_same = same(folder / "here.parquet", folder / "there.parquet")
+    shown = [Shown("same trace and result", what, is_same and found == expected)]
+    out = folder / "kept"
+    found = cluster.run_and_kill(
+        (*TRACED, "killed.parquet", "--out", "kept"), lambda: len(list(out.glob("parts/*"))) >= 1
+    )
+    is_same = same(folder / "here.parquet", folder / "killed.parquet")
+    what = "one of two hosts killed after the first stretch"
+    return [*shown, Shown("same trace and result", what, is_same and found == expected)]
+
+
+def same(first: Path, second: Path) -> bool:
+    """Return whether two traces have the same rows."""
+    found = [parquet.read_table(path, read_dictionary=[]) for path in (first, second)]
+    plain = [table_.cast(found[0].schema) for table_ in found]
+    return all(
+        plain[0].column(name).to_pylist() == plain[1].column(name).to_pylist()
+        for name in plain[0].column_names
+    )
+
+
+def efficiency(cluster: Cluster, folder: Path, rows: int) -> tuple[str, Shown]:
+    """Return the table of CPU seconds, and that the results are the same."""
+    expected, one_s = here(folder, *REPLAY)
+    _, two_s = here(folder, *REPLAY, "--workers", "2")
+    before, driver = cluster.cpu_s(), spent_s()
+    found = cluster.run(*REPLAY)
+    after, driver_s = cluster.cpu_s(), spent_s() - driver
+    kinds = {kind: after[kind] - before.get(kind, 0.0) for kind in after}
+    kinds["the command"] = driver_s
+    total = sum(kinds.values())
+    print(f"one process {one_s:.1f} s, processes {two_s:.1f} s, Ray {total:.1f} s: {kinds}")
+    workers = kinds.pop("ray::", 0.0)
+    command = kinds.pop("the command")
+    rest = sum(kinds.values())
+    text = table(
+        [
+            ("one process", f"{one_s:.1f}", f"{one_s:.1f}"),
+            ("workers", "", f"{workers:.1f}"),
+            ("the command", "", f"{command:.1f}"),
+            ("Ray's own processes, three hosts", "", f"{rest:.1f}"),
+            ("all", f"{two_s:.1f}", f"{total:.1f}"),
+            ("efficiency", f"{one_s / two_s:.2f}", f"{one_s / total:.2f}"),
+        ],
+        *(f"CPU seconds, {rows:,} rows", "two processes", "Ray, two workers"),
+    )
+    return text, Shown("same result", f"{rows:,} rows", found == expected)
+
+
+def lost_workers(cluster: Cluster, folder: Path) -> Shown:
+    """Kill all workers, and see that the command ends with a sentence."""
+    process = cluster.head.begin(*COVEY, *SIMULATE, "lost", "--quiet", "--on", "ray", cwd=folder)
+    lost = folder / "lost"
+    while not list(lost.glob("runs/**/*.json")) and process.poll() is None:
+        time.sleep(POLL_S)
+    cluster.first.kill()
+    cluster.second.kill()
+    _, said = process.communicate(timeout=WORKERS_LOST_S)
+    holds = process.returncode == 2 and said.rstrip().endswith("finished runs are kept")
+    return Shown("a sentence, runs are kept", "both workers killed", holds)
+
+
+def other_kernel(folder: Path) -> Shown:
+    """See that a node with another kernel is refused by its address."""
+    with hosts([0, 1], {1: {"COVEY_KERNEL": "plain"}}) as (head, other):
+        found = head.run(*COVEY, *SIMULATE, "refused", "--quiet", "--on", "ray", cwd=folder)
+    said = f"node {other.address} of the cluster could give other results: kernel plain there"
+    holds = found.returncode == 2 and said in found.stderr
+    return Shown("refused by its address", "a node with the plain kernel", holds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show all; return 1 if a claim does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=10_000_000, help="of the log for efficiency")
+    parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE}")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files(folder, options.rows)
+        with hosts([0, 1, 1]) as made:
+            cluster = Cluster(made, folder)
+            shown = simulations(cluster, folder)
+            print(*shown, sep="\n")
+            costs, result = efficiency(cluster, folder, options.rows)
+            shown += [result, *replays(cluster, folder)]
+            print(*shown, sep="\n")
+            shown.append(lost_workers(cluster, folder))
+        shown.append(other_kernel(folder))
+    print(*shown, sep="\n")
+    rows = [(one.claim, one.did, "yes" if one.holds else "**no**") for one in shown]
+    if options.write:
+        write("cluster", f"{table(rows, 'shown', 'with', 'holds')}\n\n{costs}", PAGE)
+    return 0 if all(one.holds for one in shown) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

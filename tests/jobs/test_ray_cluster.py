@@ -1,0 +1,131 @@
+"""A Ray cluster gives the results of one machine."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as arrow
+import pytest
+from pyarrow import parquet
+
+from covey import cli
+from support.ray_hosts import CLIENT_PORT, Host, hosts, require_namespaces
+
+pytestmark = pytest.mark.beside_the_kernel
+
+SCENARIO = """
+[scenario]
+horizon-slots = 800
+seeds = 2
+[[policy]]
+name = "cos"
+preset = "cos"
+[[policy]]
+name = "auto"
+preset = "auto"
+[[environment]]
+name = "bumps"
+"""
+GRID = """
+[data]
+context = ["x"]
+delay = "delay"
+[policy]
+preset = "cos"
+slices = 6
+[[learner]]
+name = "a"
+functions = ["f"]
+[[learner]]
+name = "b"
+functions = ["g"]
+"""
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Host]:
+    require_namespaces()
+    with hosts([2]) as (one,):
+        yield one
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 2, 3_000)
+    columns = {"x": rng.random(3_000), "label": labels, "delay": rng.integers(0, 9, 3_000)}
+    for k, name in enumerate("fg"):
+        columns[name] = np.where(rng.random(3_000) < 0.6 + 0.2 * k, labels, 1 - labels)
+    parquet.write_table(arrow.table(columns), tmp_path / "log.parquet", row_group_size=500)
+    (tmp_path / "scenario.toml").write_text(SCENARIO)
+    (tmp_path / "grid.toml").write_text(GRID)
+    return tmp_path
+
+
+def covey(head: Host, folder: Path, *words: str, **env: str) -> tuple[int, str, str]:
+    found = head.run(sys.executable, "-m", "covey", *words, cwd=folder, **env)
+    return found.returncode, found.stdout, found.stderr
+
+
+def test_a_cluster_gives_the_results_of_one_machine(
+    head: Host, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    replayed = ("replay", "log.parquet", "--config", "grid.toml", "--json", "--quiet")
+    assert cli.main(["simulate", "scenario.toml", "--out", "here", "--quiet"]) == 0
+    assert cli.main([*replayed, "--trace", "here.csv"]) == 0
+    client = f"ray://{head.address}:{CLIENT_PORT}"
+    simulated = covey(
+        head, folder, "simulate", "scenario.toml", "--out", "there", "--quiet", "--on", client
+    )
+    divided = covey(head, folder, *replayed, "--trace", "there.csv", "--on", "ray")
+
+    assert (simulated[0], simulated[2]) == (0, "")
+    assert (divided[0], divided[2]) == (0, "")
+    assert runs(folder / "there") == runs(folder / "here")
+    assert len(runs(folder / "here")) == 4
+    assert (folder / "there.csv").read_bytes() == (folder / "here.csv").read_bytes()
+    assert json.loads(divided[1])["slots"] == 3_000
+
+
+def runs(folder: Path) -> dict[str, object]:
+    found = {}
+    for path in sorted(folder.glob("runs/**/*.json")):
+        run = json.loads(path.read_text())
+        found[str(path.relative_to(folder))] = {k: v for k, v in run.items() if k != "seconds"}
+    return found
+
+
+def test_a_cluster_beyond_the_loopback_needs_tokens(head: Host, folder: Path) -> None:
+    address = f"ray://{head.address}:{CLIENT_PORT}"
+    status, _, said = covey(
+        head, folder, "simulate", "--quiet", "--on", address, RAY_AUTH_MODE="disabled"
+    )
+
+    assert status == 2
+    assert "set RAY_AUTH_MODE=token here and on all nodes" in said
+
+
+def test_an_error_of_a_job_is_a_sentence_that_names_the_node(head: Host, folder: Path) -> None:
+    elsewhere = str(folder / "log.parquet")
+    grid = folder / "grid.toml"
+    grid.write_text(grid.read_text().replace("delay = ", "revealed = "))
+    words = ("compare", elsewhere, "--config", "grid.toml", "--slices", "3", "--quiet")
+    status, _, said = covey(head, folder, *words, "--on", "ray")
+
+    assert status == 2
+    assert "it must be 0 or 1" in said
+    assert said.rstrip().endswith(f"(on node {head.address})")
+    assert said.count("\n") == 1
+
+
+def test_no_cluster_at_an_address_is_one_sentence(head: Host, folder: Path) -> None:
+    status, _, said = covey(
+        head, folder, "simulate", "--quiet", "--on", "ray://127.0.0.1:9", RAY_AUTH_MODE="disabled"
+    )
+
+    assert status == 2
+    assert "there is no Ray cluster at ray://127.0.0.1:9 (no answer within 5 s)" in said
+    assert said.count("\n") == 1
