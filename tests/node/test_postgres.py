@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from covey import cli
-from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError
+from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError, StoreFull
 from covey.node import postgres, tables, workers
 from covey.node.copies import snapshot
 from covey.node.database import DatabaseUrl, store_place
@@ -21,6 +21,11 @@ from support.stores import database, server
 __all__ = ["database", "server"]  # fixtures
 pytestmark = pytest.mark.beside_the_kernel
 SECRET = "s3cr3t"  # noqa: S105 - of no database
+FULL = (  # as the server says it of its disk
+    "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE SQLSTATE '53100'; END $$",
+    "CREATE TRIGGER on_insert BEFORE INSERT ON requests EXECUTE FUNCTION full_disk()",
+)
 
 
 def opened(url: str) -> Store:
@@ -186,6 +191,18 @@ def test_a_database_that_is_not_there_is_not_waited_for_but_a_server_is(server: 
         Store("postgresql://postgres@127.0.0.1:1/north")
 
     assert not isinstance(lasting.value, StoreAway)
+
+
+def test_a_full_disk_of_the_server_is_not_the_end_of_the_node(database: str) -> None:
+    with closing(opened(database)) as store:
+        for statement in FULL:
+            store._base.execute(statement)
+        with pytest.raises(StoreFull, match="the disk of its server is full; make room"):
+            store.commit(commit_of([request(1)]))
+        store._base.execute("DROP FUNCTION full_disk CASCADE")
+        store.commit(commit_of([request(1)]))
+
+    assert ids(database) == ["t1"]
 
 
 def test_a_role_that_may_not_write_is_told_so_and_not_to_wait(server: Server) -> None:
