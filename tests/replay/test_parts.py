@@ -19,6 +19,7 @@ from covey.jobs.running import SameProcess, open_pool
 from covey.replay.outcome import Outcome
 from covey.replay.parts import replay_in_parts
 from covey.replay.replay import replay_file
+from support.effort import effort
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # of few rows and narrow contexts
 
@@ -115,7 +116,7 @@ def replayed(path: Path, config: dict[str, Any], **how: Any) -> tuple[Outcome, b
 
 
 @settings(
-    max_examples=40,
+    max_examples=effort(25, long=600, plain=5),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -43,7 +43,7 @@ class CellView(msgspec.Struct, frozen=True):
 # A decision whose label is late: learner, rows, choice, helper, its rows, function.
 Note = tuple[int, tuple[int, ...], int, int, tuple[int, ...], int]
 # With its gain (-1: the label never comes), slot, contexts, label and answer, and cost.
-Pending = tuple[Note, int, int, tuple[tuple[float, ...], ...], tuple[Any, ...], int]
+Pending = tuple[Note, int | bool, int, tuple[tuple[float, ...], ...], tuple[Any, ...], int]
 
 
 class KeptCell(NamedTuple):
