@@ -16,6 +16,8 @@ import covey
 from covey import cli
 from support.served import FEEDBACK, INFER, SITE, Client, infer, metrics_of, run, serving
 
+pytestmark = pytest.mark.beside_the_kernel
+
 ROWS = 120
 SHADOW = SITE.replace("dimension = 1", "dimension = 1\nshadow = {share}")
 

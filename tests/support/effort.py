@@ -10,7 +10,7 @@ IS_LONG = bool(os.environ.get("COVEY_LONG"))
 def effort(usual: int, *, long: int, plain: int | None = None) -> int:
     """Return how many examples, seeds or slots a test plays.
 
-    The plain kernel is slower by a factor of 100, so a test can play less with it.
+    The plain kernel is much slower, so a test can play less with it.
     """
     if IS_LONG:
         return long
