@@ -40,8 +40,9 @@ def make(out: Path) -> str:
     command = [sys.executable, str(FOLDER / "run.py"), *given]
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
-        command, check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
+        command, check=False, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}
     )
+    assert done.returncode == 0, done.stderr
     return done.stderr
 
 
