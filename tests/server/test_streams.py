@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from covey.server import page, streams, tokens
+from covey.server import keys, page, streams, tokens
 from covey.server.http import HttpRequest, HttpResponse, Reader
 from covey.server.markup import Markup
 from covey.server.streams import MOST_STREAMS, EventStreams
@@ -185,6 +186,33 @@ def test_a_reader_that_leaves_or_does_not_read_is_forgotten() -> None:
         writer.close()
 
     told(story, answer_s=0.2)
+
+
+def test_what_follows_a_response_is_encrypted_and_ends_with_a_clean_close(tmp_path: Path) -> None:
+    keys.new_authority(tmp_path / "office")
+    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "office", folder=tmp_path)
+    authority = tmp_path / "office" / "ca.crt"
+    trust = ssl.create_default_context(cafile=authority)
+
+    async def story(port: Port) -> None:
+        feed: Any = Feed()
+        port.echo.handle = feed.handle  # type: ignore[method-assign]
+        for is_left in (True, False):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port.port, ssl=trust)
+            writer.write(GET)
+            await reader.readuntil(b"first")
+            assert feed.readers[0].push(b"second")
+            assert await reader.readexactly(6) == b"second"
+            if is_left:
+                writer.close()
+                await feed.left()
+            else:
+                feed.readers[0].finish()
+                assert await reader.read() == b""
+                writer.close()
+
+    files = (tmp_path / "north.crt", tmp_path / "north.key", authority)
+    told(story, tls=lambda: keys.open_context(*files))
 
 
 def test_a_head_alone_is_followed_by_nothing() -> None:

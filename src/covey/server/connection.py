@@ -205,6 +205,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = self._port.buffer[:nbytes]
         tls = self._tls
+        if self._unfollow is not None and tls is not None:
+            self._look_for_end(tls, data)
         if self._is_deaf:
             return
         if tls is None:
@@ -219,6 +221,14 @@ class Connection(asyncio.BufferedProtocol):
                     self._end()
                 return
             self._feed(self._port.plain[:count])
+
+    def _look_for_end(self, tls: Tls, data: memoryview) -> None:
+        """End what follows a response if the client has ended TLS; all else is not asked for."""
+        tls.incoming.write(data)
+        while (count := tls.read(self._port.plain)) is not None:
+            if not count:
+                self.finish()
+                return
 
     def eof_received(self) -> bool:
         """Keep the connection until what was asked is answered."""
