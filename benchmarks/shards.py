@@ -227,9 +227,9 @@ def written(found: dict[float, list[tuple[Turn, Turn]]], shards: int, seconds: f
     if load > CORES:
         lines += [
             "",
-            f"**The machine was busy** (load {load:.0f} on {CORES} cores), and the site got a small",
-            "share of it. The rates by the clock say nothing, and CPU times are too long: few requests",
-            "shared a commit and a turn of the event loop. Run it again on idle cores.",
+            f"**The machine was busy** (load {load:.0f} on {CORES} cores), and the site got a",
+            "small share of it. Rates by the clock say nothing, and CPU times are too long: few",
+            "requests shared a commit and a turn of the event loop. Run it again on idle cores.",
         ]
     lines += [
         "",
