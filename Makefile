@@ -9,7 +9,7 @@ PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/1
 # Where this is set, hundreds of processes of the tests would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load shards paper regret trust picture prove teeth kills failover flips dist clean
+.PHONY: demo sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load shards paper regret trust scale picture prove teeth kills failover flips dist clean
 
 demo: $(VENV)/.covey
 	$(BIN)/covey demo --out $(REPORT)
@@ -90,6 +90,10 @@ shards: $(VENV)/.tools
 # Recompute the tables of regret; DATA is a folder of recorded streams (default: COVEY_DATA).
 regret: $(VENV)/.covey
 	$(BIN)/python experiments/regret/run.py $(if $(DATA),--data $(DATA))
+
+# Measure networks of up to 100,000 sites: error, messages, time and memory.
+scale: $(VENV)/.covey
+	$(BIN)/python experiments/scale/run.py
 
 # Measure trust that is earned: honest sources, and sources with false labels.
 trust: $(VENV)/.covey

@@ -18,8 +18,8 @@ PACKAGE = ROOT / "src" / "covey"
 SOURCES = sorted(PACKAGE.glob("**/*.py"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-MOST_MODULES = 200
-MOST_LINES = 53_935
+MOST_MODULES = 203
+MOST_LINES = 54_700
 MOST_LINES_OF_A_FILE = 600
 
 

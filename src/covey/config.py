@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,6 +106,7 @@ class LearnerSpec(NamedTuple):
     reports_falsely: bool = False  # to peers; simulations only
     labels_falsely: bool = False  # what peers have answered; simulations only
     free: tuple[int, ...] = ()  # indices of functions that every label scores
+    answers: tuple[int, ...] = ()  # per arm, a row of predictions; empty: by stream and function
 
     @property
     def behind(self) -> tuple[int, ...]:
@@ -123,8 +124,8 @@ class LearnerSpec(NamedTuple):
             cost_columns=self.cost_columns[:own],
         )
 
-    def arms(self, names: Sequence[str]) -> list[str]:
-        """Return the names of its arms, given the names of all learners."""
+    def arms(self, names: Sequence[str] | Mapping[int, str]) -> list[str]:
+        """Return the names of its arms, given the names of all learners, or of those it asks."""
         by_context = [names[peer] + BY_CONTEXT for peer in self.context_peers]
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
@@ -134,7 +135,7 @@ class NetworkConfig(NamedTuple):
 
     data: Data
     settings: Settings
-    sites: tuple[LearnerSpec, ...]
+    sites: Sequence[LearnerSpec]
     context: contexts.Contexts  # coordinates of all spaces
     plan: ContextSpaces
     wiring: Wiring | None = None
@@ -243,10 +244,10 @@ def read(table: Mapping[str, Any]) -> Tables:
 def assemble(tables: Tables) -> NetworkConfig:
     """Return the configuration of these tables; raise `ConfigError` if they are inconsistent."""
     data, settings, members = tables.data, tables.settings, tables.members
-    names = [member.name for member in members]
-    _check_unique(names, "learner name", "")
+    places = {member.name: place for place, member in enumerate(members)}
+    _check_unique([member.name for member in members], "learner name", "")
     for member in members:
-        _check_member(member, names)
+        _check_member(member, places)
     listed = {one.name: None if one.peers is None else _listed(one, members) for one in members}
     relays = [member.name for member in members if member.relay]
     links = None
@@ -254,7 +255,7 @@ def assemble(tables: Tables) -> NetworkConfig:
         links = wiring_of(tables.links, listed, relays, has_ensemble=tables.ensemble is not None)
     plan = _plan_spaces(data, members)
     context = contexts.parse(plan.entries)
-    sites = tuple(_site(place, tables, links, plan, context.names) for place in range(len(members)))
+    sites = tuple(_site(k, places, tables, links, plan, context.names) for k in range(len(members)))
     _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
     _check_preset(sites, settings)
@@ -408,12 +409,12 @@ def _with_names(table: Any) -> Any:
     return {**table, "rewards": names}
 
 
-def _check_member(member: LearnerTable, names: list[str]) -> None:
+def _check_member(member: LearnerTable, names: Collection[str]) -> None:
     owner = f"learner {member.name!r}"
     if not member.functions:
         raise ConfigError(f"{owner} has no functions; list at least one column of predictions")
     _check_unique(member.functions, "function name", f" of {owner}")
-    both = sorted(set(member.functions) & set(names))
+    both = sorted(name for name in member.functions if name in names)
     if both:
         raise ConfigError(
             f"{both[0]!r} is the name of a learner and of a function of {owner}; rename one of them"
@@ -446,7 +447,7 @@ def _check_numbers(member: LearnerTable, owner: str) -> None:
 
 
 def _check_peers(
-    member: LearnerTable, owner: str, names: list[str], key: str, peers: Mapping[str, float]
+    member: LearnerTable, owner: str, names: Collection[str], key: str, peers: Mapping[str, float]
 ) -> None:
     for peer, cost in peers.items():
         if peer == member.name:
@@ -466,11 +467,13 @@ def _check_peers(
 
 
 def _check_unique(names: list[str], what: str, of: str) -> None:
-    for k, name in enumerate(names):
+    known: set[str] = set()
+    for name in names:
         if not name:
             raise ConfigError(f"{what}{of} is empty; set one")
-        if name in names[:k]:
+        if name in known:
             raise ConfigError(f"duplicate {what} {name!r}{of}")
+        known.add(name)
 
 
 def _rewards(
@@ -528,6 +531,7 @@ def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], wha
 
 def _site(
     place: int,
+    places: Mapping[str, int],
     tables: Tables,
     links: Wiring | None,
     plan: ContextSpaces,
@@ -538,13 +542,10 @@ def _site(
     coordinates = plan.coordinates_of(place)
     wanted = _listed(member, members) if links is None else links.peers(member.name)
     if settings.carry_serving_costs:
-        serving = {other.name: other.serving_cost for other in members}
-        wanted = {name: cost + serving[name] for name, cost in wanted.items()}
-    names = [other.name for other in members]
+        wanted = {name: cost + members[places[name]].serving_cost for name, cost in wanted.items()}
     shown = {peer: cost for peer, cost in member.context_peers.items() if cost <= 1}
-    peers = [k for k, peer in enumerate(names) if peer in wanted]
-    readers = [k for k, peer in enumerate(names) if peer in shown]
-    costs = [wanted[names[k]] for k in peers] + [shown[names[k]] for k in readers]
+    peers, readers = (sorted(places[name] for name in given) for given in (wanted, shown))
+    costs = [wanted[members[k].name] for k in peers] + [shown[members[k].name] for k in readers]
     site = LearnerSpec(
         name=member.name,
         functions=tuple(member.functions),
@@ -558,7 +559,7 @@ def _site(
         answer_delay=member.answer_delay,
         answer_wait=member.answer_wait,
     )
-    arms = site.arms(names)
+    arms = site.arms({k: members[k].name for k in (*peers, *readers)})
     site = site._replace(
         rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
+from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 
 COLUMNS = [
@@ -49,7 +49,9 @@ def trace_of(*, at: list[int] | None = None, receivers: tuple[int, ...] = (0, 1)
         correct=memoryview(np.array([0, 1, -1, -1], np.int8)[:rows]),
     )
     costs = np.array([[0.0, 0.0, 0.0, 0.25], [0.0, 0.5, 0.0, 0.0]])
-    trace = Trace(decided, log, first_slot=5, costs=costs, receivers=receivers, names=NAMES)
+    trace = Trace(
+        decided, log, first_slot=5, arms=ArmTable.full(costs), receivers=receivers, names=NAMES
+    )
     trace.alarm[1] = 1
     return trace
 
@@ -185,7 +187,13 @@ def drawn_trace(
     costs = np.round(rng.random((2, 4)), 3)
     unit = 10 if kinds.get("is_graded") else 1
     trace = Trace(
-        decided, log, first_slot=first_slot, costs=costs, receivers=(0, 1), names=names, unit=unit
+        decided,
+        log,
+        first_slot=first_slot,
+        arms=ArmTable.full(costs),
+        receivers=(0, 1),
+        names=names,
+        unit=unit,
     )
     trace.alarm[:] = rng.integers(0, 2, rows)
     return trace

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.config import LearnerSpec
-from covey.data.logs import DecisionColumns, EncodedLog, Trace
+from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
 from covey.replay.gains import Gain, PairOutcome
 from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, Timeline
 
@@ -65,7 +65,7 @@ def trace_of(
         ),
         log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
         first_slot=slots[0],
-        costs=COSTS,
+        arms=ArmTable.full(COSTS),
         receivers=(0, 1),
         names={"cell": names},
     )

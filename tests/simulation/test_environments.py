@@ -113,7 +113,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"split-power": 0}, "environment 'x': split-power is 0.0; it must be above 0 and finite"),
     ({"dimension": 9}, "environment 'x': dimension is 9; it must lie from 1 to 8"),
     ({"dimension": 0}, "environment 'x': dimension is 0; it must lie from 1 to 8"),
-    ({"learners": 0}, "environment 'x': learners is 0; it must lie from 1 to 1000"),
+    ({"learners": 0}, "environment 'x': learners is 0; it must lie from 1 to 100000"),
     ({"functions": 2_000}, "environment 'x': functions is 2000; it must lie from 1 to 1000"),
     ({"delay-slots": -1}, f"environment 'x': delay-slots is -1; it must lie from 0 to {2**53:g}"),
     (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from covey.bandit.policies import CoS
 from covey.config import LearnerSpec, load
-from covey.data.logs import DecisionColumns, Trace
+from covey.data.logs import ArmTable, DecisionColumns, Trace
 from covey.replay.engine import start
 from covey.simulation.environment import Environment
 from covey.simulation.run import CAUSES, Losses, Oracle, log_of, network
@@ -57,7 +57,7 @@ def trace_of(
         decided,
         None,  # type: ignore[arg-type] # nothing that follows from the log is looked at
         first_slot=1,
-        costs=np.zeros((1, 1)),
+        arms=ArmTable.full(np.zeros((1, 1))),
         receivers=receivers,
         names={"cell": CELLS},
     )

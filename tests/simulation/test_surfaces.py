@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.simulation.environment import Drift, Environment, Surface, spread
-from covey.simulation.world import AccuracyField, World, drawn_surfaces
+from covey.simulation.surfaces import AccuracyField, drawn_surfaces
+from covey.simulation.world import World
 
 pytestmark = pytest.mark.beside_the_kernel
 

@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -104,6 +104,82 @@ class DecisionColumns(NamedTuple):
     paid: Any = ()  # variable costs in millionths; empty if all costs are fixed
 
 
+class ArmColumns(NamedTuple):
+    """The arms of all learners, by learner.
+
+    Codes are those of a trace: own functions, then learners that are asked, then learners that are
+    asked for the cell only. They ascend for each learner.
+    """
+
+    starts: Array  # learner -> its first arm
+    codes: Array
+    costs: Array
+    # The number of the first function of an arm, and the row of predictions with its answers; None:
+    # all learners have the same rows, one per function.
+    firsts: Array | None = None
+    answers: Array | None = None
+
+
+class ArmTable:
+    """The costs of all arms, and where a log has their answers; made when asked for.
+
+    Memory grows with the arms that there are.
+    """
+
+    def __init__(self, make: Callable[[], ArmColumns]) -> None:
+        self._make = make
+
+    @classmethod
+    def full(cls, costs: Array) -> Self:
+        """Return the table of learners (rows) that have all arms (columns) at these costs."""
+        learners, arms = costs.shape
+        codes = np.tile(np.arange(arms), learners)
+        return cls(lambda: ArmColumns(np.arange(learners) * arms, codes, costs.reshape(-1)))
+
+    @cached_property
+    def _arms(self) -> ArmColumns:
+        return self._make()
+
+    @property
+    def costs(self) -> Array:
+        """The fixed cost of each arm."""
+        return self._arms.costs
+
+    @cached_property
+    def _width(self) -> int:
+        return int(self._arms.codes.max(initial=0)) + 1
+
+    @cached_property
+    def _keys(self) -> Array:
+        starts, codes, *_ = self._arms
+        counts = np.diff(starts, append=len(codes))
+        keys: Array = np.repeat(np.arange(len(starts)) * self._width, counts) + codes
+        return keys
+
+    def with_cost(self, learner: int, arm: int, cost: float) -> Self:
+        """Return the table with another cost of an arm, given by its place at the learner."""
+        costs = self.costs.copy()
+        costs[self._arms.starts[learner] + arm] = cost
+        changed = self._arms._replace(costs=costs)
+        return type(self)(lambda: changed)
+
+    def places(self, learner: Array, code: Array) -> Array:
+        """Return the place in this table of each of these arms of learners."""
+        found: Array = np.searchsorted(self._keys, learner.astype(np.int64) * self._width + code)
+        return found
+
+    def rows(self, learner: Array, code: Array, function: Array) -> Array:
+        """Return the row of predictions with each of these answers, of functions by these arms."""
+        _, _, _, firsts, answers = self._arms
+        if answers is None or firsts is None:
+            return function
+        own = np.minimum(self.places(learner, function), len(self._keys) - 1)
+        is_own = self._keys[own] == learner.astype(np.int64) * self._width + function
+        place = np.where(is_own, own, self.places(learner, code))  # its stand-in, or the arm's
+        found: Array = answers[place] + function - firsts[place]
+        return found
+
+
 class Frame:
     """Columns that data frame libraries take, by their Arrow table."""
 
@@ -140,11 +216,10 @@ class Trace(Frame):
         log: EncodedLog,
         *,
         first_slot: int,
-        costs: Array,
+        arms: ArmTable,
         receivers: Sequence[int],
         names: Mapping[str, Sequence[Label]],
         unit: int = 1,
-        blocks: Sequence[int] = (),
         are_slots_shared: bool = False,
     ) -> None:
         self.decided = decided
@@ -154,10 +229,9 @@ class Trace(Frame):
         self.names = names
         self._log = log
         self._first_slot = first_slot
-        self._costs = costs
+        self._arms = arms
         self._receivers = receivers
         self._are_slots_shared = are_slots_shared  # by the rows of a batch
-        self._blocks = blocks  # learner -> its first row of predictions, if they are not shared
         self._unit = unit
 
     def __len__(self) -> int:
@@ -199,9 +273,7 @@ class Trace(Frame):
     @cached_property
     def prediction(self) -> Array:
         """The answered labels."""
-        row = self.function
-        if len(self._blocks):
-            row = row + np.asarray(self._blocks)[self.learner]
+        row = self._arms.rows(self.learner, self.arm, self.function)
         answers: Array = np.asarray(self._log.predictions)[row, self.row]
         return answers
 
@@ -214,7 +286,7 @@ class Trace(Frame):
     @cached_property
     def cost(self) -> Array:
         """The cost of each decision, in units of reward."""
-        paid: Array = self._costs[self.learner, self.arm]
+        paid: Array = self._arms.costs[self._arms.places(self.learner, self.arm)]
         return paid + self.paid / MILLIONTHS if len(self.paid) else paid
 
     @cached_property
@@ -279,7 +351,7 @@ class Trace(Frame):
         else:
             values, codes = np.unique(self.correct, return_inverse=True)
             yield [None if value < 0 else value for value in values.tolist()], codes
-        fixed, arms = self._costs.reshape(-1), self.learner * self._costs.shape[1] + self.arm
+        fixed, arms = self._arms.costs, self._arms.places(self.learner, self.arm)
         if np.array_equal(fixed[arms], self.cost):
             yield fixed.tolist(), arms
         else:
@@ -303,9 +375,8 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
         DecisionColumns(np.concatenate(cells), *others),
         log,
         first_slot=first_slot,
-        costs=pieces[-1]._costs,
+        arms=pieces[-1]._arms,
         receivers=pieces[-1]._receivers,
-        blocks=pieces[-1]._blocks,
         are_slots_shared=pieces[-1]._are_slots_shared,
         names={**pieces[-1].names, "cell": list(numbers)},
     )

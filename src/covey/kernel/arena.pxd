@@ -21,7 +21,7 @@ cdef class Arena:
     cdef long long total, written, seen
     cdef dict known
     cdef long long[::1] slots
-    cdef long long[::1] patience, rows, choices, met, served, helpers, ahead
+    cdef long long[::1] patience, rows, choices, met, served, helpers, ahead, answers
     cdef long long alike
     cdef list tables
     cdef PyObject** seats
@@ -43,6 +43,8 @@ cdef class Arena:
     cdef int* behind_at
     cdef int* starts_at
     cdef int* offsets_at
+    cdef int* streams_at
+    cdef long long* answers_at
     cdef int* columns
     cdef double[::1] contexts
     cdef bint has_slots
@@ -73,10 +75,10 @@ cdef class Arena:
     @cython.locals(i=cython.longlong, here=cython.longlong, row=cython.longlong, choice=cython.longlong, who=cython.longlong)
     cdef int _decide_all(self, long long t, long long slot) except -1
     cdef inline int _meet(self, long long seat, Table table, long long row, long long slot) except -1
-    @cython.locals(table=Table)
+    @cython.locals(table=Table, at=cython.longlong)
     cdef int _locate(self, long long i, long long t, long long slot) except -1
     @cython.locals(i=cython.longlong, at=cython.longlong, row=cython.longlong, number=cython.int, label=cython.int, choice=cython.longlong, arm=cython.longlong, who=cython.longlong,
-                   function=cython.longlong, shown=cython.longlong, gain=cython.bint)
+                   function=cython.longlong, line=cython.longlong, shown=cython.longlong, gain=cython.bint)
     cdef int _end_all(self, long long t, long long slot, long long slots) except -1
     @cython.locals(choice=cython.longlong, arm=cython.longlong, stream=cython.longlong, k=cython.longlong)
     cdef int _decide(self, Ledger ledger, long long i, long long slot, long long t) except -1
@@ -88,15 +90,14 @@ cdef class Arena:
     cdef int _consult(self, long long i, long long slot) except? -2
     @cython.locals(met=cython.longlong, base=cython.longlong, best=cython.longlong, seen=cython.longlong, count=cython.longlong, total=cython.longlong)
     cdef int _hear(self, long long i, long long k, long long slot) except -1
-    cdef inline long long _gain(self, long long function, long long t) noexcept
-    @cython.locals(helper=cython.longlong, function=cython.longlong, gain=cython.longlong, paid=cython.longlong)
+    cdef inline long long _gain(self, long long line, long long t) noexcept
+    @cython.locals(helper=cython.longlong, function=cython.longlong, line=cython.longlong, first=cython.longlong, gain=cython.longlong, paid=cython.longlong)
     cdef int _end(self, Ledger ledger, long long i, long long slot, long long t, long long delay) except -1
-    cdef list _gains(self, long long i, long long owner, long long chosen, long long t)
-    cdef inline long long _row(self, long long i, long long function) noexcept
+    cdef list _gains(self, long long owner, long long line, long long chosen, long long t)
     @cython.locals(column=cython.longlong)
     cdef inline long long _cost(self, long long i, long long arm, long long t) noexcept
     @cython.locals(at=cython.longlong, arm=cython.longlong, shown=cython.longlong, row=cython.longlong, table=Table)
     cdef inline int _write(self, Ledger ledger, long long i, long long function, long long gain, long long t, long long paid) except -1
     @cython.locals(said=cython.longlong)
-    cdef _said(self, long long i, long long function, long long t)
+    cdef _said(self, long long line, long long t)
     cdef int _remember(self, long long i, long long slot, tuple told) except -1

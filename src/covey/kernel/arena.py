@@ -28,6 +28,7 @@ AHEAD = 16  # slots whose cells are looked up at once
 POINTED = (
     *("columns", "labels", "cells", "phases", "arms", "functions", "correct"),
     *("rows", "choices", "met", "served", "helpers", "ahead", "behind", "starts", "offsets"),
+    *("answers", "streams"),
 )
 
 
@@ -57,6 +58,9 @@ class Arena:
         self.starts = array("i", [0] * (self.count + 1))  # learner -> its first arm in these
         for k in range(self.count):
             self.starts[k + 1] = self.starts[k] + len(seats[k].behind)
+        # Per arm, the row of predictions with the answers of its first function.
+        self.answers = array("q", bytes(8 * self.starts[self.count]))
+        self._find_answers(seats)
         self.receives = array("i", [seat.receives for seat in seats])
         self.streams = array("i", [seat.stream for seat in seats])
         self.stream_count = max(self.streams) + 1
@@ -77,6 +81,13 @@ class Arena:
         self.tables = [ledger.tables[k] for ledger in ledgers for k in range(self.spaces)]
         self.seats = items_of(self.tables) if cython.compiled else self.tables
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
+
+    def _find_answers(self, seats: list[Seat]) -> None:
+        for k, seat in enumerate(seats):
+            for arm, who in enumerate(seat.behind):
+                function = self.offsets[k] + arm if who < 0 else self.offsets[who]
+                line = seat.answers[arm] if seat.answers else seat.stream * self.total + function
+                self.answers[self.starts[k] + arm] = line
 
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
@@ -176,7 +187,7 @@ class Arena:
             return False
         if not self.calendar.is_honest:
             return False
-        if self.spaces > 1 or self.stream_count > 1:
+        if self.spaces > 1:
             return False
         for k in range(self.count):
             table = self._ledger(k).first
@@ -232,6 +243,8 @@ class Arena:
             self.behind_at = cython.address(self.behind[0])
             self.starts_at = cython.address(self.starts[0])
             self.offsets_at = cython.address(self.offsets[0])
+            self.answers_at = cython.address(self.answers[0])
+            self.streams_at = cython.address(self.streams[0])
         else:
             self.predictions_at = self.predictions.cast("B").cast("i")
             for name in POINTED:
@@ -240,6 +253,8 @@ class Arena:
     def _are_alike(self) -> bool:
         """Return whether all learners keep the same cells in the same rows: then they stay so."""
         first = cython.cast(Table, self.seats[0])
+        if self.stream_count > 1:
+            return False
         for table in self.tables:
             if table.has_rewards or not table._is_like(first, self.alike):
                 return False
@@ -291,8 +306,9 @@ class Arena:
     def _locate(self, i: int, t: int, slot: int) -> int:
         """Return the row of the cell of a learner's instance."""
         table = cython.cast(Table, self.seats[i])
+        at = (t * self.stream_count + self.streams_at[i]) * self.width
         for n in range(table.dimension):
-            table.context[n] = self.contexts_at[t * self.width + self.columns_at[n]]
+            table.context[n] = self.contexts_at[at + self.columns_at[n]]
         row: int = table._locate(slot)
         return row
 
@@ -307,10 +323,12 @@ class Arena:
             who = self.helpers_at[i]
             function = self.offsets_at[i] + arm
             shown = function
+            line = self.answers_at[self.starts_at[i] + arm]
             if who >= 0:
                 function = self.offsets_at[who] + self.served_at[i]
                 shown = self.total + who
-            gain = self.predictions_at[function * slots + t] == label
+                line += self.served_at[i]
+            gain = self.predictions_at[line * slots + t] == label
             row = self.rows_at[i]
             if i == 0 or not self.is_alike:
                 if row >= cython.cast(Table, self.seats[i]).numbered:
@@ -432,19 +450,22 @@ class Arena:
         self.seen = seen
         return 0
 
-    def _gain(self, function: int, t: int) -> int:
-        gain: int = self.predictions[function, t] == self.labels[t]
+    def _gain(self, line: int, t: int) -> int:
+        gain: int = self.predictions[line, t] == self.labels[t]
         if self.has_gains:
-            gain = self.gains[function, t]
+            gain = self.gains[line, t]
         return gain
 
     def _end(self, ledger: Ledger, i: int, slot: int, t: int, delay: int) -> int:
         """Count and trace the decision of learner `i`, and settle it or schedule its label."""
         helper = ledger.helper
         function = self.total + i
+        line = self.stream_count * self.total + i
+        first = self.starts[i] + (ledger.choice >> 2)
         if ledger.function >= 0:
             function = self.offsets[helper if helper >= 0 else i] + ledger.function
-        gain = self._gain(self._row(i, function), t)
+            line = self.answers[first] + (ledger.function if helper >= 0 else 0)
+        gain = self._gain(line, t)
         paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else UNPAID
         self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
         if ledger.first.tells_widths and helper >= 0:
@@ -459,10 +480,10 @@ class Arena:
                 delay = self.calendar._later(delay, self.busy[t, helper])
         delay = self.calendar._delay(i, delay) if self.labels[t] >= 0 else NEVER
         if self.has_free and delay != NEVER:
-            own = self._gains(i, i, ledger.choice >> 2, t)
-            self.scores = (own, self._gains(i, helper, ledger.function, t))
+            own = self._gains(i, self.answers[self.starts[i]], ledger.choice >> 2, t)
+            self.scores = (own, self._gains(helper, self.answers[first], ledger.function, t))
         if delay != 0 or self.is_batched:  # labels of a batch come together, in order
-            told = (self.labels[t], self._said(i, function, t), self.scores)
+            told = (self.labels[t], self._said(line, t), self.scores)
             self.calendar._note(i, slot, gain, delay, told, paid)
             return 0
         ledger._learn(gain, slot, paid)
@@ -476,25 +497,22 @@ class Arena:
             rows, met = ledger._own_rows(), ledger._met_rows()
             self.calendar._score(i, helper, rows, met, self.scores, slot)
         if self.remembers:
-            self._remember(i, slot, (self.labels[t], self._said(i, function, t)))
+            self._remember(i, slot, (self.labels[t], self._said(line, t)))
         return 0
 
-    def _said(self, i: int, function: int, t: int) -> int | None:
-        """Return what the arm of learner `i` answered, for stored labels; None: nothing."""
-        said = self.predictions[self._row(i, function), t] if self.remembers else -1
+    def _said(self, line: int, t: int) -> int | None:
+        """Return an answer, for stored labels; None: nothing."""
+        said = self.predictions[line, t] if self.remembers else -1
         return said if said >= 0 else None
 
-    def _gains(self, i: int, owner: int, chosen: int, t: int) -> Any:
-        """Return the free functions of `owner` but the chosen one, and what each gains."""
+    def _gains(self, owner: int, line: int, chosen: int, t: int) -> Any:
+        """Return the free functions of `owner` but the chosen one, and what each gains.
+
+        `line` is the row of predictions of its first function.
+        """
         if owner < 0 or chosen < 0:  # no learner was asked, or for the cell only
             return []
-        row = self._row(i, self.offsets[owner])
-        return [(f, self._gain(row + f, t)) for f in self.free[owner] if f != chosen]
-
-    def _row(self, i: int, function: int) -> int:
-        """Return the row of predictions that holds the answers of `function` to learner `i`."""
-        stream = self.streams[i] if function < self.total else self.stream_count - 1
-        return stream * self.total + function
+        return [(f, self._gain(line + f, t)) for f in self.free[owner] if f != chosen]
 
     def _cost(self, i: int, arm: int, t: int) -> int:
         """Return the variable cost of the arm, in millionths."""
@@ -508,7 +526,7 @@ class Arena:
         if ledger.stand_in >= 0:
             shown = self.offsets[i] + ledger.stand_in
             if gain >= 0:
-                gain = self._gain(self._row(i, shown), t)
+                gain = self._gain(self.answers[self.starts[i] + ledger.stand_in], t)
         row = ledger.rows[ledger.chosen]
         table = ledger._at(ledger.chosen)
         if row >= table.numbered:

@@ -42,6 +42,8 @@ MILLIONTHS = 1000000  # unit of costs
 UNPAID = -(1 << 60)  # no observed cost
 CLOSED = 1e300  # cost of an unavailable arm
 FOREVER = float("inf")
+NO_WAITS = bytearray(8 * 2 * WAITS)  # shared by all tables that weigh no pending labels
+NO_REWARDS: list[Any] = []
 
 
 class CellCounters(Cells):
@@ -50,7 +52,9 @@ class CellCounters(Cells):
     def __init__(self, rule: Rule) -> None:
         self.arms = len(rule.costs)
         formulas = rule.formulas()
-        Cells.__init__(self, rule, 4 * self.arms + len(formulas) + 2 + 2 * WAITS)
+        self.is_pending, self.weighs = rule.is_pending, rule.is_pending and rule.weighs_pending
+        waits = 2 * WAITS if self.weighs else 0
+        Cells.__init__(self, rule, 4 * self.arms + len(formulas) + 2 + waits)
         self._divide_spare(formulas)
         self.functions = rule.functions
         self.asked = self.arms - rule.context_peers  # arms before this one receive the data
@@ -60,24 +64,19 @@ class CellCounters(Cells):
             self.costs[arm] = self.prices[arm] = self._cost_of(rule.costs[arm])
             self.active[arm] = 1
         self.explores_to_help, self.counted = rule.explores_to_help, rule.counted
-        self.is_pending = rule.is_pending
-        self.weighs = rule.is_pending and rule.weighs_pending
         self.learns_costs = rule.learns_costs
         # Learnt costs are added to the price, unless they are the widths of answers.
         self.adds_costs = rule.learns_costs and not (rule.index and rule.index.is_balanced)
-        self.remembers = rule.remembers
-        self.memory = history_of(rule)
+        self.remembers, self.memory = rule.remembers, history_of(rule)
         self.is_random, self.state = rule.seed is not None, (rule.seed or 0) & 0x7FFFFFFF
         self.unit, self.window = rule.unit, rule.window
         self.keep = int(rule.discount * (1 << KEEP_BITS))  # the discount, fixed-point
         self.forgets = rule.window > 0 or rule.discount < 1.0
-        self.decided = 0  # own decisions
-        self.blind = 0  # decisions with no label at any learner that could be asked
-        self.largest = 0.0  # the value of the arm that `weigh` chose
-        self.once = False  # labels of one slot count once for a function
-        self.custom_rewards = rule.custom_rewards()  # per arm; None: the formula
-        self.has_custom_rewards = any(self.custom_rewards)
-        self.has_rewards = len(rule.rewards) > 0
+        # Own decisions, and those with no label at any learner that could be asked.
+        self.decided = self.blind = 0
+        self.largest, self.once = 0.0, False  # value that `_weigh` chose; one label a slot counts
+        self.custom_rewards = rule.custom_rewards() or NO_REWARDS  # per arm; None: the formula
+        self.has_rewards, self.has_custom_rewards = len(rule.rewards) > 0, any(self.custom_rewards)
         self.replied = 3 if self.has_tree else 2  # integers that are kept of the report of a peer
         self._lay_out_rows(rule)
 
@@ -93,8 +92,9 @@ class CellCounters(Cells):
             self.rewards[k] = number
         first = first + 4 * arms + len(formulas)
         self.pending_of = integers(self.block, first, 2)  # labels: of own clients, and of peers
-        self.waits = integers(self.block, first + 2, WAITS)  # what is known of earlier ones
-        self.waits_there = integers(self.block, first + 2 + WAITS, WAITS)  # in a combined table
+        memory, first = (self.block, first + 2) if self.weighs else (NO_WAITS, 0)
+        self.waits = integers(memory, first, WAITS)  # what is known of earlier ones
+        self.waits_there = integers(memory, first + WAITS, WAITS)  # in a combined table
 
     def _lay_out_rows(self, rule: Rule) -> None:
         """Compute the layout of a row; unused counters take no space."""
@@ -324,7 +324,7 @@ class CellCounters(Cells):
         """
         if other.stride != self.stride:
             raise DataError("tables of different rules cannot be combined")
-        for k in range(WAITS):
+        for k in range(WAITS if self.weighs else 0):
             self.waits_there[k] += by * other.waits[k]
         while row >= 0:
             base = row * self.stride

@@ -1,11 +1,13 @@
 cimport cython
 
 cdef tuple NOTHING
+cdef dict EMPTY
 
 
 cdef class History:
     cdef dict cells
     cdef readonly long long unseen
+    cdef dict _own_cells(self)
     cpdef recall(self, long long row)
     cpdef forget(self, long long row)
     cpdef take_own(self, long long row, label, answer)

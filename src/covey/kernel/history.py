@@ -9,6 +9,7 @@ from typing import Any
 from covey.kernel.rules import Rule
 
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
+EMPTY: dict[int, Any] = {}  # of all histories until they store something
 TRIES = 32  # a count of predictions is `all << TRIES | right ones`
 
 
@@ -16,7 +17,7 @@ class History:
     """Labels seen in cells, by the row of the cell: the answer is the most frequent one."""
 
     def __init__(self) -> None:
-        self.cells: dict[int, Any] = {}  # row -> leading label, its count, total, counts
+        self.cells = EMPTY  # row -> leading label, its count, total, counts
         self.unseen = -1  # the answer where nothing was seen; -1: none
 
     def recall(self, row: int) -> tuple[Any, int, int]:
@@ -33,7 +34,13 @@ class History:
         """Restore the result of `known`."""
         if labels:
             counts = dict(labels)
-            self.cells[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
+            self._own_cells()[row] = (labels[0][0], labels[0][1], sum(counts.values()), counts)
+
+    def _own_cells(self) -> dict[int, Any]:
+        """Return `cells` to be changed."""
+        if self.cells is EMPTY:
+            self.cells = {}
+        return self.cells
 
     def forget(self, row: int) -> None:
         """Forget what is stored of `row`."""
@@ -53,7 +60,7 @@ class History:
         counts[label] = seen = counts.get(label, 0) + 1
         if seen > count:
             leader, count = label, seen
-        self.cells[row] = (leader, count, total + 1, counts)
+        self._own_cells()[row] = (leader, count, total + 1, counts)
 
     def recall_sum(self, own: dict[Any, int], theirs: dict[Any, int]) -> tuple[Any, int, int]:
         """Return `recall` for a cell whose `known` is the sum of two.
@@ -107,13 +114,13 @@ class PredictionHistory(History):
     def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
         """Restore the result of `known`."""
         if labels:
-            self.cells[row] = dict(labels)
+            self._own_cells()[row] = dict(labels)
 
     def take(self, row: int, label: Any, answer: Any) -> None:
         """Count the answer, and whether it was right; another's answer counts for nothing."""
         if answer is None:
             return
-        counts = self.cells.setdefault(row, {})
+        counts = self._own_cells().setdefault(row, {})
         counts[answer] = counts.get(answer, 0) + (1 << TRIES) + (1 if answer == label else 0)
 
     def recall_sum(self, own: dict[Any, int], theirs: dict[Any, int]) -> tuple[Any, int, int]:

@@ -217,3 +217,5 @@ class Seat(NamedTuple):
     lies: bool = False  # reports 0 arrivals and an upper bound of 1
     misleads: bool = False  # tells peers that answered the opposite of the label
     free: tuple[int, ...] = ()  # own functions that are scored by every label
+    # Per arm, the row of predictions with the answers of its first function to this learner.
+    answers: tuple[int, ...] = ()  # empty: the log has those of all functions to its stream

@@ -19,7 +19,7 @@ class Ledger:
     """
 
     def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
-        self.tables = tables
+        self.tables = tables[:]  # without spare room
         self.count = len(own)
         places = [place for space in own for place in columns[space]] or [0]
         self.block = block(8 * (3 * self.count + len(places)))

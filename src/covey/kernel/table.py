@@ -29,6 +29,7 @@ from covey.kernel.rules import Report, Rule
 from covey.kernel.thresholds import Clock
 
 LATEST_ALARMS = 10  # whose slots are stored
+NO_ALARMS: list[int] = []  # shared by all tables
 
 
 class Table(PendingCounters):
@@ -49,7 +50,7 @@ class Table(PendingCounters):
         self.ignores_reports = False  # after a detected change, peers are judged by own labels only
         self.forgotten = 0  # labels of decisions up to this slot are ignored
         self.alarm_count = 0  # over all starts
-        self.alarms: list[int] = []  # their slots, oldest first; after a restart the latest ones
+        self.alarms = NO_ALARMS  # their slots, oldest first; after a restart the latest ones
 
     # -- what a policy overrides ---------------------------------------------------------------
 
@@ -233,7 +234,8 @@ class Table(PendingCounters):
                 self._count_own(row, -1)
             else:
                 self.rows[row * self.stride + OWN] -= 1
-                self.waits[0] -= self.weighs
+                if self.weighs:
+                    self.waits[0] -= 1
             if self.counted == ARRIVED and not self.has_tree:
                 self._follow()
                 for k in range(self.found):
@@ -451,7 +453,7 @@ class Table(PendingCounters):
     def take_doubts(self, doubts: list[int]) -> None:
         """Restore the result of `doubts`; those below 0 are of pending labels."""
         waits = [-1 - one for one in doubts[5:] if one < 0]
-        for k in range(len(waits)):
+        for k in range(len(waits) if self.weighs else 0):
             self.waits[k] = waits[k]
         doubts = doubts[:5] + [one for one in doubts[5:] if one >= 0]
         self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
@@ -463,7 +465,8 @@ class Table(PendingCounters):
     def _note_alarm(self, slot: int) -> None:
         """Note that the label of a decision made at `slot` raised an alarm."""
         self.alarm_count += 1
-        self.alarms.append(max(self.clock.now, slot))
+        self.clock.alarms += 1
+        self.alarms = [*self.alarms, max(self.clock.now, slot)]
 
     def take_over(self, old: Table, pending: Iterable[int]) -> None:
         """Continue from another table, whose rows keep their numbers.

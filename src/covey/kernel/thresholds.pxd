@@ -8,6 +8,7 @@ cdef class Clock:
     cdef double[::1] scales, powers
     cdef long long[::1] floors
     cdef long long now, start, end, stride, before, rounded
+    cdef readonly long long alarms
     cdef double logarithm
     @cython.locals(step=cython.longlong)
     cdef void round_up(self, long long slot) noexcept

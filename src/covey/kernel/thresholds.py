@@ -37,6 +37,7 @@ class Clock:
         self.stride = 1
         self.before = self.rounded = 0  # slots in (before, rounded] use the value of `rounded`
         self.logarithm = 0.0  # of `rounded`
+        self.alarms = 0  # of all tables with this clock
 
     def at(self, slot: int) -> tuple[int, ...]:
         """Return the floors of the thresholds at `slot`."""

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -15,6 +17,7 @@ from covey.bandit.partitions import cell_name
 from covey.bandit.smoothness import Smoothness, adapt, epochs, estimate
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import (
+    ArmTable,
     DecisionColumns,
     EncodedLog,
     Trace,
@@ -24,7 +27,8 @@ from covey.data.logs import (
 )
 from covey.kernel import Arena, Batches, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
-from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
+from covey.replay.arms import FUNCTIONS, LEARNERS, READERS, STORED, SiteNames, arms_of
+from covey.types import MILLIONTHS, PHASES, Context, Label
 
 
 class CellView(msgspec.Struct, frozen=True):
@@ -170,29 +174,29 @@ class ReplayEngine:
         self._coordinates = setup.context.names
         self._spaces = setup.plan.of_width(width)
         self._names_spaces = len(self._spaces) > 1
-        self._own = [site.spaces for site in sites]
+        self._own: Sequence[tuple[int, ...]] = [site.spaces for site in sites]
+        self._receivers = array("i", (k for k, site in enumerate(sites) if site.receives))
         self._policies = setup.policies(width)
         if alphas is not None and len(set(alphas)) > 1:
             self._divide(setup, alphas)
+        self._clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
         self.ledgers = self._empty_ledgers()
         reading = self._policies[0].settings.reading
         hidden_from = 1 if reading.hidden_from == "first" else len(sites)
         seats = _seats(sites, setup.cost_columns)
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._are_slots_shared = setup.shares_slots
-        self._costs = _costs(sites)
+        self._arms = ArmTable(partial(arms_of, sites))
         self._cell_names: list[str] = []  # by their number in the trace
-        self._unmarked: list[list[int]] = [[] for _ in sites]  # slots of alarms not in the trace
+        self._alarms = 0  # those that were looked at
+        self._unmarked: dict[int, list[int]] = {}  # learner -> slots of alarms not in the trace
         self._blind = [0] * len(sites)  # of the state that it continues from
-        functions = [name for site in sites for name in site.functions]
-        learners = [site.name for site in sites]
-        has_streams = any(site.stream for site in sites)
-        self._blocks = [len(functions) * site.stream for site in sites] if has_streams else []
+        ends = array("q", itertools.accumulate(len(site.functions) for site in sites))
         self._names: dict[str, Sequence[Label]] = {
-            "learner": learners,
+            "learner": SiteNames(sites, (LEARNERS,)),
             "phase": PHASES,
-            "arm": [*functions, *learners, *(name + BY_CONTEXT for name in learners)],
-            "function": [*functions, *(MEMORY for _ in sites)],
+            "arm": SiteNames(sites, (FUNCTIONS, LEARNERS, READERS), ends),
+            "function": SiteNames(sites, (FUNCTIONS, STORED), ends),
             "prediction": labels,
             "label": labels,
         }
@@ -226,7 +230,6 @@ class ReplayEngine:
         return cell_name(self._spaces[space], self._coordinates, own)
 
     def _empty_ledgers(self) -> list[Ledger]:
-        clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
         consulted = {peer for site in self.sites for peer in site.context_peers}
         ledgers = []
         for index, site in enumerate(self.sites):
@@ -245,15 +248,14 @@ class ReplayEngine:
                 )
                 for space, policy in enumerate(self._policies)
             ]
-            tables = [table_of(clock, rule) for clock, rule in zip(clocks, rules, strict=True)]
+            pairs = zip(self._clocks, rules, strict=True)
+            tables = [table_of(clock, rule) for clock, rule in pairs]
             ledgers.append(Ledger(tables, self._own[index], self._spaces))
         return ledgers
 
     def play(self, log: EncodedLog) -> Trace:
         slots = len(slot_starts(log, are_shared=self._are_slots_shared)) - 1
-        rows = len(log.labels) * (
-            1 if log.at is not None else sum(site.receives for site in self.sites)
-        )
+        rows = len(log.labels) * (1 if log.at is not None else len(self._receivers))
         decided = DecisionColumns(
             cell=np.empty(rows, np.int32).data,
             phase=np.empty(rows, np.int8).data,
@@ -271,11 +273,15 @@ class ReplayEngine:
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
         trace = self.trace_of(decided, log, first_slot, list(self._cell_names))
-        for place, slots_of_alarms in enumerate(self.alarms()):
-            if slots_of_alarms and slots_of_alarms[-1] >= first_slot:
-                self._unmarked[place] += [one for one in slots_of_alarms if one >= first_slot]
-            if self._unmarked[place]:
-                self._mark_alarms(place, trace)
+        alarms = sum(clock.alarms for clock in self._clocks)
+        if alarms > self._alarms:
+            self._alarms = alarms
+            for place, slots_of_alarms in enumerate(self.alarms()):
+                new = [one for one in slots_of_alarms if one >= first_slot]
+                if new:
+                    self._unmarked.setdefault(place, []).extend(new)
+        for place in [*self._unmarked]:
+            self._mark_alarms(place, trace)
         return trace
 
     def trace_of(
@@ -286,11 +292,10 @@ class ReplayEngine:
             decided,
             log,
             first_slot=first_slot,
-            costs=self._costs,
+            arms=self._arms,
             unit=self._unit,
-            receivers=[index for index, site in enumerate(self.sites) if site.receives],
+            receivers=self._receivers,
             names={**self._names, "cell": cells},
-            blocks=self._blocks,
             are_slots_shared=self._are_slots_shared,
         )
 
@@ -327,7 +332,11 @@ class ReplayEngine:
         rows = np.flatnonzero(trace.learner == place)
         at = np.searchsorted(trace.slot[rows], self._unmarked[place])
         trace.alarm[rows[at[at < len(rows)]]] = 1
-        self._unmarked[place] = [self._unmarked[place][k] for k in np.flatnonzero(at == len(rows))]
+        left = [self._unmarked[place][k] for k in np.flatnonzero(at == len(rows))]
+        if left:
+            self._unmarked[place] = left
+        else:
+            del self._unmarked[place]
 
     def alarms(self) -> list[list[int]]:
         """Return, per learner, the slots of the alarms of its change detection."""
@@ -339,7 +348,7 @@ class ReplayEngine:
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""
         site = self.sites[place]
-        arms = site.arms([other.name for other in self.sites])
+        arms = site.arms(SiteNames(self.sites, (LEARNERS,)))
         views = []
         for space in self._own[place]:
             table = self.ledgers[place].tables[space]
@@ -371,7 +380,7 @@ class ReplayEngine:
         costs = self.sites[place].costs
         repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
         self.sites = [*self.sites[:place], repriced, *self.sites[place + 1 :]]
-        self._costs = _costs(self.sites)
+        self._arms = self._arms.with_cost(place, arm, cost)
 
     def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
         cell = table.cell(row)
@@ -529,21 +538,10 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             lies=site.reports_falsely,
             misleads=site.labels_falsely,
             free=site.free,
+            answers=site.answers,
         )
         for site in sites
     ]
-
-
-def _costs(sites: Sequence[LearnerSpec]) -> np.ndarray:
-    """Return the cost of each arm of the network for each learner."""
-    owners = [index for index, site in enumerate(sites) for _ in site.functions]
-    costs = np.zeros((len(sites), len(owners) + 2 * len(sites)))
-    for index, site in enumerate(sites):
-        own = [arm for arm, owner in enumerate(owners) if owner == index]
-        peers = [len(owners) + peer for peer in site.peers]
-        context_peers = [len(owners) + len(sites) + peer for peer in site.context_peers]
-        costs[index, own + peers + context_peers] = site.costs
-    return costs
 
 
 def _cut(log: EncodedLog, first: int, end: int) -> EncodedLog:

@@ -13,7 +13,7 @@ from covey import config as configs
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import side, space_of
 from covey.data.contexts import Contexts
-from covey.data.logs import DecisionColumns, EncodedLog, Trace
+from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
 from covey.errors import StoreError
 from covey.node.copies import opened_copy
 from covey.node.database import DatabaseUrl, store_place
@@ -167,7 +167,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
                 delays=None,
             ),
             first_slot=rows[0].slot,
-            costs=np.zeros((1, len(arms))),
+            arms=ArmTable.full(np.zeros((1, len(arms)))),
             receivers=[0],
             names={
                 "learner": [self.name],

@@ -16,6 +16,7 @@ from covey.config import LearnerSpec
 from covey.errors import ConfigError
 from covey.replay.gains import CERTAINTY, student
 from covey.simulation.environment import CASES, Environment
+from covey.simulation.graphs import complete
 from covey.simulation.run import Run, network
 from covey.simulation.scenario import Scenario
 
@@ -137,6 +138,8 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
         return None
     if world.learner or world.candidates or world.batch > 1 or world.link:
         return None
+    if world.topology is not None:  # its sites are alike
+        world = complete(world)
     resolved = scenario.policy(policy, world)
     if resolved.has_index:
         return None

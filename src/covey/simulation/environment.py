@@ -70,6 +70,15 @@ class DrawnColumn(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
+class Topology(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """Who asks whom among many alike sites: each asks equally many others, whom the seed draws."""
+
+    kind: Literal["random", "ring", "small-world"] = "random"
+    peers_each: int
+    rewired: float = 0.1  # small-world: share of the links of a ring that lead anywhere else
+    seed: int = 0
+
+
 class Process(NamedTuple):
     """The distribution of contexts, and their correlation between learners."""
 
@@ -96,6 +105,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     log: RecordedLog | None = None  # or a log that they are drawn from
     dimension: int = 1
     learners: int | None = None
+    topology: Topology | None = None  # None: every learner can ask all others
     functions: int | None = None  # of each learner
     surfaces: tuple[tuple[Surface, ...], ...] | None = None  # learner, function; None: drawn
     shape: Shape = "bumps"
@@ -144,7 +154,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             and not any(
                 (self.context, self.candidates, self.learner, self.regions, self.loss, self.classes)
             )
-            and not (self.batch > 1 or self.link or self.ensemble)
+            and not (self.batch > 1 or self.link or self.ensemble or self.topology)
         )
 
     @property
@@ -179,6 +189,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         """The learners that receive instances, by index: all, or only the first."""
         most = 1 if self.process.correlation == "worst" else len(self.names)
         tables = self.tables
+        if not tables:
+            return tuple(range(most))
         return tuple(
             place
             for place, name in enumerate(self.names[:most])
@@ -211,8 +223,17 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return {table["name"]: table for table in self.learner}
 
     @property
+    def answers(self) -> int:
+        """The number of answers in a slot: of all functions that can be asked, per stream."""
+        if self.topology is None or self.streams == 1:
+            return self.streams * sum(self.counts)
+        return len(self.names) * (1 + self.topology.peers_each) * self.counts[0]
+
+    @property
     def label_probabilities(self) -> tuple[float, ...]:
         """The probability of each learner to see a label; 0 for one that is not supervised."""
+        if not self.learner:
+            return (self.label_probability,) * len(self.names)
         return tuple(
             table.get("label-probability", self.label_probability)
             if table.get("supervised", True)
@@ -293,6 +314,8 @@ def check(environment: Environment) -> None:
     _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
     _check_process(environment, where)
     _check_drift(environment, where)
+    if environment.topology is not None:
+        _check_topology(environment, environment.topology, where)
     named = (environment.liars, environment.failing, environment.measured, environment.regions)
     for learner in itertools.chain(*named):
         if learner not in environment.names:
@@ -320,7 +343,7 @@ def check_horizon(environment: Environment, horizon: int) -> None:
 
 _RANGES = {
     "dimension": (1, MOST_DIMENSIONS),
-    "learners": (1, 1_000),
+    "learners": (1, 100_000),
     "functions": (1, 1_000),
     "delay_slots": (0, MOST_SLOTS),
     "least_delay_slots": (0, MOST_SLOTS),
@@ -350,12 +373,52 @@ def _check_ranges(environment: Environment, where: str) -> None:
             f"{where}: least-delay-slots is {environment.least_delay_slots}, above delay-slots, "
             f"{environment.delay_slots}"
         )
+    if environment.topology is None and len(environment.names) > _MOST_COMPLETE:
+        raise ConfigError(
+            f"{where}: {len(environment.names)} learners that all ask each other are above the "
+            f"maximum {_MOST_COMPLETE}; add topology = {{ peers-each = 3 }}"
+        )
     _check_heights(environment, where)
 
 
 _EMBEDDED = (
     "surfaces", "shape", "low", "high", "case", "arrivals", "split_power", "drift", "failing"
 )  # fmt: skip
+
+
+_SEPARATE = (  # keys of a world in which sites are alike
+    *("name", "dimension", "learners", "topology", "functions", "shape", "lipschitz", "alpha"),
+    *("low", "high", "prices", "function_costs", "free", "correlation", "arrivals"),
+    *("delay_slots", "least_delay_slots", "label_probability", "liars"),
+)
+_MOST_COMPLETE = 1_000  # learners that can all ask each other
+
+
+def _check_topology(environment: Environment, topology: Topology, where: str) -> None:
+    plain = Environment(name=environment.name)
+    for name in environment.__struct_fields__:
+        if name not in _SEPARATE and getattr(environment, name) != getattr(plain, name):
+            unfit = "environment" if name == "entry" else name.replace("_", "-")
+            raise ConfigError(
+                f"{where}: {unfit} cannot be combined with topology, whose sites are alike; "
+                "remove one of them"
+            )
+    prices, costs = environment.prices, environment.function_costs
+    for key, given in (("prices", prices), ("function-costs", costs)):
+        if isinstance(given, tuple) or given > 1:
+            raise ConfigError(
+                f"{where}: with topology, {key} must be one number for all sites, at most 1"
+            )
+    arrivals, correlation = environment.process
+    if arrivals != "uniform" or correlation not in ("best", "independent"):
+        raise ConfigError(
+            f'{where}: topology needs arrivals = "uniform" and correlation = "best" or '
+            '"independent"; change them'
+        )
+    most = len(environment.names) - 1
+    toml.check_range(topology.peers_each, 1, most, f"{where}: topology.peers-each")
+    toml.check_range(topology.rewired, 0, 1, f"{where}: topology.rewired")
+    toml.check_range(topology.seed, 0, 2**32 - 1, f"{where}: topology.seed")
 
 
 def _check_own(environment: Environment, where: str) -> None:

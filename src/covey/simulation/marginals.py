@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from covey.simulation.environment import Environment
-from covey.simulation.world import AccuracyField
+from covey.simulation.surfaces import AccuracyField
 from covey.types import Array
 
 Part = tuple[int, ...]  # indices of coordinates

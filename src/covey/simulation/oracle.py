@@ -4,13 +4,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from covey.bandit.partitions import side
 from covey.config import LearnerSpec
 from covey.data.logs import EncodedLog, Trace
+from covey.simulation.environment import Environment
+from covey.simulation.graphs import graph_of
 from covey.simulation.world import WorldChunk
 from covey.types import Array, Label, Phase
 
@@ -33,29 +35,21 @@ class Losses(NamedTuple):
         rare = np.flatnonzero(self.cause != _NEAR)
         kinds = rare % self.learners * len(CAUSES) + self.cause[rare]
         sums += np.bincount(kinds, self.itself[rare], minlength=sums.size).reshape(sums.shape)
-        for learner, by_cause in enumerate(sums):
-            rows = slice(learner, None, self.learners)
-            by_cause[_NEAR] = self.itself[rows].sum(dtype=np.float64) - by_cause.sum()
-            by_cause[_HELPER] = self.by_helper[rows].sum(dtype=np.float64)
+        # A contiguous row per learner: the order of a sum does not depend on the others.
+        itself, by_helper = (
+            np.ascontiguousarray(lost.reshape(-1, self.learners).T).sum(axis=1, dtype=np.float64)
+            for lost in (self.itself, self.by_helper)
+        )
+        sums[:, _NEAR] = itself - sums.sum(axis=1)
+        sums[:, _HELPER] = by_helper
         return sums
 
 
 class CauseOracle:
-    """What all oracles share: who owns which function, and the causes of losses."""
+    """What all oracles share: the causes of losses."""
 
-    def __init__(
-        self,
-        sites: Sequence[LearnerSpec],
-        *,
-        lipschitz: float,
-        alpha: float,
-        dimension: int | None = None,
-    ) -> None:
+    def __init__(self, *, lipschitz: float, alpha: float, dimension: int | None = None) -> None:
         """`dimension` is that of all cells; None: as many as a cell's name has coordinates."""
-        counts = [len(site.functions) for site in sites]
-        ends = itertools.accumulate(counts)
-        self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
-        self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
         self._smoothness = (lipschitz, alpha, dimension)
         self._limits: dict[Label, float] = {}
 
@@ -82,22 +76,26 @@ class CauseOracle:
         return self._limits[cell]
 
 
-class Oracle(CauseOracle):
+class SiteOracle(CauseOracle):
+    """An oracle of listed sites: who owns which function, and who receives instances."""
+
+    def __init__(self, sites: Sequence[LearnerSpec], **smoothness: Any) -> None:
+        super().__init__(**smoothness)
+        counts = [len(site.functions) for site in sites]
+        ends = itertools.accumulate(counts)
+        self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
+        self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
+
+
+class Oracle(SiteOracle):
     """The best choices when all accuracies and prices are known.
 
     Costs are rounded to multiples of 2**-22, as accuracies are, so that sums over causes and
     chunks are exact in any order.
     """
 
-    def __init__(
-        self,
-        sites: Sequence[LearnerSpec],
-        *,
-        lipschitz: float,
-        alpha: float,
-        dimension: int | None = None,
-    ) -> None:
-        super().__init__(sites, lipschitz=lipschitz, alpha=alpha, dimension=dimension)
+    def __init__(self, sites: Sequence[LearnerSpec], **smoothness: Any) -> None:
+        super().__init__(sites, **smoothness)
         counts = [len(site.functions) for site in sites]
         # Per learner: the cost of each function, and the price of each peer.
         self._costs = np.zeros((len(sites), sum(counts)), np.float32)
@@ -161,6 +159,60 @@ class Oracle(CauseOracle):
         paid = costs.take(function.reshape(-1, len(costs)) + first)
         lost += paid.reshape(-1)
         return float(paid.sum(dtype=np.float64))
+
+
+class GraphOracle(CauseOracle):
+    """The best choices in a graph when all accuracies and prices are known; see `Oracle`."""
+
+    def __init__(self, environment: Environment, usual: LearnerSpec) -> None:
+        super().__init__(
+            lipschitz=environment.lipschitz,
+            alpha=environment.alpha,
+            dimension=environment.dimension,
+        )
+        self._graph = graph_of(environment)
+        rounded = [np.float32(round(cost * 2**22) / 2**22) for cost in usual.costs]
+        self._own_cost, self._price = rounded[0], rounded[-1]
+
+    def judge(self, trace: Trace, stretch: WorldChunk, log: EncodedLog) -> Losses:
+        graph, slots = self._graph, len(stretch.points)
+        shape = (slots, graph.sites)
+        function, phase = trace.function.reshape(shape), trace.phase.reshape(shape)
+        lost, gap = np.empty(shape, np.float32), np.empty(shape, np.float32)
+        paid = 0.0
+        for block in graph.blocks():
+            accuracy = self._reachable(stretch.accuracy, block)
+            lost[:, block], gap[:, block], cost = self._lost(block, accuracy, function[:, block])
+            paid += float(cost.sum(dtype=np.float64))
+        # A function of its own that is not the best one is the site's own mistake.
+        is_asked = trace.arm.reshape(shape) >= graph.sites * graph.functions
+        gap *= (phase == Phase.EXPLOIT) & is_asked
+        lost -= gap
+        flat = lost.reshape(-1)
+        return Losses(graph.sites, self._causes(trace, flat), flat, gap.reshape(-1), paid)
+
+    def _reachable(self, accuracy: Array, block: slice) -> Array:
+        """Return accuracies: site, member, function, slot."""
+        graph, slots = self._graph, accuracy.shape[2]
+        if graph.are_apart:
+            return accuracy[block].reshape(-1, graph.reach, graph.functions, slots)
+        found: Array = accuracy.reshape(graph.sites, graph.functions, slots)[graph.members[block]]
+        return found
+
+    def _lost(self, block: slice, accuracy: Array, function: Array) -> tuple[Array, Array, Array]:
+        """Return what each decision lost, the gap to the owner's best function, and its cost."""
+        graph = self._graph
+        best = accuracy.max(axis=2)  # site, member, slot
+        price = np.full(graph.members[block].shape, self._price, np.float32)
+        sites = np.arange(len(price))
+        price[sites, graph.own[block]] = self._own_cost
+        most = (best - price[:, :, None]).max(axis=1).T
+        owner, own = np.divmod(function, graph.functions)
+        place = (graph.members[block] < owner[:, :, None]).sum(axis=2)
+        slot = np.arange(len(function))[:, None]
+        answered = accuracy[sites, place, own, slot]
+        cost = price[sites, place]
+        return most - answered + cost, best[sites, place, slot] - answered, cost
 
 
 @lru_cache(maxsize=1)

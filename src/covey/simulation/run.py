@@ -54,6 +54,7 @@ class Run(msgspec.Struct, frozen=True):
 
 MOST_SLOTS = 65_536  # in one chunk
 _MOST_ANSWERS = 2**19  # in one chunk, of all functions on all streams
+_MUCH = 2**22  # more answers than this are one slot at a time
 _MANY = 1_000  # decisions of a learner in a cell that a share needs to be meaningful
 
 
@@ -117,11 +118,11 @@ class _Sums:
         self._wait = math.inf if wait is None else wait
         self._functions = sum(environment.counts)
         # Of the learners that receive instances: those that are measured.
-        names = [environment.names[place] for place in environment.receiving]
-        listed = [names.index(name) for name in environment.measured]
+        every, receivers = environment.names, environment.receiving
+        listed = [receivers.index(every.index(name)) for name in environment.measured]
         self._measured: list[int] | slice = listed or slice(None)
-        self._receiving = [*environment.receiving]
-        self.regret = np.zeros((len(names), len(CAUSES)))[self._measured]
+        self._receiving = np.array(receivers)
+        self.regret = np.zeros((len(receivers), len(CAUSES)))[self._measured]
         self._paid = self._errors = 0.0
         has_ensemble = setup.ensemble is not None
         self._right = np.zeros(len(environment.names)) if has_ensemble else None  # per learner
@@ -183,17 +184,17 @@ class _Accounts:
     """Utilities of the learners, when there are serving costs."""
 
     def __init__(self, setup: NetworkConfig) -> None:
-        self._names = [site.name for site in setup.sites]
+        self._sites = setup.sites
         self._serving = np.array([site.serving_cost for site in setup.sites])
         self._are_carried = setup.settings.carry_serving_costs
         self._functions = sum(len(site.functions) for site in setup.sites)
-        self._right, self._paid, self._served = np.zeros((3, len(self._names)))
+        self._right, self._paid, self._served = np.zeros((3, len(setup.sites)))
         self._slots = 0
 
     def add(self, trace: Trace) -> None:
         if not self._serving.any():
             return
-        learners = len(self._names)
+        learners = len(self._sites)
         self._right += np.bincount(trace.learner, trace.correct, minlength=learners)
         self._paid += np.bincount(trace.learner, trace.cost, minlength=learners)
         helper = trace.arm - self._functions
@@ -207,14 +208,14 @@ class _Accounts:
             return {}
         costs = self._served * self._serving
         accounts = {
-            name: Account(
+            site.name: Account(
                 right=self._right[place],
                 paid=self._paid[place],
                 served=int(self._served[place]),
                 received=costs[place] * self._are_carried,
                 served_cost=costs[place],
             )
-            for place, name in enumerate(self._names)
+            for place, site in enumerate(self._sites)
         }
         utilities = {name: account.utility for name, account in accounts.items()}
         utilities["system"] = system_utility(accounts)
@@ -254,8 +255,9 @@ class _Visits:
 
 def lengths(environment: Environment, slots: int, *, since: int = 0) -> Iterator[int]:
     """Yield the chunk lengths for so many slots, after those `since` the beginning."""
-    answers = environment.streams * sum(environment.counts)
-    most = min(MOST_SLOTS, max(1_024, _MOST_ANSWERS // answers))
+    answers = environment.answers
+    fewest = max(1, min(1_024, _MUCH // answers))
+    most = min(MOST_SLOTS, max(fewest, _MOST_ANSWERS // answers))
     most -= most % environment.batch
     first = since % PRACTICE_SLOTS if environment.learns_by_use else 0
     if environment.learns_by_use:  # a chunk ends where functions improve
@@ -275,8 +277,9 @@ def check(
 ) -> None:
     """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
     setup = network(context.within(environment) if context else environment, settings)
-    seen = unrestricted(environment, settings)
-    check_parts(environment, seen, parts_of(environment, seen))
+    if environment.topology is None:
+        seen = unrestricted(environment, settings)
+        check_parts(environment, seen, parts_of(environment, seen))
     if settings.horizon != "doubling":
         setup.policies(width_of(environment, setup))
     for scale in setup.context.scales:

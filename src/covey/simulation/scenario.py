@@ -29,18 +29,20 @@ from covey.simulation.world import World
 
 _PROCESS = 60e6  # bytes of an idle worker
 _PER_ARM = 2 * 49  # bytes of a cell in use, twice while its table grows
+_PER_SITE = 2_000  # bytes of a learner without any cell
 _PER_CELL = 500  # bytes of its name and index entries
 _PER_ANSWER = 64  # bytes of a chunk per slot and function, or slot and decision
 
 
 def most_bytes(policy: Policy, environment: Environment, slots: int, *, spaces: int = 1) -> float:
     """Return the largest memory need of one worker for so many slots, in so many spaces."""
-    learners, functions = len(environment.names), sum(environment.counts)
-    arms = max(environment.counts) + learners - 1
+    learners = len(environment.names)
+    peers = environment.topology.peers_each if environment.topology else learners - 1
+    arms = max(environment.counts) + peers
     # A learner also keeps the cells of the learners that ask it.
     cells = min(most_cells(policy, slots * learners), policy.settings.max_cells)
-    answers = environment.streams * functions + environment.receivers
-    tables = spaces * cells * (learners * arms * _PER_ARM + _PER_CELL)
+    answers = environment.answers + environment.receivers
+    tables = spaces * (learners * _PER_SITE + cells * (learners * arms * _PER_ARM + _PER_CELL))
     return _PROCESS + tables + next(lengths(environment, slots)) * answers * _PER_ANSWER
 
 

@@ -21,6 +21,7 @@ from covey.config import (
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
 from covey.simulation.environment import Environment
+from covey.simulation.graphs import AlikeSites, complete, graph_of
 from covey.simulation.labels import Labelled
 from covey.simulation.world import WorldChunk
 from covey.types import MILLIONTHS, Array
@@ -70,6 +71,8 @@ def with_horizon(seen: _Seen, horizon: int) -> _Seen:
 
 def network(environment: Environment, settings: Settings) -> NetworkConfig:
     """Return the replay configuration of an environment under a policy."""
+    if environment.topology is not None:
+        return _graph_network(environment, settings)
     check_extensions(environment)
     members = [_member(environment, place) for place in range(len(environment.names))]
     if settings.check_claims is None and environment.liars:
@@ -103,6 +106,22 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
         for place, site in enumerate(setup.sites)
     )
     return setup._replace(sites=sites)
+
+
+def _graph_network(environment: Environment, settings: Settings) -> NetworkConfig:
+    """Return the network of alike sites: what they share is that of a few that ask each other."""
+    if settings.reading.askers == "first":
+        raise ConfigError(
+            f"environment {environment.name!r}: topology cannot be combined with a policy whose "
+            'reading has askers = "first"; remove one of them'
+        )
+    if settings.check_claims is None and environment.liars:
+        settings = msgspec.structs.replace(settings, check_claims=True)
+    few = network(complete(environment), settings)
+    places = {name: k for k, name in enumerate(environment.names)} if environment.liars else {}
+    liars = {places[name]: kind for name, kind in environment.liars.items()}
+    sites = AlikeSites(few.sites[0], graph_of(environment), liars)
+    return few._replace(sites=sites)
 
 
 def unrestricted(environment: Environment, settings: Settings) -> NetworkConfig:

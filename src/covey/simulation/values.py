@@ -16,7 +16,7 @@ from covey.kernel.rules import Reward
 from covey.simulation.environment import Environment
 from covey.simulation.labels import chances
 from covey.simulation.marginals import MOST_COORDINATES, Marginals, Part
-from covey.simulation.oracle import CauseOracle, Losses, Oracle
+from covey.simulation.oracle import CauseOracle, GraphOracle, Losses, Oracle, SiteOracle
 from covey.simulation.sites import unrestricted, width_of
 from covey.simulation.world import WorldChunk
 from covey.types import Array, Phase
@@ -49,7 +49,7 @@ class KnownArm(NamedTuple):
         return worths(self.reward, accuracy, cost, context)
 
 
-class ValueOracle(CauseOracle):
+class ValueOracle(SiteOracle):
     """The best choices by the expected value of each arm.
 
     The value of a decision is that of its arm, with the accuracy of the function that answered
@@ -189,6 +189,8 @@ def oracle_of(
     environment: Environment, settings: Settings, played: NetworkConfig, *, seed: int
 ) -> CauseOracle:
     """Return the oracle of an environment for the values of a policy."""
+    if environment.topology is not None:
+        return GraphOracle(environment, played.sites[0])
     setup = unrestricted(environment, settings)
     sites = setup.sites
     is_general = (setup.wiring is not None and setup.wiring.is_moving) or any(

@@ -1,157 +1,23 @@
-"""Worlds drawn from an environment: accuracy fields, instances, labels.
+"""Worlds drawn from an environment: instances, answers, labels.
 
 Every purpose has its own source of random bits, so a world is the same on every machine.
 """
 
-import enum
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
 from covey.errors import ConfigError, CoveyError
-from covey.simulation.drift import AccuracyChange, Motion
-from covey.simulation.environment import (
-    Environment,
-    Surface,
-    check,
-    check_horizon,
-    name_of,
-)
+from covey.simulation.environment import Environment, check, check_horizon, name_of
+from covey.simulation.graphs import GraphSource
 from covey.simulation.labels import ClassSource, Labelled, draw_gains
 from covey.simulation.sources import LogSource, OwnSource, recorded_rows
+from covey.simulation.surfaces import AccuracyField, Purpose, bits_for
 from covey.types import Array
-
-
-class Purpose(enum.IntEnum):
-    """Each purpose has an independent random stream."""
-
-    SURFACES = 0
-    DRIFT = 1
-    DELAYS = 2
-    SHOWN = 3
-    MIXING = 4
-    POINTS = 5
-    ANSWERS = 6
-    OWN = 7
-    DEPENDENCE = 8
-    CLASSES = 9
-    COLUMNS = 10
-
-
-def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
-    """Return the bit generator for a purpose."""
-    return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(purpose, *which)))
-
-
-def drawn_surfaces(environment: Environment, seed: int) -> list[Surface]:
-    """Return the surface of every function, by learner: configured, or drawn."""
-    if environment.surfaces is not None:
-        return [surface for own in environment.surfaces for surface in own]
-    rng = np.random.Generator(bits_for(seed, Purpose.SURFACES))
-    dimension = environment.dimension
-    middle = (environment.low + environment.high) / 2
-    return [
-        Surface(
-            shape=environment.shape,
-            at=tuple(rng.random(dimension).tolist()),
-            toward=tuple(rng.normal(size=dimension).tolist()),
-            every=float(rng.uniform(0.3, 1.0)),
-            high=float(rng.uniform(middle, environment.high)),
-            low=environment.low,
-        )
-        for _ in range(sum(environment.counts))
-    ]
-
-
-class AccuracyField:
-    """The accuracies of all functions at given contexts and slots."""
-
-    def __init__(self, environment: Environment, seed: int) -> None:
-        rng = np.random.Generator(bits_for(seed, Purpose.DRIFT))
-        self._surfaces = drawn_surfaces(environment, seed)
-        self._lipschitz, self._alpha = environment.lipschitz, environment.alpha
-        kind = None if environment.drift is None else environment.drift.kind
-        self._motion = Motion(environment, rng) if kind == "gradual" else None
-        self._change = AccuracyChange(environment, rng) if kind not in (None, "gradual") else None
-        kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
-        self._kept = np.repeat(kept, environment.counts).astype(np.float32)
-
-    def record(self, uses: Array) -> None:
-        """Take note of how often each function was used, in all so far."""
-        if self._change is not None:
-            self._change.record(uses)
-
-    def measure(self, points: Array, first_slot: int) -> Array:
-        """Return accuracies (stream, function, slot) at `points` (slot, stream, dimension).
-
-        Slots must be requested in order: switches are not undone.
-        """
-        slots, streams, _ = points.shape
-        heights = np.empty((streams, len(self._surfaces), slots), np.float32)
-        for k, surface in enumerate(self._surfaces):
-            at: Any = surface.at  # or per slot
-            if self._motion is not None:
-                at = self._motion.moved(at, k, first_slot, slots)
-            for stream in range(streams):
-                self._measure(surface, points[:, stream].T, at, heights[stream, k])
-        if self._change is not None:
-            self._change.apply(heights, points, first_slot)
-        for failing in np.flatnonzero(self._kept < 1):
-            heights[:, failing] *= self._kept[failing]
-        return heights
-
-    def _measure(self, surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-        """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
-
-        A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
-        most L * distance ** alpha.
-        """
-        _DISTANCES[surface.shape](surface, points, at, out)
-        if self._alpha != 1:
-            np.power(out, self._alpha, out=out)
-        out *= -self._lipschitz
-        out += surface.high
-        np.clip(out, surface.low, surface.high, out=out)
-
-
-def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    # Subtract in float64: contexts may be closer together than float32 can resolve.
-    np.subtract(points[0], at[0], out=out, casting="same_kind")
-    if len(points) == 1:
-        np.abs(out, out=out)
-        return
-    out *= out
-    for coordinate, centre in zip(points[1:], at[1:], strict=True):
-        out += (coordinate - centre) ** 2
-    np.sqrt(out, out=out)
-
-
-def _to_half(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    np.maximum(-_depth(surface, points, at), 0, out=out, casting="same_kind")
-
-
-def _to_bands(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    period = 2 * surface.every
-    place = _depth(surface, points, at) / period
-    place -= np.floor(place)  # bands are the first half of each period
-    np.maximum(period * (0.25 - np.abs(place - 0.75)), 0, out=out, casting="same_kind")
-
-
-_DISTANCES = {"bumps": _to_point, "ramps": _to_half, "steps": _to_bands}
-
-
-def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
-    """Return the signed distance of each point from the edge, positive inside the region."""
-    length = math.hypot(*surface.toward)
-    depth = np.zeros(points.shape[1])
-    for coordinate, edge, slope in zip(points, at, surface.toward, strict=True):
-        depth += (slope / length) * (coordinate - edge)
-    return depth
 
 
 class Source(Protocol):
@@ -166,6 +32,8 @@ class Source(Protocol):
 
 def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
     """Return what draws the instances of the environment's world with this seed."""
+    if environment.topology is not None:
+        return GraphSource(environment, seed=seed)
     if environment.is_embedded:
         return EmbeddedSource(environment, seed=seed, horizon=horizon)
     rng = np.random.Generator(bits_for(seed, Purpose.OWN))
@@ -239,7 +107,7 @@ class World:
         make = partial(_Persistent, environment.dependence) if environment.dependence else _Fresh
         self._uniforms: list[list[_Fresh | _Persistent]] = [
             [make(seed, stream, function) for function in range(sum(environment.counts))]
-            for stream in range(environment.drawn_streams)
+            for stream in range(0 if environment.topology else environment.drawn_streams)
         ]
         self._mixing, self._delays, self._shown = (
             np.random.Generator(bits_for(seed, purpose))
