@@ -28,7 +28,7 @@ def picture(state: RecordedState) -> dict[str, Any]:
         "answers of peers": {where: count for where, count in state._answered.items() if count},
         "pending rows": state.pending_rows,
         "bought in the shadow": {key: dict(bought) for key, bought in state.bought.by_row.items()},
-        "latest label": state._latest_label,
+        "latest label": state.latest_label,
         "trust": {} if earned is None else earned._relations,
     }
 
