@@ -22,10 +22,12 @@ async def joined(answer: Callable[[Any], Awaitable[Any]]) -> AsyncIterator[tuple
         end.setblocking(False)
     shard = await connected(lambda: AnsweringEnd(answer), theirs)
     router = await connected(CallingEnd, ours)
-    yield router, shard
-    for one in (router, shard):
-        one.close()
-        await one.closed
+    try:
+        yield router, shard
+    finally:
+        for one in (router, shard):
+            one.close()
+            await one.closed
 
 
 def test_calls_arrive_in_order_and_are_answered_as_they_are_ready() -> None:
