@@ -161,6 +161,16 @@ def test_trace_outcome_and_final_cells_are_those_of_one_process(
     assert found[0] == expected[0]
 
 
+def test_late_labels_count_in_a_stretch_without_a_row_of_the_part(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    parquet.write_table(arrow.table(columns(43065305, 75, is_text=False)), path, row_group_size=73)
+    changes = [CHANGES[name] for name in ("late", "loss", "cost column", "busy")]
+    policy = {"preset": "multi-resolution", "pending": True, "slices": 4}
+    config = config_of(policy, changes, CONTEXTS[0])
+
+    assert replayed(path, config, parts=2, stretch_rows=4) == replayed(path, config)
+
+
 @pytest.mark.parametrize("history", ["labels", "asked", "predictions"])
 @pytest.mark.parametrize("parts", PARTS)
 def test_answers_from_stored_labels_are_those_of_one_process(
