@@ -15,7 +15,9 @@ from covey.data.logs import DecisionColumns, EncodedLog
 from covey.kernel import Arena, Clock, Ledger, is_compiled, table_of
 from covey.kernel.rules import Seat
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.append(
+    str(Path(__file__).parents[2] / "benchmarks")
+)  # after this folder, which has a streams.py too
 
 import simulated
 from timing import interleave, pin
