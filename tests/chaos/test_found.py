@@ -137,7 +137,7 @@ def test_a_label_that_expires_while_its_function_is_trained_is_late() -> None:
         label = asyncio.ensure_future(node.learn("a", 1))
         await asyncio.sleep(0.5)
         node._state.learner.slot += 10
-        node._state._expire_all("")
+        node._state.expire_all("")
         with pytest.raises(LateLabel):
             await label
         assert node._state.pending_rows == 0

@@ -372,7 +372,7 @@ class Learner:
         else:
             expected = self.served_moods.note_next(arm, share - believed)
         believed = believed + expected
-        self.expected = max(0.0, expected)
+        self.expected = 0.5 * max(0.0, expected)
         if self.setup.alarm == 0 or not detector.is_fall(believed, share):
             return True
         self.is_wary = self.is_wary or detector is self.own

@@ -45,7 +45,7 @@ def test_messages_have_version_1_whatever_a_peer_announces(announced: str | None
 @pytest.mark.parametrize("name", CALLS)
 def test_a_site_announces_its_protocol_version_and_refuses_others(name: str) -> None:
     async def main() -> None:
-        back = south(world_of())
+        back = south(world_of(), may=["status"])
         reply = await respond(back, call(name))
         refused = await respond(back, call(name, {**BODIES[name], "version": 2}))
 

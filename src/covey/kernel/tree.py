@@ -448,7 +448,7 @@ class TreeTable(BeliefTable):
         else:
             self.expected = self._note_error(arm, correct - believed, slot)
         believed = believed + self.expected
-        self.expected = max(0.0, self.expected)
+        self.expected = 0.5 * max(0.0, self.expected)
         if not self.alarm or not self._is_fall(believed, correct, WATCHED if is_served else 0):
             return True
         self._forget_all(self.functions if is_served else self.arms)
