@@ -46,7 +46,8 @@ plain = st.recursive(
     max_leaves=6,
 ).filter(lambda value: depth(value) <= peer_messages.MOST_DEPTH)
 labels = st.text(max_size=MOST_TEXT) | wholes | numbers | st.booleans()
-ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=32)
+characters = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+ids = st.text(characters, min_size=1, max_size=32)
 
 
 def depth(value: Any) -> int:
