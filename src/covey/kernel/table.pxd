@@ -10,6 +10,7 @@ cdef class Table(PendingCounters):
     cdef double lowest, highest
     cdef readonly long long alarm_count, forgotten
     cdef readonly list alarms
+    cdef list spare_waits
     cdef int _choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef int _choose_again(self, long long row, long long slot) except? -2
     cdef int _help(self, long long row) except? -2

@@ -51,6 +51,7 @@ class Table(PendingCounters):
         self.forgotten = 0  # labels of decisions up to this slot are ignored
         self.alarm_count = 0  # over all starts
         self.alarms = NO_ALARMS  # their slots, oldest first; after a restart the latest ones
+        self.spare_waits = NO_ALARMS  # for a table that weighs pending labels, later on
 
     # -- what a policy overrides ---------------------------------------------------------------
 
@@ -447,14 +448,19 @@ class Table(PendingCounters):
 
     def _kept_waits(self) -> list[int]:
         """Return what is known of the labels of each source, below 0; nothing: nothing is."""
+        if not self.weighs:
+            return [-1 - one for one in self.spare_waits]
         kept = [-1 - self.waits[k] for k in range(WAITS)]
         return kept if min(kept) < -1 else []
 
     def take_doubts(self, doubts: list[int]) -> None:
         """Restore the result of `doubts`; those below 0 are of pending labels."""
         waits = [-1 - one for one in doubts[5:] if one < 0]
-        for k in range(len(waits) if self.weighs else 0):
-            self.waits[k] = waits[k]
+        if self.weighs:
+            for k in range(len(waits)):
+                self.waits[k] = waits[k]
+        else:
+            self.spare_waits = waits
         doubts = doubts[:5] + [one for one in doubts[5:] if one >= 0]
         self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
         self.ignores_reports = doubts[2] > 0
