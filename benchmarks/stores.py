@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # where the servers are started
 
 from chaos.failover import pair  # noqa: E402 - as above
-from covey.node.requests import CellLine, Commit, Request, RowGroup, SourceState  # noqa: E402
-from covey.node.store import Store  # noqa: E402
-from support.postgres import Server, servers  # noqa: E402
-from support.requests_of_nodes import request  # noqa: E402
-from support.stores import new_schema  # noqa: E402
+from covey.node.requests import CellLine, Commit, Request, RowGroup, SourceState  # noqa: E402 - as above
+from covey.node.store import Store  # noqa: E402 - as above
+from support.postgres import Server, servers  # noqa: E402 - as above
+from support.requests_of_nodes import request  # noqa: E402 - as above
+from support.stores import new_schema  # noqa: E402 - as above
 
 PAGE = ROOT / "docs" / "operations" / "postgres.md"
 BEGIN, END = "<!-- stores: begin -->", "<!-- stores: end -->"

@@ -296,17 +296,7 @@ class Node:
             return points_of(found, rows, dimension=self.learner.dimension)
 
         async def answer() -> Request:
-            self._driver.begin()
-            request = await self._handler.answer(
-                rows,
-                points,
-                slot=slot,
-                source=asked.source,
-                id=asked.id,
-                digest=asked.digest,
-            )
-            if type(request.predictions[0]) is Late:
-                self._late.watch(request)
+            request = await self._decide(asked, rows, points, slot=slot)
             answered.append(request)
             return request
 
@@ -314,6 +304,16 @@ class Node:
         request = await self._once(asked, answer, is_new=question is None, rows=len(rows))
         if self._dependencies.shadow.share:
             self._shadow.offer(answered, rows)
+        return request
+
+    async def _decide(self, asked: Question, rows: Any, contexts: Any, **how: Any) -> Request:
+        """Let the handler answer rows; an answer that is to come later is waited for."""
+        self._driver.begin()
+        request = await self._handler.answer(
+            rows, contexts, source=asked.source, id=asked.id, digest=asked.digest, **how
+        )
+        if type(request.predictions[0]) is Late:
+            self._late.watch(request)
         return request
 
     async def learn(

@@ -12,7 +12,6 @@ import msgspec
 
 from covey.data.inputs import costs_of
 from covey.errors import TicketError, UnknownRow, UnknownTicket
-from covey.functions.function import Late
 from covey.node.node import Node
 from covey.node.questions import ROW_ID, Question, other_request, row_id, rows_in
 from covey.node.requests import OWN, Request, is_own
@@ -77,22 +76,12 @@ class ShardNode(Node):
         if part.slots[-1] - part.slots[0] == len(ids) - 1 or self.learner.shares_slots:
             slots = part.slots[0]  # they are consecutive, or share a slot
 
-        async def answer() -> Request:
-            self._driver.begin()
-            request = await self._handler.answer(
-                rows,
-                contexts,
-                slot=slots,
-                source=part.source,
-                id=ids[0],
-                digest=part.digest,
-                row_ids=ids if len(ids) > 1 else None,
-            )
-            if type(request.predictions[0]) is Late:
-                self._late.watch(request)
-            return request
-
         asked = Question(part.source, ids[0], part.digest)
+
+        async def answer() -> Request:
+            row_ids = ids if len(ids) > 1 else None
+            return await self._decide(asked, rows, contexts, slot=slots, row_ids=row_ids)
+
         return await self._once(asked, answer, is_new=False, rows=len(ids), more_ids=ids[1:])
 
     async def earlier(self, asked: Question, count: int) -> dict[int, tuple[Request, int]]:

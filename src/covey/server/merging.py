@@ -1,8 +1,8 @@
 """The state of a site in several processes: the sums over its shards."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from covey.node.requests import SeriesLine
 from covey.node.status import (
@@ -14,6 +14,8 @@ from covey.node.status import (
     State,
 )
 from covey.server.shard_messages import Status
+
+Named = TypeVar("Named", ArmState, PeerState)
 
 
 class ProcessInfo(Protocol):
@@ -83,43 +85,42 @@ def _of_shard(state: State) -> tuple[int, int, int, int]:
 
 
 def _arms(states: Sequence[State]) -> list[ArmState]:
-    found: dict[str, ArmState] = {}
-    for arm in (arm for one in states for arm in one.arms):
-        old = found.get(arm.name)
-        found[arm.name] = (
-            arm
-            if old is None
-            else ArmState(
-                arm.name,
-                arm.kind,
-                arm.price,
-                old.decisions + arm.decisions,
-                old.served + arm.served,
-                old.spent + arm.spent,
-                old.labels + arm.labels,
-                old.right + arm.right,
-                arm.version,
-            )
+    def joined(old: ArmState, arm: ArmState) -> ArmState:
+        return ArmState(
+            arm.name,
+            arm.kind,
+            arm.price,
+            old.decisions + arm.decisions,
+            old.served + arm.served,
+            old.spent + arm.spent,
+            old.labels + arm.labels,
+            old.right + arm.right,
+            arm.version,
         )
-    return list(found.values())
+
+    return _by_name((arm for one in states for arm in one.arms), joined)
 
 
 def _peers(states: Sequence[State]) -> list[PeerState]:
     """Return each peer; it rests if it rests for a shard."""
-    found: dict[str, PeerState] = {}
-    for peer in (peer for one in states for peer in one.peers):
-        old = found.get(peer.name)
-        found[peer.name] = (
-            peer
-            if old is None
-            else PeerState(
-                peer.name,
-                peer.state if old.state == "open" else old.state,
-                old.owed + peer.owed,
-                old.asked + peer.asked,
-                old.spent_today + peer.spent_today,
-            )
+
+    def joined(old: PeerState, peer: PeerState) -> PeerState:
+        return PeerState(
+            peer.name,
+            peer.state if old.state == "open" else old.state,
+            old.owed + peer.owed,
+            old.asked + peer.asked,
+            old.spent_today + peer.spent_today,
         )
+
+    return _by_name((peer for one in states for peer in one.peers), joined)
+
+
+def _by_name(given: Iterable[Named], joined: Callable[[Named, Named], Named]) -> list[Named]:
+    """Return one of each name, in the order of the first of each."""
+    found: dict[str, Named] = {}
+    for one in given:
+        found[one.name] = joined(found[one.name], one) if one.name in found else one
     return list(found.values())
 
 

@@ -15,7 +15,7 @@ MOST_STREAMS = 32
 Parts = Mapping[str, Markup]
 
 
-class _View:
+class _Audience:
     """What browsers with the same query see, and those that follow it."""
 
     def __init__(self, parts: Parts, now_s: float) -> None:
@@ -43,7 +43,7 @@ class EventStreams:
     """The open streams of a site; nothing is made while there is none."""
 
     def __init__(self) -> None:
-        self._views: dict[str, _View] = {}  # by query
+        self._views: dict[str, _Audience] = {}  # by query
         self._timer: asyncio.TimerHandle | None = None
         self._make: Callable[[str], Parts] = lambda query: {}
         self._may_read: Callable[[HttpRequest], bool] = lambda call: True
@@ -74,7 +74,7 @@ class EventStreams:
 
         return leave
 
-    def _view(self, query: str) -> _View:
+    def _view(self, query: str) -> _Audience:
         now_s = asyncio.get_running_loop().time()
         self._views = {
             key: one
@@ -82,7 +82,7 @@ class EventStreams:
             if one.readers or now_s - one.made_s < FRESH_S
         }
         if query not in self._views:
-            self._views[query] = _View(self._make(query), now_s)
+            self._views[query] = _Audience(self._make(query), now_s)
         return self._views[query]
 
     def _wait(self, took_s: float) -> None:
