@@ -9,12 +9,14 @@ host kills all its processes. Run it as root in the folder of the tests:
 import argparse
 import hashlib
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,14 +26,17 @@ from pyarrow import parquet
 
 from chaos.prove import table, write
 from covey.bandit.policies import PRESETS
-from support.ray_hosts import CLIENT_PORT, Host, hosts
+from support.ray_hosts import CLIENT_PORT, CpuMeter, Host, hosts
 from support.required import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "cluster.md"
 COVEY = (sys.executable, "-m", "covey")
+PAPER = (sys.executable, str(ROOT / "experiments" / "paper" / "run.py"))
 GROUP = 250_000  # rows of a row group
 LEARNERS, FUNCTIONS, SLICES = 4, 2, 12
-POLL_S = 0.2
+SEEDS = 3
+POLL_S = 0.1
+PAPER_TABLE = "callcost"
 MOST_S = 1800.0
 WORKERS_LOST_S = 120.0  # until Ray has seen it, and the command says it
 
@@ -63,9 +68,10 @@ def write_log(path: Path, rows: int, seed: int = 1) -> None:
     writer.close()
 
 
-def write_files(folder: Path, rows: int) -> None:
+def write_files(folder: Path, *, rows: int, traced: int, slots: int) -> None:
+    """Write a scenario, and two logs with so many rows: the second is replayed with a trace."""
     write_log(folder / "log.parquet", rows)
-    write_log(folder / "short.parquet", min(rows, 3_000_000), seed=2)
+    write_log(folder / "short.parquet", traced, seed=2)
     learners = "".join(
         f'[[learner]]\nname = "site {k}"\n'
         f'functions = ["f{FUNCTIONS * k}", "f{FUNCTIONS * k + 1}"]\n'
@@ -75,8 +81,14 @@ def write_files(folder: Path, rows: int) -> None:
     (folder / "grid.toml").write_text(f'[data]\ncontext = ["x", "y"]\n{policy}{learners}')
     policies = "".join(f'[[policy]]\nname = "{one}"\npreset = "{one}"\n' for one in PRESETS)
     (folder / "scenario.toml").write_text(
-        f'[scenario]\nhorizon-slots = 6000\nseeds = 3\n{policies}[[environment]]\nname = "bumps"\n'
+        f"[scenario]\nhorizon-slots = {slots}\nseeds = {SEEDS}\n{policies}"
+        '[[environment]]\nname = "bumps"\n'
     )
+
+
+def has_runs(folder: Path, number: int) -> bool:
+    """Return whether so many runs of a simulation are finished."""
+    return len(list(folder.glob("runs/**/*.json"))) >= number
 
 
 def digest(folder: Path) -> str:
@@ -95,11 +107,11 @@ def spent_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def here(folder: Path, *words: str) -> tuple[str, float]:
+def here(folder: Path, *words: str, program: Sequence[str] = COVEY) -> tuple[str, float]:
     """Run covey on this machine; return what it printed, and its CPU seconds."""
     before = spent_s()
     found = subprocess.run(
-        [*COVEY, *words, "--quiet"], cwd=folder, capture_output=True, text=True, check=True
+        [*program, *words, "--quiet"], cwd=folder, capture_output=True, text=True, check=True
     )
     return found.stdout, spent_s() - before
 
@@ -118,97 +130,114 @@ class Cluster:
         self.folder = folder
         self.client = f"ray://{self.head.address}:{CLIENT_PORT}"
 
-    def run(self, *words: str, on: str = "ray") -> str:
+    def run(self, *words: str, on: str = "ray", program: Sequence[str] = COVEY) -> str:
         """Run covey on the head, on all workers; return what it printed."""
         found = self.head.run(
-            *COVEY, *words, "--quiet", "--on", on, timeout_s=MOST_S, cwd=self.folder
+            *program, *words, "--quiet", "--on", on, timeout_s=MOST_S, cwd=self.folder
         )
         if found.returncode:
             raise SystemExit(found.stderr)
         return found.stdout
 
-    def run_and_kill(self, words: Sequence[str], is_time: Callable[[], bool]) -> str:
-        """Run covey, and kill the second worker when it is time; start it again."""
+    def run_and_kill(
+        self, words: Sequence[str], is_time: Callable[[], bool], part: str = ""
+    ) -> str:
+        """Run covey, and kill (a part of) the second worker when it is time; start it again."""
         process = self.head.begin(*COVEY, *words, "--quiet", "--on", "ray", cwd=self.folder)
         while not is_time() and process.poll() is None:
             time.sleep(POLL_S)
         assert process.poll() is None, "it ended before the host was killed"
-        self.second.kill()
+        assert self.second.kill(part)
         said, wrong = process.communicate(timeout=MOST_S)
         if process.returncode:
             raise SystemExit(wrong)
+        self.second.kill()
         self.second.start()
         return said
 
-    def cpu_s(self) -> dict[str, float]:
-        """Return the CPU seconds of all processes of all hosts, by kind."""
-        spent: dict[str, float] = {}
-        for host in self.hosts:
-            for kind, seconds in host.cpu_s().items():
-                spent[kind] = spent.get(kind, 0.0) + seconds
-        return spent
 
-
-def simulations(cluster: Cluster, folder: Path) -> list[Shown]:
+def same_runs(cluster: Cluster, folder: Path) -> Shown:
     here(folder, *SIMULATE, "here")
-    expected = digest(folder / "here")
     cluster.run(*SIMULATE, "there", on=cluster.client)
-    runs = len(PRESETS) * 3
-    what = f"{runs} runs of {len(PRESETS)} presets"
-    shown = [Shown("same runs", what, digest(folder / "there") == expected)]
-    killed = folder / "killed"
-    cluster.run_and_kill(
-        (*SIMULATE, "killed"), lambda: len(list(killed.glob("runs/**/*.json"))) >= 3
+    what = f"{SEEDS * len(PRESETS)} runs of {len(PRESETS)} presets"
+    return Shown("same runs", what, digest(folder / "there") == digest(folder / "here"))
+
+
+def same_runs_after(cluster: Cluster, folder: Path, lost: str, part: str) -> Shown:
+    """Kill a part of the second worker after some runs."""
+    killed = folder / f"killed-{lost}"
+    cluster.run_and_kill((*SIMULATE, killed.name), partial(has_runs, killed, 3), part)
+    what = f"one {lost} of two killed after 3 runs"
+    return Shown("same runs", what, digest(killed) == digest(folder / "here"))
+
+
+def reproduction(cluster: Cluster, folder: Path) -> list[Shown]:
+    """Compare one table of the paper; needs its data."""
+    data = os.environ.get("COVEY_DATA")
+    if data is None:
+        print("the paper's script is left out: it needs its data (set COVEY_DATA)")
+        return []
+    words = (PAPER_TABLE, "--data", str(Path(data).absolute()), "--json", "--out")
+    found = cluster.run(*words, "paper-there", program=PAPER)
+    expected, _ = here(folder, *words, "paper-here", program=PAPER)
+    cases = sorted(path.name for path in (folder / "paper-here" / "runs").iterdir())
+    is_same = found == expected and all(
+        (folder / "paper-there" / "runs" / name).read_bytes()
+        == (folder / "paper-here" / "runs" / name).read_bytes()
+        for name in cases
     )
-    what = "one of two hosts killed after 3 runs"
-    return [*shown, Shown("same runs", what, digest(killed) == expected)]
+    return [Shown("same table of the paper", f"{PAPER_TABLE}, {len(cases)} cases", is_same)]
 
 
-def replays(cluster: Cluster, folder: Path) -> list[Shown]:
+def same_trace(cluster: Cluster, folder: Path) -> Shown:
     expected, _ = here(folder, *TRACED, "here.parquet")
     found = cluster.run(*TRACED, "there.parquet")
     what = f"{parquet.read_metadata(folder / 'here.parquet').num_rows:,} decisions"
     is_same = same(folder / "here.parquet", folder / "there.parquet")
-    shown = [Shown("same trace and result", what, is_same and found == expected)]
+    return Shown("same trace and result", what, is_same and found == expected)
+
+
+def same_trace_after(cluster: Cluster, folder: Path) -> Shown:
+    """Kill the second worker after the first stretch."""
+    expected, _ = here(folder, *TRACED, "here.parquet")
     out = folder / "kept"
     found = cluster.run_and_kill(
         (*TRACED, "killed.parquet", "--out", "kept"), lambda: len(list(out.glob("parts/*"))) >= 1
     )
     is_same = same(folder / "here.parquet", folder / "killed.parquet")
-    what = "one of two hosts killed after the first stretch"
-    return [*shown, Shown("same trace and result", what, is_same and found == expected)]
+    what = "one host of two killed after the first stretch"
+    return Shown("same trace and result", what, is_same and found == expected)
 
 
 def same(first: Path, second: Path) -> bool:
     """Return whether two traces have the same rows."""
-    found = [parquet.read_table(path, read_dictionary=[]) for path in (first, second)]
-    plain = [table_.cast(found[0].schema) for table_ in found]
-    return all(
-        plain[0].column(name).to_pylist() == plain[1].column(name).to_pylist()
-        for name in plain[0].column_names
-    )
+    return _plain(first).equals(_plain(second))
+
+
+def _plain(path: Path) -> "arrow.Table":
+    """Return a table whose texts have no dictionaries: their order may differ."""
+    found = parquet.read_table(path)
+    columns = {}
+    for name, column in zip(found.column_names, found.columns, strict=True):
+        is_coded = arrow.types.is_dictionary(column.type)
+        columns[name] = column.cast(column.type.value_type) if is_coded else column
+    return arrow.table(columns)
 
 
 def efficiency(cluster: Cluster, folder: Path, rows: int) -> tuple[str, Shown]:
     """Return the table of CPU seconds, and that the results are the same."""
     expected, one_s = here(folder, *REPLAY)
     _, two_s = here(folder, *REPLAY, "--workers", "2")
-    before, driver = cluster.cpu_s(), spent_s()
-    found = cluster.run(*REPLAY)
-    after, driver_s = cluster.cpu_s(), spent_s() - driver
-    kinds = {kind: after[kind] - before.get(kind, 0.0) for kind in after}
-    kinds["the command"] = driver_s
-    total = sum(kinds.values())
-    print(f"one process {one_s:.1f} s, processes {two_s:.1f} s, Ray {total:.1f} s: {kinds}")
-    workers = kinds.pop("ray::", 0.0)
-    command = kinds.pop("the command")
-    rest = sum(kinds.values())
+    with CpuMeter(cluster.hosts) as meter:
+        found = cluster.run(*REPLAY)
+    spent = meter.spent_s()
+    total = spent.total()
     text = table(
         [
             ("one process", f"{one_s:.1f}", f"{one_s:.1f}"),
-            ("workers", "", f"{workers:.1f}"),
-            ("the command", "", f"{command:.1f}"),
-            ("Ray's own processes, three hosts", "", f"{rest:.1f}"),
+            ("workers", "", f"{spent['workers']:.1f}"),
+            ("the command", "", f"{spent['command']:.1f}"),
+            ("Ray's own processes, three hosts", "", f"{spent['daemons']:.1f}"),
             ("all", f"{two_s:.1f}", f"{total:.1f}"),
             ("efficiency", f"{one_s / two_s:.2f}", f"{one_s / total:.2f}"),
         ],
@@ -221,7 +250,7 @@ def lost_workers(cluster: Cluster, folder: Path) -> Shown:
     """Kill all workers, and see that the command ends with a sentence."""
     process = cluster.head.begin(*COVEY, *SIMULATE, "lost", "--quiet", "--on", "ray", cwd=folder)
     lost = folder / "lost"
-    while not list(lost.glob("runs/**/*.json")) and process.poll() is None:
+    while not has_runs(lost, 1) and process.poll() is None:
         time.sleep(POLL_S)
     cluster.first.kill()
     cluster.second.kill()
@@ -247,15 +276,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_files(folder, options.rows)
+        traced = min(options.rows, 3_000_000)
+        write_files(folder, rows=options.rows, traced=traced, slots=20_000)
         with hosts([0, 1, 1]) as made:
             cluster = Cluster(made, folder)
-            shown = simulations(cluster, folder)
+            shown = [
+                same_runs(cluster, folder),
+                same_runs_after(cluster, folder, "raylet", "raylet/raylet"),
+                same_runs_after(cluster, folder, "host", ""),
+            ]
             print(*shown, sep="\n")
             costs, result = efficiency(cluster, folder, options.rows)
-            shown += [result, *replays(cluster, folder)]
-            print(*shown, sep="\n")
-            shown.append(lost_workers(cluster, folder))
+            print(costs)
+            shown += [result, same_trace(cluster, folder), same_trace_after(cluster, folder)]
+            shown += [*reproduction(cluster, folder), lost_workers(cluster, folder)]
         shown.append(other_kernel(folder))
     print(*shown, sep="\n")
     rows = [(one.claim, one.did, "yes" if one.holds else "**no**") for one in shown]

@@ -10,7 +10,16 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
+from chaos.cluster import (
+    Cluster,
+    other_kernel,
+    same_runs,
+    same_runs_after,
+    same_trace_after,
+    write_files,
+)
 from covey import cli
+from covey.kernel import is_compiled
 from support.ray_hosts import CLIENT_PORT, Host, hosts, require_namespaces
 
 pytestmark = pytest.mark.beside_the_kernel
@@ -45,10 +54,17 @@ functions = ["g"]
 
 
 @pytest.fixture(scope="module")
-def head() -> Iterator[Host]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require_namespaces()
-    with hosts([2]) as (one,):
-        yield one
+    folder = tmp_path_factory.mktemp("cluster")
+    write_files(folder, rows=1000, traced=2_200_000, slots=20_000)
+    with hosts([0, 1, 1]) as made:
+        yield Cluster(made, folder)
+
+
+@pytest.fixture
+def head(cluster: Cluster) -> Host:
+    return cluster.head
 
 
 @pytest.fixture
@@ -108,7 +124,9 @@ def test_a_cluster_beyond_the_loopback_needs_tokens(head: Host, folder: Path) ->
     assert "set RAY_AUTH_MODE=token here and on all nodes" in said
 
 
-def test_an_error_of_a_job_is_a_sentence_that_names_the_node(head: Host, folder: Path) -> None:
+def test_an_error_of_a_job_is_a_sentence_that_names_the_node(
+    cluster: Cluster, head: Host, folder: Path
+) -> None:
     elsewhere = str(folder / "log.parquet")
     grid = folder / "grid.toml"
     grid.write_text(grid.read_text().replace("delay = ", "revealed = "))
@@ -117,7 +135,8 @@ def test_an_error_of_a_job_is_a_sentence_that_names_the_node(head: Host, folder:
 
     assert status == 2
     assert "it must be 0 or 1" in said
-    assert said.rstrip().endswith(f"(on node {head.address})")
+    workers = [f"(on node {host.address})" for host in (cluster.first, cluster.second)]
+    assert said.rstrip().endswith(tuple(workers))
     assert said.count("\n") == 1
 
 
@@ -129,3 +148,17 @@ def test_no_cluster_at_an_address_is_one_sentence(head: Host, folder: Path) -> N
     assert status == 2
     assert "there is no Ray cluster at ray://127.0.0.1:9 (no answer within 5 s)" in said
     assert said.count("\n") == 1
+
+
+def test_a_killed_raylet_changes_no_run(cluster: Cluster) -> None:
+    assert same_runs(cluster, cluster.folder).holds
+    assert same_runs_after(cluster, cluster.folder, "raylet", "raylet/raylet").holds
+
+
+def test_a_killed_host_changes_no_replay(cluster: Cluster) -> None:
+    assert same_trace_after(cluster, cluster.folder).holds
+
+
+@pytest.mark.skipif(not is_compiled(), reason="without a compiled kernel all nodes have the plain")
+def test_a_node_with_another_kernel_is_refused_by_its_address(cluster: Cluster) -> None:
+    assert other_kernel(cluster.folder).holds

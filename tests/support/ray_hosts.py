@@ -10,9 +10,12 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 from support.required import program, require
@@ -23,6 +26,7 @@ START_S = 300.0  # a raylet that starts on busy cores
 STORE_BYTES = 100_000_000
 NETWORK = "10.99.0."
 PORT, CLIENT_PORT = 6379, 10001
+_numbers = count()  # of the clusters of this process
 
 
 class Host:
@@ -89,27 +93,64 @@ class Host:
         """Kill the processes of the host with this in their command line; return their number."""
         chosen = [pid for pid, line in self.processes().items() if part in line]
         for pid in chosen:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
         return len(chosen)
 
-    def cpu_s(self) -> dict[str, float]:
-        """Return the CPU seconds of the processes by kind, with those of their ended children."""
-        spent: dict[str, float] = {}
+
+class CpuMeter:
+    """The CPU time of all processes of some hosts within a block, also of those that end in it.
+
+    It looks at them four times a second: Ray's workers pass their time to no other process.
+    """
+
+    def __init__(self, made: Sequence[Host]) -> None:
+        self._hosts = made
+        self._first: dict[tuple[str, str], float] = {}  # pid, start -> seconds before the block
+        self._last: dict[tuple[str, str], float] = {}
+        self._kinds: dict[tuple[str, str], str] = {}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+
+    def __enter__(self) -> "CpuMeter":
+        self._look()
+        self._first = dict(self._last)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._look()
+
+    def spent_s(self) -> Counter[str]:
+        """Return the seconds of Ray's daemons, of the command, and of the workers."""
+        found: Counter[str] = Counter()
+        for key, seconds in self._last.items():
+            found[self._kinds[key]] += seconds - self._first.get(key, 0.0)
+        return found
+
+    def _follow(self) -> None:
+        while not self._is_over.wait(0.25):
+            self._look()
+
+    def _look(self) -> None:
         tick = os.sysconf("SC_CLK_TCK")
-        for pid, line in self.processes().items():
-            try:
+        for pid, line in (pair for host in self._hosts for pair in host.processes().items()):
+            with suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            kind = next((kind for kind in KINDS if kind in line), "other")
-            spent[kind] = spent.get(kind, 0.0) + sum(map(int, fields[11:15])) / tick
-        return spent
+                key = (str(pid), fields[19])
+                self._last[key] = sum(map(int, fields[11:15])) / tick
+                self._kinds[key] = next(
+                    (kind for kind, names in KINDS.items() if any(name in line for name in names)),
+                    "workers",
+                )
 
 
-KINDS = ("gcs_server", "raylet/raylet", "ray::", "client.server", "agent", "monitor", "dashboard")
+KINDS = {
+    "daemons": ("gcs_server", "raylet/raylet", "Agent", "monitor", "dashboard", "client.server"),
+    "command": ("-m covey",),
+}
 
 
 def require_namespaces() -> None:
@@ -130,7 +171,7 @@ def hosts(
 
     `more` has further variables of a host, by its number.
     """
-    prefix = f"cv{os.getpid() % 100_000}"
+    prefix = f"cv{os.getpid()}-{next(_numbers)}"
     folder = Path(tempfile.mkdtemp(prefix="cv", dir="/tmp"))
     env = {
         **os.environ,

@@ -138,7 +138,11 @@ class ParquetLog:
 
         some = None if groups is None else list(groups)
         try:
-            for batch in self._file.iter_batches(rows, row_groups=some, columns=self._wanted):
+            # Threads take more time in all than they save: several processes may read the file.
+            batches = self._file.iter_batches(
+                rows, row_groups=some, columns=self._wanted, use_threads=False
+            )
+            for batch in batches:
                 self._read += batch.num_rows
                 yield {name: plain(batch.column(name), name) for name in self._wanted}
         except (OSError, arrow.ArrowException) as error:

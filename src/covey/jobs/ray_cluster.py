@@ -170,6 +170,8 @@ def connected(on: str) -> Iterator[RayPool]:
     `on` is "ray", the cluster of this machine or of RAY_ADDRESS, or "ray://host:port".
     """
     check_address(on)
+    # Else Ray writes on standard output that a node was lost, among the results.
+    os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     ray = optional_module("ray", missing=need_of("Clusters", "ray", extra="ray"))
     address = _found_address(on)
     needs_token = not _is_loopback(address)

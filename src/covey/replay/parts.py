@@ -23,7 +23,7 @@ from covey.bandit.partitions import Uniform
 from covey.config import NetworkConfig, load
 from covey.data import tables
 from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
-from covey.data.tables import ParquetLog
+from covey.data.tables import ROWS_PER_CHUNK, ParquetLog
 from covey.errors import ConfigError, DataError
 from covey.jobs import folders
 from covey.jobs.running import Pool, completed, unbroken
@@ -41,6 +41,8 @@ from covey.replay.replay import (
 
 ROWS = 1 << 22  # of a stretch, at least: so many are lost with a worker
 ROWS_WITH_TRACE = 1 << 20  # then decisions travel, too
+BY_ROW_LAST = ("predictions", "gains", "costs")  # arrays of a log whose second axis is its rows
+MOST_CHUNKS = 16  # that are read as one
 SAMPLES = 8  # row groups that cells are counted in
 
 
@@ -171,7 +173,7 @@ def play_stretch(
     if before is not None:
         run.restore(decode(before).state)
     pieces: list[_Piece] = []
-    for first_row, log in _chunks(path, setup, encoder, stretch):
+    for first_row, log in _chunks(path, setup, encoder, stretch, division.parts):
         points = np.asarray(log.contexts).reshape(len(log.labels), -1)
         # Maybe none, but a log of no rows tells the kernel how late labels are counted.
         rows = np.flatnonzero(division.parts_of(points) == part)
@@ -203,15 +205,19 @@ def _trace_part(pieces: Sequence[_Piece]) -> TracePart:
 
 
 def _chunks(
-    path: Path, setup: NetworkConfig, encoder: Encoder, stretch: Stretch
+    path: Path, setup: NetworkConfig, encoder: Encoder, stretch: Stretch, parts: int = 1
 ) -> Iterator[tuple[int, EncodedLog]]:
-    """Yield the rows of a stretch, encoded, with the number of the first one from 0."""
+    """Yield the rows of a stretch, encoded, with the number of the first one from 0.
+
+    Chunks are larger with more `parts`, of which one is used.
+    """
     reader = _open(path, setup)
     if setup.context.sample_rows:
         with contextlib.closing(reader.chunks()) as chunks:
             with_sample(setup.context, chunks)
     first = stretch.first_row
-    with contextlib.closing(reader.chunks(stretch.groups)) as chunks:
+    rows = ROWS_PER_CHUNK * min(parts, MOST_CHUNKS)
+    with contextlib.closing(reader.chunks(stretch.groups, rows=rows)) as chunks:
         for log in encoded(setup, chunks, encoder):
             yield first, log
             first += len(log.labels)
@@ -226,11 +232,9 @@ def _taken(log: EncodedLog, rows: np.ndarray, first_row: int) -> EncodedLog:
             continue
         array = np.asarray(column)
         if name == "contexts":
-            taken = array.reshape(count, -1)[rows].reshape(-1)
-        elif name in ("predictions", "gains", "costs"):
-            taken = array[:, rows]
+            taken = array.reshape(count, -1).take(rows, axis=0).reshape(-1)
         else:
-            taken = array[rows]
+            taken = array.take(rows, axis=1 if name in BY_ROW_LAST else 0)
         found[name] = np.ascontiguousarray(taken).data
     return log._replace(**found)
 
