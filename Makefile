@@ -66,8 +66,10 @@ slowest: $(VENV)/.tools
 cluster-tools: $(VENV)/.cluster
 
 # A Ray cluster of three hosts, in network namespaces: the same results, also while hosts are killed.
+# Then two nodes over two PostgreSQL servers, of which some are killed under load.
 cluster: $(VENV)/.cluster
 	cd tests && ../$(BIN)/python -m chaos.cluster $(if $(ROWS),--rows $(ROWS)) --write
+	@$(MAKE) --no-print-directory failover
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools

@@ -3,7 +3,7 @@
 The hosts are network namespaces, a head without CPUs and two workers with one CPU each; killing a
 host kills all its processes. Run it as root in the folder of the tests:
 
-    python -m chaos.cluster --rows 10000000
+    python -m chaos.cluster --rows 100000000
 """
 
 import argparse
@@ -271,13 +271,13 @@ def other_kernel(folder: Path) -> Shown:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Show all; return 1 if a claim does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=10_000_000, help="of the log for efficiency")
+    parser.add_argument("--rows", type=int, default=100_000_000, help="of the log for efficiency")
     parser.add_argument("--write", action="store_true", help=f"write the tables into {PAGE}")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         traced = min(options.rows, 3_000_000)
-        write_files(folder, rows=options.rows, traced=traced, slots=20_000)
+        write_files(folder, rows=options.rows, traced=traced, slots=100_000)
         with hosts([0, 1, 1]) as made:
             cluster = Cluster(made, folder)
             shown = [

@@ -57,7 +57,7 @@ functions = ["g"]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require_namespaces()
     folder = tmp_path_factory.mktemp("cluster")
-    write_files(folder, rows=1000, traced=2_200_000, slots=20_000)
+    write_files(folder, rows=1000, traced=2_200_000, slots=100_000)
     with hosts([0, 1, 1]) as made:
         yield Cluster(made, folder)
 
