@@ -16,9 +16,7 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from loading import Load, Server, drive
+from loading import Load, Server, drive, started
 
 from covey.server import keys
 from covey.server.http import (
@@ -198,7 +196,7 @@ def _singles(seconds: float, *, has_tls: bool) -> Singles:
         for name in ("reference", "constant"):
             command = [sys.executable, __file__, "--serve", name]
             command += ["--keys", str(folder)] if has_tls else []
-            with _process(command, folder) as server:
+            with started(command, _files(folder)[2]) as server:
                 constants.append(asyncio.run(drive(server, _infers(), CONNECTIONS, seconds)))
         identity = IDENTITY.format(tls=str(has_tls).lower())
         with _site(folder, identity=identity) as server:
@@ -329,26 +327,8 @@ def _site(
     usual |= parts
     (folder / "site.toml").write_text(NODE.format(features=features, **usual) + more)
     command = [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")]
-    with _process(command, folder) as server:
+    with started(command, _files(folder)[2]) as server:
         yield server
-
-
-@contextlib.contextmanager
-def _process(command: list[str], folder: Path) -> Iterator[Server]:
-    """Run a server, with the keys in a folder."""
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        try:
-            if server.stderr is None:
-                raise RuntimeError("no word of the server can be read")
-            line = server.stderr.readline()
-            if not line.startswith("http"):
-                raise RuntimeError(line + server.stderr.read())
-            trust = None
-            if line.startswith("https"):
-                trust = ssl.create_default_context(cafile=_files(folder)[2])
-            yield Server(int(line.split("/")[2].rpartition(":")[2]), server.pid, trust)
-        finally:
-            server.kill()
 
 
 # -- the page -----------------------------------------------------------------------------------

@@ -1,9 +1,12 @@
 """A client that costs little: connections that send one request after the other, and a clock."""
 
 import asyncio
+import contextlib
 import ssl
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +25,23 @@ class Server(NamedTuple):
     def cpu_s(self) -> float:
         """Return the CPU time of all its threads (Linux: the clock of a process by its id)."""
         return time.clock_gettime((~self.pid << 3) | 2)
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], authority: Path | None = None) -> Iterator[Server]:
+    """Run a server that says its address; `authority` is the file of its certificates."""
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stderr is None:
+                raise RuntimeError("no word of the server can be read")
+            line = process.stderr.readline()
+            if not line.startswith("http"):
+                raise RuntimeError(line + process.stderr.read())
+            has_tls = line.startswith("https")
+            trust = ssl.create_default_context(cafile=authority) if has_tls else None
+            yield Server(int(line.split("/")[2].rpartition(":")[2]), process.pid, trust)
+        finally:
+            process.terminate()
 
 
 class Load(msgspec.Struct, frozen=True):

@@ -16,7 +16,6 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,7 +25,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from loading import Server, drive
+from loading import Server, drive, started
 
 HERE = Path(__file__).parent
 CORES = 2
@@ -142,17 +141,8 @@ def _site(folder: Path, cost_ms: float, shards: int) -> Iterator[Server]:
     (folder / "site.toml").write_text(SITE)
     command = [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")]
     command += ["--shards", str(shards)] if shards else []
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stderr is None:
-                raise RuntimeError("no word of the server can be read")
-            line = process.stderr.readline()
-            if not line.startswith("http"):
-                raise RuntimeError(line + process.stderr.read())
-            yield Server(int(line.split("/")[2].rpartition(":")[2]), process.pid)
-        finally:
-            process.terminate()
-            process.wait()
+    with started(command) as server:
+        yield server
 
 
 def _shards_of(port: int) -> list[int]:

@@ -247,7 +247,7 @@ def efficiency(cluster: Cluster, folder: Path, rows: int) -> tuple[str, Shown]:
 
 
 def lost_workers(cluster: Cluster, folder: Path) -> Shown:
-    """Kill all workers, and see that the command ends with a sentence."""
+    """Kill all workers, and see that the command ends with a sentence; start them again."""
     process = cluster.head.begin(*COVEY, *SIMULATE, "lost", "--quiet", "--on", "ray", cwd=folder)
     lost = folder / "lost"
     while not has_runs(lost, 1) and process.poll() is None:
@@ -255,6 +255,8 @@ def lost_workers(cluster: Cluster, folder: Path) -> Shown:
     cluster.first.kill()
     cluster.second.kill()
     _, said = process.communicate(timeout=WORKERS_LOST_S)
+    for host in (cluster.first, cluster.second):
+        host.start()
     holds = process.returncode == 2 and said.rstrip().endswith("finished runs are kept")
     return Shown("a sentence, runs are kept", "both workers killed", holds)
 

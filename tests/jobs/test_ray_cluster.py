@@ -12,6 +12,7 @@ from pyarrow import parquet
 
 from chaos.cluster import (
     Cluster,
+    lost_workers,
     other_kernel,
     same_runs,
     same_runs_after,
@@ -157,6 +158,10 @@ def test_a_killed_raylet_changes_no_run(cluster: Cluster) -> None:
 
 def test_a_killed_host_changes_no_replay(cluster: Cluster) -> None:
     assert same_trace_after(cluster, cluster.folder).holds
+
+
+def test_without_workers_the_command_ends_with_a_sentence_and_keeps_runs(cluster: Cluster) -> None:
+    assert lost_workers(cluster, cluster.folder).holds
 
 
 @pytest.mark.skipif(not is_compiled(), reason="without a compiled kernel all nodes have the plain")

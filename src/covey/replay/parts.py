@@ -252,18 +252,17 @@ def _results(work: _Work, pool: Pool) -> Iterator[tuple[PartJob, StretchResult]]
             jobs.append(PartJob(part, stretch))
 
     def submit(workers: Pool, job: PartJob) -> "Future[bytes]":
-        with unbroken("parts"):
-            stretch = work.stretches[job.stretch]
-            given = (work.path, work.config, work.division, job.part, stretch)
-            return workers.submit(play_stretch, *given, last.get(job.part), work.is_traced)
+        stretch = work.stretches[job.stretch]
+        given = (work.path, work.config, work.division, job.part, stretch)
+        return workers.submit(play_stretch, *given, last.get(job.part), work.is_traced)
 
-    for job, future in completed(jobs, submit, pool):
-        with unbroken("parts"):
+    with unbroken("parts"):
+        for job, future in completed(jobs, submit, pool):
             last[job.part] = content = future.result()
-        _keep(work, job, content)
-        if job.stretch + 1 < len(work.stretches):
-            jobs.append(PartJob(job.part, job.stretch + 1))
-        yield job, decode(content)
+            _keep(work, job, content)
+            if job.stretch + 1 < len(work.stretches):
+                jobs.append(PartJob(job.part, job.stretch + 1))
+            yield job, decode(content)
 
 
 def _kept(work: _Work, part: int) -> Iterator[tuple[PartJob, bytes]]:

@@ -213,7 +213,7 @@ def _replays(
 
     if not jobs:
         return
-    with pool as workers:
+    with pool as workers, unbroken("replays"):
         for name, future in completed(jobs, submit, workers):
             with _named(name):
                 yield name, future.result()
@@ -222,11 +222,10 @@ def _replays(
 @contextlib.contextmanager
 def _named(name: str) -> Iterator[None]:
     """Name the policy in errors."""
-    with unbroken("replays"):
-        try:
-            yield
-        except CoveyError as error:
-            raise type(error)(f"policy {name!r}: {error}") from None
+    try:
+        yield
+    except CoveyError as error:
+        raise type(error)(f"policy {name!r}: {error}") from None
 
 
 def _warn(runs: Iterable[PolicyRun]) -> None:

@@ -129,7 +129,8 @@ def _runs(
             )
 
     workers = min(scenario.workers, len(tasks))
-    with open_pool(on, workers=workers, is_importable=are_found) as pool:
+    where = open_pool(on, workers=workers, is_importable=are_found)
+    with where as pool, unbroken("runs"):
         for task, future in completed(tasks, submit, pool):
             with _named(task):
                 run = future.result()
@@ -141,11 +142,10 @@ def _runs(
 def _named(task: Task) -> Iterator[None]:
     """Name the run in errors."""
     where = f"policy {task.policy!r} in environment {task.environment!r}, seed {task.seed}"
-    with unbroken("runs"):
-        try:
-            yield
-        except CoveyError as error:
-            raise type(error)(f"{where}: {error}") from None
+    try:
+        yield
+    except CoveyError as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def _write_results(found: Sequence[Run], path: Path) -> None:
