@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -79,6 +79,11 @@ def write_files(folder: Path, *, rows: int, traced: int, slots: int) -> None:
     )
     policy = f'[policy]\npreset = "cos"\nslices = {SLICES}\n'
     (folder / "grid.toml").write_text(f'[data]\ncontext = ["x", "y"]\n{policy}{learners}')
+    (folder / "long.toml").write_text(
+        "[scenario]\nhorizon-slots = 1_000_000\nseeds = 20\n"
+        '[[policy]]\nname = "cos"\npreset = "cos"\n[[policy]]\nname = "auto"\npreset = "auto"\n'
+        '[[environment]]\nname = "bumps"\n'
+    )
     policies = "".join(f'[[policy]]\nname = "{one}"\npreset = "{one}"\n' for one in PRESETS)
     (folder / "scenario.toml").write_text(
         f"[scenario]\nhorizon-slots = {slots}\nseeds = {SEEDS}\n{policies}"
@@ -224,26 +229,52 @@ def _plain(path: Path) -> "arrow.Table":
     return arrow.table(columns)
 
 
-def efficiency(cluster: Cluster, folder: Path, rows: int) -> tuple[str, Shown]:
-    """Return the table of CPU seconds, and that the results are the same."""
+class Cost(NamedTuple):
+    """CPU seconds of a command in one process, in two, and on a cluster, with its parts."""
+
+    what: str
+    one_s: float
+    two_s: float
+    on_cluster: Mapping[str, float]
+
+    def row(self) -> tuple[str, ...]:
+        total = sum(self.on_cluster.values())
+        seconds = (self.one_s, self.two_s, total)
+        parts = [self.on_cluster.get(kind, 0.0) for kind in ("workers", "command", "daemons")]
+        shares = (self.one_s / self.two_s, self.one_s / total)
+        return (
+            self.what,
+            *(f"{one:.1f}" for one in (*seconds, *parts)),
+            *(f"{one:.2f}" for one in shares),
+        )
+
+
+def costs_of(rows: Sequence[Cost]) -> str:
+    """Return the table of CPU seconds."""
+    titles = ("one process", "two processes", "Ray, all", "workers", "command", "daemons")
+    shares = ("efficiency of processes", "of Ray")
+    return table([cost.row() for cost in rows], "CPU seconds", *titles, *shares)
+
+
+def replay_cost(cluster: Cluster, folder: Path, rows: int) -> tuple[Cost, Shown]:
     expected, one_s = here(folder, *REPLAY)
     _, two_s = here(folder, *REPLAY, "--workers", "2")
     with CpuMeter(cluster.hosts) as meter:
         found = cluster.run(*REPLAY)
-    spent = meter.spent_s()
-    total = spent.total()
-    text = table(
-        [
-            ("one process", f"{one_s:.1f}", f"{one_s:.1f}"),
-            ("workers", "", f"{spent['workers']:.1f}"),
-            ("the command", "", f"{spent['command']:.1f}"),
-            ("Ray's own processes, three hosts", "", f"{spent['daemons']:.1f}"),
-            ("all", f"{two_s:.1f}", f"{total:.1f}"),
-            ("efficiency", f"{one_s / two_s:.2f}", f"{one_s / total:.2f}"),
-        ],
-        *(f"CPU seconds, {rows:,} rows", "two processes", "Ray, two workers"),
-    )
-    return text, Shown("same result", f"{rows:,} rows", found == expected)
+    cost = Cost(f"a replay of {rows:,} rows", one_s, two_s, meter.spent_s())
+    return cost, Shown("same result", f"{rows:,} rows", found == expected)
+
+
+def simulation_cost(cluster: Cluster, folder: Path) -> Cost:
+    """Measure runs that take about a second each."""
+    simulate = ("simulate", "long.toml", "--out")
+    _, one_s = here(folder, *simulate, "long-one", "--workers", "1")
+    _, two_s = here(folder, *simulate, "long-two", "--workers", "2")
+    with CpuMeter(cluster.hosts) as meter:
+        cluster.run(*simulate, "long-ray")
+    assert digest(folder / "long-ray") == digest(folder / "long-one")
+    runs = len(list((folder / "long-one").glob("runs/**/*.json")))
+    return Cost(f"a simulation of {runs} runs", one_s, two_s, meter.spent_s())
 
 
 def lost_workers(cluster: Cluster, folder: Path) -> Shown:
@@ -288,7 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 same_runs_after(cluster, folder, "host", ""),
             ]
             print(*shown, sep="\n")
-            costs, result = efficiency(cluster, folder, options.rows)
+            simulated = simulation_cost(cluster, folder)
+            replayed, result = replay_cost(cluster, folder, options.rows)
+            costs = costs_of([replayed, simulated])
             print(costs)
             shown += [result, same_trace(cluster, folder), same_trace_after(cluster, folder)]
             shown += [*reproduction(cluster, folder), lost_workers(cluster, folder)]

@@ -49,7 +49,8 @@ class Server:
     def copy(self, primary: "Server", slot: str) -> None:
         """Make a standby of another one, which follows it from now on."""
         where = ["-h", "127.0.0.1", "-p", primary.port, "-U", USER]
-        run("pg_basebackup", "-D", self.data, *where, "-R", "-X", "stream", "-C", "-S", slot)
+        now = ("--checkpoint=fast", "-R", "-X", "stream", "-C", "-S", slot)
+        run("pg_basebackup", "-D", self.data, *where, *now)
         config = self.data / "postgresql.auto.conf"
         text = config.read_text().replace("user=", f"application_name={slot} user=")
         config.write_text(text)
