@@ -32,7 +32,7 @@ POLICY = CoS(slices=4, parameters="z1")
 SLOTS = 500  # of every site
 FUNCTIONS, PRICE = 2, 0.05
 # Networks of few sites differ more: more of them are drawn.
-SEEDS = {10: 30, 30: 10, 100: 10, 1_000: 3, 10_000: 1, 100_000: 1}
+SEEDS = {10: 30, 30: 10, 100: 10, 1_000: 3, 10_000: 3, 100_000: 3}
 SERIES: dict[str, tuple[int | None, Sequence[int]]] = {  # peers of each site; None: all others
     "3 peers each": (3, (10, 100, 1_000, 10_000, 100_000)),
     "8 peers each": (8, (10, 100, 1_000, 10_000)),
