@@ -200,7 +200,11 @@ def picture(rows: Sequence[Played]) -> str:
                 own = [row for row in rows if row.series == series]
                 values = [getattr(row, field) for row in own]
                 axes.plot([row.sites for row in own], values, "o-", color=colour, label=series)
-            axes.set(xscale="log", xlabel="sites", ylabel=label, ylim=(0, None))
+            axes.set(xscale="log", xlabel="sites", ylabel=label)
+            axes.margins(y=0.1)
+            axes.set_ylim(bottom=0)
+            axes.minorticks_off()
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         panels[0].legend()
         figure.tight_layout()
 
