@@ -141,10 +141,13 @@ class CpuMeter:
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 key = (str(pid), fields[19])
                 self._last[key] = sum(map(int, fields[11:15])) / tick
-                self._kinds[key] = next(
-                    (kind for kind, names in KINDS.items() if any(name in line for name in names)),
-                    "workers",
-                )
+                if line or key not in self._kinds:  # a process that ends has no line
+                    self._kinds[key] = _kind(line)
+
+
+def _kind(line: str) -> str:
+    found = (kind for kind, names in KINDS.items() if any(name in line for name in names))
+    return next(found, "workers")
 
 
 KINDS = {
