@@ -14,6 +14,10 @@ WRONG_ENTRIES = [
     (3, "context[1]: expected a column name or a table, got 3"),
     ("", "context[1].column: Expected `str` of length >= 1"),
     ({"colum": "x"}, "context[1]: unknown key 'colum' of scale 'as-is'; did you mean 'column'?"),
+    (
+        {"column": "x", "low": 0},
+        "context[1]: unknown key 'low' of scale 'as-is'; it is a key of scale 'linear' or 'log'",
+    ),
     ({"scale": "log", "high": 5}, "context[1]: scale 'log' needs the key 'column'"),
     ({"column": 3}, "context[1].column: Expected `str`, got `int`"),
     ({"column": "x", "clip": 1}, "context[1].clip: Expected `bool`, got `int`"),

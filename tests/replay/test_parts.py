@@ -205,7 +205,21 @@ def test_worker_processes_give_the_trace_of_one(tmp_path: Path) -> None:
 
     assert found == expected
     assert parquet.read_table(divided).to_pylist() == parquet.read_table(whole).to_pylist()
-    assert [text.partition(" in a sample")[0] for text in told] == ["2 parts: 9 cells"]
+    (text,) = told
+    assert text.startswith(
+        "2 parts: at most 2.0 times as fast as one process. The busiest of 9 cells"
+    )
+
+
+def test_no_more_parts_are_made_than_the_busiest_cell_allows(tmp_path: Path) -> None:
+    path = written(tmp_path / "log.parquet")
+    told: list[str] = []
+    with open_pool(None, workers=50) as pool:
+        found = replay_in_parts(path, GRID, pool, tell=told.append)
+
+    assert found == replay_file(path, load(GRID))
+    assert told[0].startswith("5 parts: at most 4.3 times as fast")
+    assert told[0].endswith("so more parts bring at most 4.3 times")
 
 
 class Dying(SameProcess):

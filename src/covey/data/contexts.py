@@ -280,15 +280,25 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     return built
 
 
+_FEW = 3  # scales that a message names
+
+
 def _check_keys(options: Mapping[str, Any], scale: str, place: str) -> None:
     needed = {field.encode_name: field.required for field in msgspec.structs.fields(SCALES[scale])}
     for key in options:
         if key not in needed:
+            others = [name for name, kind in SCALES.items() if key in _keys(kind)]
             hint = nearest(str(key), needed)
+            if 0 < len(others) <= _FEW:
+                hint = f"; it is a key of scale {' or '.join(map(repr, others))}"
             raise ConfigError(f"{place}: unknown key {key!r} of scale {scale!r}{hint}")
     for key, is_required in needed.items():
         if is_required and key not in options:
             raise ConfigError(f"{place}: scale {scale!r} needs the key {key!r}")
+
+
+def _keys(kind: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
 
 
 def _sample(_: type, values: Any) -> Floats:

@@ -6,6 +6,7 @@ play the next stretch. So a job that is lost is played again, and finished ones 
 """
 
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -117,8 +118,9 @@ def replay_in_parts(
 ) -> Outcome:
     """Replay a Parquet log with its cells divided among workers: the outcome is that of one.
 
-    `parts` is their number (default: the workers of `pool`). The folder `out` keeps what is
-    finished: a repeated call resumes. `tell` receives how fast it can be at best.
+    `parts` is their number (default: the workers of `pool`, but no more than can help). The folder
+    `out` keeps what is finished: a repeated call resumes. `tell` receives how fast it can be at
+    best.
     """
     setup = load(config)
     slices = check_divisible(setup)
@@ -128,9 +130,11 @@ def replay_in_parts(
     stretches = list(_stretches(reader.group_rows(), wanted))
     weights = _weights(path, setup, slices, reader.group_rows())
     described = _described(path, config, reader, stretches, has_trace=trace is not None)
-    count = _claimed(out, described, parts or pool.workers)
-    tell(_bound(weights, count))
-    work = _Work(path.absolute(), config, weights.divided(count), stretches, trace is not None, out)
+    useful = math.ceil(weights.most_parts)
+    count = _claimed(out, described, parts or min(pool.workers, useful))
+    division = weights.divided(count)
+    tell(_bound(weights, division))
+    work = _Work(path.absolute(), config, division, stretches, trace is not None, out)
     final = _Merger(setup, work, trace)
     done = [0] * count
     for job, result in _results(work, pool):
@@ -410,11 +414,13 @@ def _weights(path: Path, setup: NetworkConfig, slices: int, groups: Sequence[int
     return weights_of(samples, slices)
 
 
-def _bound(weights: CellWeights, parts: int) -> str:
-    most, rows = weights.most_parts, int(weights.rows.sum())
+def _bound(weights: CellWeights, division: Division) -> str:
+    rows = weights.rows.sum()
+    busiest = np.bincount(division.owners, weights.rows).max() / rows
     return (
-        f"{parts} parts: {len(weights.codes):,} cells in a sample of {rows:,} rows, the busiest "
-        f"with {1 / most:.1%} of them; so at most {most:.1f} times as fast as one process"
+        f"{division.parts} parts: at most {1 / busiest:.1f} times as fast as one process. The "
+        f"busiest of {len(weights.codes):,} cells has {1 / weights.most_parts:.1%} of a sample of "
+        f"{int(rows):,} rows, so more parts bring at most {weights.most_parts:.1f} times"
     )
 
 
