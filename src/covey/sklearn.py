@@ -57,12 +57,12 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         self.context = context
         self.policy = policy
 
-    def fit(self, X: Any, y: Any) -> "CoveyClassifier":  # noqa: N803 - of scikit-learn
+    def fit(self, X: Any, y: Any) -> "CoveyClassifier":
         """Forget what was learnt, and learn from rows in their order."""
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import validate_data
 
-        X, y = validate_data(self, X, y)  # noqa: N806
+        X, y = validate_data(self, X, y)
         check_classification_targets(y)
         self._begin(np.unique(y))
         for part in np.array_split(np.arange(len(X)), min(PARTS, len(X))):
@@ -71,7 +71,7 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
 
     def partial_fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
         classes: Any = None,
     ) -> "CoveyClassifier":
@@ -80,7 +80,7 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         from sklearn.utils.validation import validate_data
 
         is_first = not hasattr(self, "classes_")
-        X, y = validate_data(self, X, y, reset=is_first)  # noqa: N806
+        X, y = validate_data(self, X, y, reset=is_first)
         check_classification_targets(y)
         if is_first:
             if classes is None:
@@ -94,15 +94,15 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         self._learn(X, y)
         return self
 
-    def predict(self, X: Any) -> Any:  # noqa: N803
+    def predict(self, X: Any) -> Any:
         """Return the answer of the chosen model for each row."""
-        X, said, chosen = self._chosen(X)  # noqa: N806
+        X, said, chosen = self._chosen(X)
         codes = [said[name][row] for row, name in enumerate(chosen)]
         return self.classes_[np.array(codes, np.intp)]
 
-    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+    def predict_proba(self, X: Any) -> Any:
         """Return the probabilities of the chosen model; 1 for its answer if it has none."""
-        X, said, chosen = self._chosen(X)  # noqa: N806
+        X, said, chosen = self._chosen(X)
         found = np.zeros((len(X), len(self.classes_)))
         for name in dict.fromkeys(chosen):
             rows = np.flatnonzero([one == name for one in chosen])
@@ -135,7 +135,7 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
 
         return {"bayes": GaussianNB(), "linear": SGDClassifier(loss="log_loss", random_state=0)}
 
-    def _learn(self, X: Any, y: Any) -> None:  # noqa: N803
+    def _learn(self, X: Any, y: Any) -> None:
         """Score the answers of all models to rows, if they have any, and train with them."""
         codes = np.searchsorted(self.classes_, y)
         if len(self.classes_) < 2:  # there is nothing to choose, and models may refuse it
@@ -152,12 +152,12 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
                 model.partial_fit(X, codes, classes=np.arange(len(self.classes_)))
         self._is_trained = True
 
-    def _chosen(self, X: Any) -> tuple[Any, dict[str, Any], list[str]]:  # noqa: N803
+    def _chosen(self, X: Any) -> tuple[Any, dict[str, Any], list[str]]:
         """Return checked rows, the answers of all models, and the model of each row."""
         from sklearn.utils.validation import check_is_fitted, validate_data
 
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False)  # noqa: N806
+        X = validate_data(self, X, reset=False)
         said = self._said(X)
         if not self.context:  # one region: the same model everywhere
             any_row = {name: int(one[0]) for name, one in said.items()}
@@ -171,13 +171,13 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
             ],
         )
 
-    def _said(self, X: Any) -> dict[str, Any]:  # noqa: N803
+    def _said(self, X: Any) -> dict[str, Any]:
         if len(self.classes_) < 2:
             return {name: np.zeros(len(X), np.intp) for name in self.models_}
         with np.errstate(**QUIET):
             return {name: model.predict(X).astype(np.intp) for name, model in self.models_.items()}
 
-    def _records(self, X: Any) -> list[dict[str, Any]]:  # noqa: N803
+    def _records(self, X: Any) -> list[dict[str, Any]]:
         """Return the rows as records by name, if contexts are made of them."""
         if not self.context:
             return [{}] * len(X)

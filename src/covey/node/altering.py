@@ -37,7 +37,7 @@ class _Shelf:
     def __init__(self, aside: Sequence[SetAside]) -> None:
         self.aside = list(aside)
 
-    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of the record
+    def set_aside(self, id: str) -> list[SetAside]:
         return [one for one in self.aside if one.id == id]
 
     def requests(self) -> Iterator[Request]:

@@ -142,7 +142,7 @@ class LocalDriver:
             self._wait(late.handle)
         return late.is_there()
 
-    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+    def withdraw(self, peer: str, id: Any) -> None:
         self._others[peer].state.withdraw(id)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:

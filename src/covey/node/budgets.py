@@ -153,7 +153,7 @@ class PaymentLedger:
                 self._answered[row.id] = payee, price
         return answers
 
-    def withdraw(self, id: str) -> None:  # noqa: A002 - the field of the protocol
+    def withdraw(self, id: str) -> None:
         """Forget an answer: its request failed, and it is not paid for."""
         self._answered.pop(id, None)
 

@@ -61,7 +61,7 @@ class Driver(Asker, Protocol):
     async def has_come(self, late: Late) -> bool:
         """Wait for the answer of a busy peer as long as is allowed; return whether it arrived."""
 
-    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+    def withdraw(self, peer: str, id: Any) -> None:
         """Take back the answer of a peer to a row that failed, where that is possible."""
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
@@ -100,7 +100,7 @@ class Handler:
         *,
         slot: int | list[int] | None = None,
         source: str = OWN,
-        id: str = "",  # noqa: A002 - the field of the protocol
+        id: str = "",
         digest: str = "",
         row_ids: Sequence[str] | None = None,
     ) -> Request:
@@ -117,7 +117,7 @@ class Handler:
         draft: Draft,
         *,
         source: str = OWN,
-        id: str = "",  # noqa: A002 - the field of the protocol
+        id: str = "",
         digest: str = "",
         row_ids: Sequence[str] | None = None,
     ) -> Request:

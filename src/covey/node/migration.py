@@ -97,9 +97,9 @@ def _seal(base: Database) -> None:
     base.create()
     for name in earlier:
         seal = tables.SEALS.get(name, tuple)
-        rows = map(seal, base.execute(f"SELECT * FROM earlier_{name}"))  # noqa: S608
+        rows = map(seal, base.execute(f"SELECT * FROM earlier_{name}"))
         places = ", ".join("?" for _ in base.execute(f"PRAGMA table_info({name})"))
-        base.executemany(f"INSERT INTO {name} VALUES ({places})", rows)  # noqa: S608
+        base.executemany(f"INSERT INTO {name} VALUES ({places})", rows)
     for name in reversed(earlier):  # labels refer to requests
         base.execute(f"DROP TABLE earlier_{name}")
 

@@ -318,7 +318,7 @@ class Node:
 
     async def learn(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         label: Label,
         *,
         source: str = OWN,
@@ -345,7 +345,7 @@ class Node:
 
     async def learn_rows(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         rows: Sequence[int],
         labels: Any,
         *,
@@ -388,7 +388,7 @@ class Node:
     async def _locate(
         self,
         source: str,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         *,
         may_be_row: bool = True,
     ) -> tuple[Request, int | None]:

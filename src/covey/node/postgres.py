@@ -87,7 +87,7 @@ COLUMNS = f"""
 SELECT table_name, column_name FROM information_schema.columns
 WHERE table_schema = current_schema() AND table_name <> '{FORM}'
 ORDER BY table_name, ordinal_position
-"""  # noqa: S608
+"""
 SIZE = """
 SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
@@ -268,7 +268,7 @@ class PostgresDatabase:
         found = {name for (name,) in self.execute(TABLES)}
         if FORM not in found:
             return Form(0, 0) if found else None
-        row = self.execute(f"SELECT application, version FROM {FORM}").fetchone()  # noqa: S608
+        row = self.execute(f"SELECT application, version FROM {FORM}").fetchone()
         return Form(*row) if row else Form(0, 0)
 
     def create(self) -> None:
@@ -277,9 +277,9 @@ class PostgresDatabase:
         self.execute(ROOM)
         self.execute(f"CREATE TABLE IF NOT EXISTS {FORM} (application BIGINT, version BIGINT)")
         if self.form() != Form(tables.APPLICATION, tables.VERSION):
-            self.execute(f"DELETE FROM {FORM}")  # noqa: S608
+            self.execute(f"DELETE FROM {FORM}")
             self.executemany(
-                f"INSERT INTO {FORM} VALUES (?, ?)",  # noqa: S608
+                f"INSERT INTO {FORM} VALUES (?, ?)",
                 [(tables.APPLICATION, tables.VERSION)],
             )
 

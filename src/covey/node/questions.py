@@ -18,7 +18,7 @@ class Question(msgspec.Struct, frozen=True):
     digest: str = ""
 
 
-def row_id(id: str, row: int) -> str:  # noqa: A002 - as in a request
+def row_id(id: str, row: int) -> str:
     """Return the id at a shard of a row of a request of many."""
     return f"{id}{ROW_MARK}{row}"
 
@@ -34,14 +34,14 @@ def rows_in(digest: str) -> int:
     return int(digest.split(":")[1])
 
 
-def slots_after(id: str, digest: str) -> int:  # noqa: A002 - as in a request
+def slots_after(id: str, digest: str) -> int:
     """Return how many slots of a divided question follow that of a row."""
     if digest.count(":") > 1:  # its rows share one
         return 0
     return rows_in(digest) - 1 - int(id.rpartition(ROW_MARK)[2])
 
 
-def shown_id(id: str) -> str:  # noqa: A002 - as in a request
+def shown_id(id: str) -> str:
     """Return the id of a request, or of a row, as sentences name it."""
     request, mark, row = id.rpartition(ROW_MARK)
     return f"row {row} of {request!r}" if mark else repr(id)

@@ -162,7 +162,7 @@ class RecordedState(SiteState):
 
     # -- requests -------------------------------------------------------------------------------
 
-    def find(self, source: str, id: str) -> tuple[Request, int | None] | None:  # noqa: A002
+    def find(self, source: str, id: str) -> tuple[Request, int | None] | None:
         """Return the request of an id, or the request and the row of a row's id."""
         return self._by_id.get((source, id))
 

@@ -52,7 +52,7 @@ class ShadowSettings(msgspec.Struct, frozen=True):
     asks_peers: bool = False
 
 
-def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:  # noqa: A002 - as in a request
+def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:
     """Return whether a row of a request is run in the shadow."""
     key = bytes.fromhex(span.seed)
     drawn = hashlib.blake2b(f"{source}\0{id}\0{row}".encode(), key=key, digest_size=8).digest()

@@ -36,7 +36,7 @@ class SettledRow(msgspec.Struct, frozen=True, array_like=True):
     is_right: bool
 
 
-def unknown_rows(id: str, rows: Iterable[int], size: int) -> UnknownTicket:  # noqa: A002
+def unknown_rows(id: str, rows: Iterable[int], size: int) -> UnknownTicket:
     """Return the error of labels for a request of `size` rows, 0: it is not known."""
     if not size:
         return UnknownTicket(f"unknown id {id!r}")
@@ -96,7 +96,7 @@ class ShardNode(Node):
                 raise other_request(asked)
         return {marks.get(id_, 0): (one, place or 0) for id_, (one, place) in found.items()}
 
-    async def size_of(self, source: str, id: str) -> int:  # noqa: A002 - the field of the protocol
+    async def size_of(self, source: str, id: str) -> int:
         """Return how many rows a request has whose first row is here; 0: it is not."""
         first = row_id(id, 0)
         found = await self._find(source, [id, first])
@@ -106,7 +106,7 @@ class ShardNode(Node):
 
     async def learn_part(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         truths: Mapping[int, Label],
         *,
         source: str = OWN,
@@ -135,7 +135,7 @@ class ShardNode(Node):
 
     async def check_part(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         truths: Mapping[int, Label],
         *,
         source: str = OWN,
@@ -156,7 +156,7 @@ class ShardNode(Node):
     async def _here(
         self,
         source: str,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         rows: Iterable[int],
     ) -> dict[int, tuple[Request, int]]:
         """Return those rows of a request that are here: the request here, and the place in it."""
@@ -168,7 +168,7 @@ class ShardNode(Node):
     async def _locate(
         self,
         source: str,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         *,
         may_be_row: bool = True,
     ) -> tuple[Request, int | None]:

@@ -99,7 +99,7 @@ class SiteState:
         predictions: list[Any],
         answers: list[Any],
         source: str = OWN,
-        id: str = "",  # noqa: A002 - the field of the protocol
+        id: str = "",
         digest: str = "",
         slots: Sequence[int] | None = None,
         peer_answers: Mapping[int, PeerAnswer] = NONE,

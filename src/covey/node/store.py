@@ -142,7 +142,7 @@ class Store:
                 for one in request.row_ids or (request.id,):
                     self._known.add((request.source, one))
 
-    def may_have(self, source: str, id: str) -> bool:  # noqa: A002 - as in a request
+    def may_have(self, source: str, id: str) -> bool:
         """Return whether `find` may find something, without reading; if not, there is nothing."""
         return self._known is None or (source, id) in self._known
 
@@ -151,7 +151,7 @@ class Store:
         with self._sentences("read"), self._transaction():
             return [(source, id_) for source, id_ in self._base.stream(tables.IDS)]
 
-    def find(self, source: str, id: str) -> tuple[Request, int | None] | None:  # noqa: A002
+    def find(self, source: str, id: str) -> tuple[Request, int | None] | None:
         """Return the request of a source with this id, however old; None if there is none.
 
         Where the source has an id for each row, the number of the row is returned with it.
@@ -187,7 +187,7 @@ class Store:
         with self._sentences("read"):
             return [Arm(*columns) for columns in self._all("arms")]
 
-    def set_aside(self, id: str) -> list[SetAside]:  # noqa: A002 - the field of an arm
+    def set_aside(self, id: str) -> list[SetAside]:
         """Return what tables held of a retired arm."""
         query = "SELECT * FROM set_aside WHERE id = ?"
         with self._sentences("read"):
@@ -242,7 +242,7 @@ class Store:
     def _regroup(self, one: Regrouped) -> None:
         """Give a stored request other groups."""
         number = (one.request.number,)
-        found = self._base.execute(f"SELECT * FROM requests WHERE {tables.ONE}", number)  # noqa: S608
+        found = self._base.execute(f"SELECT * FROM requests WHERE {tables.ONE}", number)
         for columns in opened("requests", found.fetchall()):
             row = sealed_flagged((*columns[:7], *tables.group_columns(one), *columns[9:]))
             given = (*row[7:9], row[-1], *number)
@@ -427,7 +427,7 @@ class Store:
         )
 
     def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
-        rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)  # noqa: S608
+        rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)
         requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
         labels = self._base.execute(tables.TRUTHS.format(which=which), given)
         for number, _, _, places, truths, _ in opened("labels", labels):
@@ -544,7 +544,7 @@ class Store:
         numbers = [(one[0],) for one in oldest]
         base.executemany("DELETE FROM labels WHERE request = ?", numbers)
         base.executemany("DELETE FROM shadow_rows WHERE request = ?", numbers)
-        base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", between)  # noqa: S608
+        base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", between)
         return folded
 
     # -- transactions and errors ----------------------------------------------------------------

@@ -279,7 +279,7 @@ TABLES = {
 @cache
 def insert(table: str) -> RowStatement:
     """Return the statement that adds rows; one with a key that is there is an error."""
-    return f"INSERT INTO {table} VALUES {{rows}}", len(TABLES[table].columns)  # noqa: S608
+    return f"INSERT INTO {table} VALUES {{rows}}", len(TABLES[table].columns)
 
 
 @cache
@@ -307,7 +307,7 @@ def add_labels(table: str) -> RowStatement:
 @cache
 def select(table: str) -> str:
     """Return the query of all rows, in the order of their keys."""
-    return f"SELECT * FROM {table} ORDER BY {', '.join(TABLES[table].key)}"  # noqa: S608
+    return f"SELECT * FROM {table} ORDER BY {', '.join(TABLES[table].key)}"
 
 
 def with_places(query: str, count: int) -> str:

@@ -359,7 +359,7 @@ class NodeDriver:
     async def has_come(self, late: Late) -> bool:
         return late.is_there()
 
-    def withdraw(self, peer: str, id: Any) -> None:  # noqa: A002 - the field of the protocol
+    def withdraw(self, peer: str, id: Any) -> None:
         """Leave the answer: the peer waits for its label until label-wait has expired."""
         self._ledger.withdraw(id)
 

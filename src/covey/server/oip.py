@@ -155,7 +155,7 @@ def answer(
     request: Inference,
     *,
     model: str,
-    id: str,  # noqa: A002 - the protocol's word
+    id: str,
     parameters: Mapping[str, Scalar],
 ) -> HttpResponse:
     """Return the answer to a request: the columns that it wants, in JSON or in bytes."""

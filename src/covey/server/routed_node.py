@@ -323,7 +323,7 @@ class RoutedNode:
 
     async def learn(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         label: Label,
         *,
         source: str = OWN,
@@ -352,7 +352,7 @@ class RoutedNode:
             raise DataError(f"{id!r} has {size} rows; say of which row this is the label")
         raise unknown_rows(id, [], 0)
 
-    async def _size(self, source: str, id: str, places: Sequence[int]) -> int:  # noqa: A002
+    async def _size(self, source: str, id: str, places: Sequence[int]) -> int:
         """Return how many rows a request has; 0: it is not known."""
         call = messages.FindSize(source, id)
         sizes = await self._each(dict.fromkeys(places, call)) if places else {}
@@ -360,7 +360,7 @@ class RoutedNode:
 
     async def learn_rows(
         self,
-        id: str,  # noqa: A002 - the field of the protocol
+        id: str,
         rows: Sequence[int],
         labels: Any,
         *,
@@ -549,7 +549,7 @@ def _point(points: Any, row: int) -> Any:
     return tuple(point.tolist()) if isinstance(point, np.ndarray) else point
 
 
-def _truths(id: str, rows: Sequence[int], labels: Any) -> dict[int, Label]:  # noqa: A002
+def _truths(id: str, rows: Sequence[int], labels: Any) -> dict[int, Label]:
     """Return the label of each row; raise `ConflictingLabel` for two labels of a row."""
     given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
     if len(rows) != len(given):

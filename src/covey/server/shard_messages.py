@@ -135,7 +135,7 @@ class AnsweredRows(Message):
         )
 
 
-def gathered(parts: list[AnsweredRows], *, count: int, source: str, id: str) -> Request:  # noqa: A002
+def gathered(parts: list[AnsweredRows], *, count: int, source: str, id: str) -> Request:
     """Return the answers of all parts as those of one request."""
     groups: list[RowGroup] = []
     group_of, answers = [0] * count, [None] * count
