@@ -104,7 +104,8 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one short round, nothing is written")
     parser.add_argument("--shards", type=int, default=2)
     options = parser.parse_args()
-    rounds, seconds = (1, 1.5) if options.quick else (2, 4.0)
+    rounds, seconds = (1, 1.5) if options.quick else (4, 4.0)
+    load = os.getloadavg()[0]
     found: dict[float, list[tuple[Turn, Turn]]] = {cost: [] for cost in COSTS_MS}
     for turn in range(rounds):
         for cost_ms in COSTS_MS:
@@ -113,7 +114,7 @@ def main() -> int:
                 pair.append(measured(cost_ms, shards, seconds))
                 print(f"round {turn + 1}, {cost_ms} ms, {shards or 'no'} shards: {pair[-1]}")
             found[cost_ms].append((pair[0], pair[1]))
-    page = written(found, options.shards, seconds)
+    page = written(found, options.shards, seconds, load)
     print(page)
     if not options.quick:
         (HERE / "SHARDS.md").write_text(page)
@@ -167,15 +168,17 @@ def _infers() -> Iterator[bytes]:
 # -- the page -----------------------------------------------------------------------------------
 
 
-def written(found: dict[float, list[tuple[Turn, Turn]]], shards: int, seconds: float) -> str:
-    """Return the page of all rounds; every figure is a median."""
+def written(
+    found: dict[float, list[tuple[Turn, Turn]]], shards: int, seconds: float, load: float
+) -> str:
+    """Return the page of all rounds; every figure is a median. `load` is that before the first."""
     lines = [
         "# A site in shards",
         "",
         "Written by `python benchmarks/shards.py`; its head says what is measured.",
         f"{len(next(iter(found.values())))} rounds of {seconds:g} s by turns, single rows with ids"
         f" of the client, {CONNECTIONS} connections, {os.cpu_count()} cores,",
-        f"load of the machine {os.getloadavg()[1]:.1f}.",
+        f"load of the machine before it {load:.1f}.",
         "",
         "CPU microseconds of a request, medians:",
         "",
@@ -211,9 +214,9 @@ def written(found: dict[float, list[tuple[Turn, Turn]]], shards: int, seconds: f
             cells.append(f"{_median(gains):.2f}")
         cells += [f"{_median(turn.p99_ms for turn in side):.0f}" for side in (one, many)]
         lines.append("| " + " | ".join(cells) + " |")
-    router = max(_median(b.first_us for _, b in turns) for turns in found.values())
-    gain = _median(b.by_cpu / a.by_cpu for a, b in found[2.0])
-    load = os.getloadavg()[1]
+    routers = [_median(b.first_us for _, b in turns) for turns in found.values()]
+    by_cpu = _median(b.by_cpu / a.by_cpu for a, b in found[2.0])
+    by_clock = _median(b.rate / a.rate for a, b in found[2.0])
     if load > CORES:
         lines += [
             "",
@@ -224,9 +227,11 @@ def written(found: dict[float, list[tuple[Turn, Turn]]], shards: int, seconds: f
     lines += [
         "",
         f"- Goal, router at most {MOST_ROUTER_US / 1e3:g} ms CPU for a request: "
-        f"{router / 1e3:.2f} ms, {_verdict(router <= MOST_ROUTER_US, load)}.",
+        f"{', '.join(f'{one / 1e3:.2f}' for one in routers)} ms by function, "
+        f"{_verdict(max(routers) <= MOST_ROUTER_US, load)}.",
         f"- Goal, at least {LEAST_GAIN:g} times the rate on {CORES} cores with functions of 2 ms: "
-        f"{gain:.2f} by CPU, {_verdict(gain >= LEAST_GAIN, load)}.",
+        f"{by_clock:.2f} by the clock, {by_cpu:.2f} by CPU, "
+        f"{_verdict(by_clock >= LEAST_GAIN, load)}.",
         "",
     ]
     return "\n".join(lines)
