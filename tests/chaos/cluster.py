@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -194,8 +194,14 @@ def reproduction(cluster: Cluster, folder: Path) -> list[Shown]:
     return [Shown("same table of the paper", f"{PAPER_TABLE}, {len(cases)} cases", is_same)]
 
 
+@cache
+def traced_here(folder: Path) -> str:
+    """Write the trace of one process once; return what it printed."""
+    return here(folder, *TRACED, "here.parquet")[0]
+
+
 def same_trace(cluster: Cluster, folder: Path) -> Shown:
-    expected, _ = here(folder, *TRACED, "here.parquet")
+    expected = traced_here(folder)
     found = cluster.run(*TRACED, "there.parquet")
     what = f"{parquet.read_metadata(folder / 'here.parquet').num_rows:,} decisions"
     is_same = same(folder / "here.parquet", folder / "there.parquet")
@@ -204,7 +210,7 @@ def same_trace(cluster: Cluster, folder: Path) -> Shown:
 
 def same_trace_after(cluster: Cluster, folder: Path) -> Shown:
     """Kill the second worker after the first stretch."""
-    expected, _ = here(folder, *TRACED, "here.parquet")
+    expected = traced_here(folder)
     out = folder / "kept"
     found = cluster.run_and_kill(
         (*TRACED, "killed.parquet", "--out", "kept"), lambda: len(list(out.glob("parts/*"))) >= 1

@@ -1,26 +1,18 @@
 """A short form of the experiment on many sites: memory and set-up are linear in them."""
 
-import importlib.util
 import math
-import sys
 from types import ModuleType
 
 import pytest
 
 from covey.kernel import is_compiled
+from support.modules import module_at
 from support.required import ROOT
 
 
 @pytest.fixture(scope="module")
 def scale() -> ModuleType:
-    path = ROOT / "experiments" / "scale" / "run.py"
-    spec = importlib.util.spec_from_file_location("scale_experiment", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(ROOT / "experiments" / "scale" / "run.py", "scale_experiment")
 
 
 def test_memory_and_allocations_are_linear_in_the_sites(scale: ModuleType) -> None:

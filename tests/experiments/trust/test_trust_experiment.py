@@ -1,6 +1,5 @@
 """The experiment on trust can be run, and finds a liar in a short run."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from support.modules import module_at
 from support.required import ROOT
 
 FOLDER = ROOT / "experiments" / "trust"
@@ -16,13 +16,7 @@ FOLDER = ROOT / "experiments" / "trust"
 
 @pytest.fixture(scope="module")
 def sites() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sites_of_trust", FOLDER / "sites.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return module_at(FOLDER / "sites.py", "sites_of_trust")
 
 
 def test_a_short_run_writes_a_line_for_every_scene(tmp_path: Path, sites: ModuleType) -> None:
