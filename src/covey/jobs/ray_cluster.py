@@ -7,6 +7,7 @@ whose worker or node is lost runs again on another one.
 import contextlib
 import ipaddress
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -23,6 +24,8 @@ DOCUMENT = "docs/operations/cluster.md"
 TOKEN = "token"  # noqa: S105 - a mode, not a secret
 _PROBE_S = 5.0  # for a cluster to accept a connection
 _NODE_S = 120.0  # for a node to start a worker and import covey
+_ATTEMPTS, _PAUSE_S = 3, 2.0  # to connect, if Ray could not start a server for this client
+_NOT_STARTED = "Starting Ray client server failed"
 _RETRIES = 20  # of a job, after its worker or node was lost
 _CHECKS = 3  # without a worker, one after the other, that end the work
 
@@ -178,12 +181,7 @@ def connected(on: str) -> Iterator[RayPool]:
     if needs_token and os.environ.get("RAY_AUTH_MODE") != TOKEN:
         raise ConfigError(_without_token(f"the cluster at {address}"))
     _probe(address)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of Ray's; what fails is said below
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except Exception as error:
-        raise _unusable(address, _first_line(error)) from None
+    _connect(ray, address)
     pool = RayPool(ray, address)
     try:
         pool.check_nodes(needs_token=needs_token)
@@ -193,6 +191,22 @@ def connected(on: str) -> Iterator[RayPool]:
         raise
     finally:
         ray.shutdown()
+
+
+def _connect(ray: Any, address: str) -> None:
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of Ray's; what fails is said below
+                ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            # The server of a client before may still have the port of the next one.
+            if not left or _NOT_STARTED not in str(error):
+                raise _unusable(address, _first_line(error)) from None
+            ray.shutdown()
+            time.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def check_address(on: str) -> None:
