@@ -2,25 +2,34 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check
 REPORT ?= demo-report
 CLIENTS = $(basename $(notdir $(wildcard tests/clients/*.txt)))
-PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql ip:iproute2 strace:strace systemd-analyze:systemd unshare:util-linux # and their Debian packages
+PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/15/bin/initdb:postgresql ip:iproute2 strace:strace valgrind:valgrind systemd-analyze:systemd unshare:util-linux # and their Debian packages
 
 # Where this is set, hundreds of processes of the tests would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load shards paper regret trust scale picture prove teeth kills failover flips dist clean
+.PHONY: demo fast sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load processes large paper regret trust picture prove teeth kills failover flips dist clean
 
-demo: $(VENV)/.covey
+# Needs no compiler; the compiled kernel of `make fast` is kept, and compiled again if it is older than its source.
+demo: $(VENV)/.covey $(wildcard $(VENV)/.fast)
 	$(BIN)/covey demo --out $(REPORT)
+
+# The kernel as compiled C: the same decisions, many times as fast.
+fast: $(VENV)/.fast
+	@$(BIN)/covey --version | grep compiled || { echo "the kernel was not compiled; COVEY_BUILD=compiled $(BIN)/pip install --editable . says why"; exit 1; }
 
 # Four sites over https with fresh keys: one is killed and comes back, and nothing is lost.
 sites: $(VENV)/.node
 	$(BIN)/python examples/sites/run.py
 
 test: $(VENV)/.docs
+	@echo "test, 1 of 3: lint, types, import contracts, documents"
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync check site
+	@echo "test, 2 of 3: all tests, $$($(BIN)/covey --version)"
 	@$(MAKE) --no-print-directory unit
+	@echo "test, 3 of 3: the tests of decisions again, on the plain kernel"
 	@$(MAKE) --no-print-directory unit-plain
 
 # What tests need beyond the packages of the project: without it they are skipped, in CI they fail.
@@ -31,7 +40,7 @@ ci-tools: clients cluster-tools
 # Other projects' clients, an environment each: their dependencies conflict.
 clients: $(CLIENTS:%=.clients/%/.made)
 
-.clients/%/.made: tests/clients/%.txt | $(VENV)/.covey
+.clients/%/.made: tests/clients/%.txt | $(VENV)/.tools
 	@echo "setting up .clients/$* (once)"
 	@$(PYTHON) -m venv --clear --without-pip .clients/$*
 	@$(BIN)/pip --python .clients/$*/bin/python install --quiet --no-deps --no-compile --requirement $<
@@ -50,13 +59,15 @@ site: $(VENV)/.docs
 unit: $(VENV)/.tools
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+# Both forms of the kernel have one source: these tests show that it decides the same as plain Python.
+PLAIN = tests/golden tests/kernel tests/bandit/test_learner.py
 unit-plain: $(VENV)/.tools
-	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal -m 'not beside_the_kernel'
+	COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal $(PLAIN)
 
 # The same tests with all their examples, seeds and slots, which `make test` has fewer of.
 long: $(VENV)/.tools
 	COVEY_LONG=1 $(BIN)/python -m pytest -n auto --dist worksteal
-	COVEY_LONG=1 COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal -m 'not beside_the_kernel'
+	COVEY_LONG=1 COVEY_KERNEL=plain $(BIN)/python -m pytest -n auto --dist worksteal $(PLAIN)
 
 # What the tests cost: CPU seconds by folder and by test, of TESTS only or of all.
 slowest: $(VENV)/.tools
@@ -68,16 +79,16 @@ cluster-tools: $(VENV)/.cluster
 # A Ray cluster of three hosts, in network namespaces: the same results, also while hosts are killed.
 # Then two nodes over two PostgreSQL servers, of which some are killed under load.
 cluster: $(VENV)/.cluster
-	cd tests && ../$(BIN)/python -m chaos.cluster $(if $(ROWS),--rows $(ROWS)) --write
+	cd tests && ../$(BIN)/python -m chaos.cluster --write
 	@$(MAKE) --no-print-directory failover
 
 # Malformed requests in numbers, and schemathesis over the document of a served site.
 hostile: $(VENV)/.tools
-	$(BIN)/pip install --quiet --group hostile
+	$(PIP) --group hostile
 	cd tests && ../$(BIN)/python -m support.hostile
 
 bench: $(VENV)/.tools
-	$(BIN)/pip install --quiet --group bench
+	$(PIP) --group bench
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/batch.py
 
@@ -85,20 +96,20 @@ bench: $(VENV)/.tools
 load: $(VENV)/.tools
 	$(BIN)/python benchmarks/load.py
 
-# A site in one process and in two shards, by turns.
-shards: $(VENV)/.tools
-	$(BIN)/python benchmarks/shards.py
+# A function of a served site in a thread and in two processes, by turns.
+processes: $(VENV)/.tools
+	$(BIN)/python benchmarks/processes.py
+
+# Replay streamed Parquet logs of up to ROWS rows: rows a second, CPU time and memory.
+large: $(VENV)/.tools
+	$(BIN)/python benchmarks/large_log.py --rows $(or $(ROWS),100000000)
 
 # Recompute the tables of regret; DATA is a folder of recorded streams (default: COVEY_DATA).
-regret: $(VENV)/.covey
+regret: $(VENV)/.fast
 	$(BIN)/python experiments/regret/run.py $(if $(DATA),--data $(DATA))
 
-# Measure networks of up to 100,000 sites: error, messages, time and memory.
-scale: $(VENV)/.covey
-	$(BIN)/python experiments/scale/run.py
-
 # Measure trust that is earned: honest sources, and sources with false labels.
-trust: $(VENV)/.covey
+trust: $(VENV)/.fast
 	$(BIN)/python experiments/trust/run.py
 
 # Recompute the paper's tables; DATA is the folder of its data (default: COVEY_DATA).
@@ -126,40 +137,56 @@ failover: $(VENV)/.tools
 flips: $(VENV)/.tools
 	cd tests && ../$(BIN)/python -m chaos.flips --bits $(or $(BITS),2000) --write
 
-picture: $(VENV)/.covey
+# The page on keys of policies, from their records.
+keys: $(VENV)/.tools
+	$(BIN)/python docs/make_policy_keys.py
+
+picture: $(VENV)/.fast
 	$(BIN)/python docs/make_picture.py
 
 # The source distribution and a wheel for each of PYTHONS, tried in new environments.
 PYTHONS ?= $(PYTHON)
 dist: $(VENV)/.tools
-	$(BIN)/pip install --quiet --group dist
+	$(PIP) --group dist
 	$(BIN)/python deploy/dist.py $(PYTHONS)
 
 clean:
 	rm -rf $(VENV) .clients build dist demo-report src/covey/kernel/*.so src/*.egg-info
 
-$(VENV)/.covey: pyproject.toml setup.py $(wildcard src/covey/kernel/*.py src/covey/kernel/*.pxd)
-	@echo "setting up $(VENV) (once; a minute or two)"
+# The kernel runs as plain Python, which takes no compiler and half a minute; `make fast` compiles it.
+$(VENV)/.covey: pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "covey needs Python 3.11 or newer; set PYTHON=/path/to/it")'
+	@echo "setting up $(VENV) (once), 1 of 4: a Python environment"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --upgrade "pip>=25.1"
-	@rm -f src/covey/kernel/_compiled*.so
-	@$(BIN)/pip install --quiet --editable ".[parquet,report]"
-	@$(BIN)/covey --version
+	@echo "setting up $(VENV), 2 of 4: numpy and msgspec"
+	@$(PIP) --no-compile "setuptools>=77" numpy msgspec
+	@echo "setting up $(VENV), 3 of 4: matplotlib, for reports"
+	@$(PIP) --no-compile matplotlib
+	@echo "setting up $(VENV), 4 of 4: covey"
+	@rm -f src/covey/kernel/*.so
+	@COVEY_BUILD=plain $(PIP) --no-compile --no-build-isolation --editable ".[report]"
+	@touch $@
+
+$(VENV)/.fast: $(VENV)/.covey $(wildcard src/covey/kernel/*.py src/covey/kernel/*.pxd)
+	@echo "compiling the kernel (about a minute)"
+	@rm -f src/covey/kernel/*.so
+	@$(PIP) --editable .
 	@touch $@
 
 $(VENV)/.node: $(VENV)/.covey
-	@$(BIN)/pip install --quiet --editable ".[node]"
+	@COVEY_BUILD=plain $(PIP) --no-build-isolation --editable ".[node]"
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.covey
-	@$(BIN)/pip install --quiet --group check --group test
+$(VENV)/.tools: $(VENV)/.fast
+	@echo "setting up $(VENV): what the tests need"
+	@$(PIP) --upgrade "pip>=25.1"
+	@$(PIP) --group check --group test
 	@touch $@
 
 $(VENV)/.cluster: $(VENV)/.tools
-	@$(BIN)/pip install --quiet --group cluster
+	@$(PIP) --group cluster
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.tools
-	@$(BIN)/pip install --quiet --group docs
+	@$(PIP) --group docs
 	@touch $@

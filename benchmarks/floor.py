@@ -2,7 +2,7 @@
 # cython: cdivision=True, infer_types=True
 """The least that compiled code can do: an empty pair of methods, and a minimal replay.
 
-Compiled at run time with the directives of `covey.kernel.kernel`; `compiler.py` does it.
+Compiled at run time with the directives of the kernel; `compiler.py` does it.
 """
 
 import cython

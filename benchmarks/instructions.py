@@ -1,11 +1,10 @@
 """Instructions per learner-slot of the compiled replay: a measure without noise.
 
-python benchmarks/instructions.py [--json]
+python benchmarks/instructions.py [--json] [--write]
 
-The 4 x 2 network of `replay.py` is replayed twice under callgrind (a part of valgrind), for two
-numbers of slots; the difference is divided by the learner-slots between them. What the count has is
-all that grows with the slots from arrays as the kernel takes them: the decisions, their labels, the
-trace columns and the names of cells.
+Networks are replayed under callgrind (a part of valgrind), which counts what the kernel's loop over
+a log takes: decisions, reports, labels and the trace. `instructions.json` has the counts that a
+test compares with, and `--write` writes them.
 """
 
 import argparse
@@ -16,62 +15,98 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-import network
+import numpy as np
 
-import replay
+from covey.config import load
+from covey.data.logs import EncodedLog
+from covey.replay.engine import start
 
-FROM, TO = 20_000, 70_000
-PRESETS = {
-    "cos": {"preset": "cos", "slices": 12},
-    "two-sizes": {"preset": "two-sizes"},
-    "auto": {"preset": "auto"},
+RECORDS = Path(__file__).with_suffix(".json")
+SLOTS = 5_000
+LOOP = "__pyx_f_5covey_6kernel_5arena_5Arena_run"
+COUNTED = re.compile(r"^(?:summary|totals): (\d+)", re.MULTILINE)
+COS = {"preset": "cos", "slices": 12}
+# Policy, sites, and the slots after which labels come.
+CASES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "cos": (COS, 4, 0),
+    "cos, labels 100 slots late": (COS, 4, 100),
+    "dcza": ({"preset": "dcza"}, 4, 0),
+    "share-ucb": ({"preset": "share-ucb", "slices": 12}, 4, 0),
+    "auto": ({"preset": "auto"}, 4, 0),
+    "auto, labels 100 slots late": ({"preset": "auto"}, 4, 100),
+    "auto, 16 sites": ({"preset": "auto"}, 16, 0),
 }
-COLLECTED = re.compile(r"Collected : (\d+)")
 
 
 def main() -> int:
-    """Print the instructions of each preset, or play one of them for callgrind."""
+    """Print the instructions of each case, or play all of them for callgrind."""
     parser = argparse.ArgumentParser(description="Count instructions of the compiled replay.")
     parser.add_argument("--json", action="store_true", help="print one JSON object, no table")
-    parser.add_argument("--play", nargs=2, metavar=("PRESET", "SLOTS"), help=argparse.SUPPRESS)
+    parser.add_argument("--write", action="store_true", help=f"write {RECORDS.name}")
+    parser.add_argument("--play", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.play:
-        preset, slots = options.play
-        replay._play(network.config(**PRESETS[preset]), network.draw(int(slots)))
+        for policy, sites, delay in CASES.values():
+            _play(policy, sites, delay)
         return 0
     if shutil.which("valgrind") is None:
         print("this needs valgrind; install the package of that name", file=sys.stderr)
         return 69  # EX_UNAVAILABLE of `sysexits.h`
-    drawn = _count("cos", FROM, is_played=False), _count("cos", TO, is_played=False)
-    counts = {}
-    for preset in PRESETS:
-        played = _count(preset, TO) - _count(preset, FROM) - (drawn[1] - drawn[0])
-        counts[preset] = round(played / (TO - FROM) / network.SITES)
-        if not options.json:
-            print(f"{preset:10}{counts[preset]:8,} instructions per learner-slot", flush=True)
+    counts = counted()
+    if options.write:
+        RECORDS.write_text(json.dumps({"compiler": compiler(), **counts}, indent=2) + "\n")
     if options.json:
         print(json.dumps(counts))
+    else:
+        for case, count in counts.items():
+            print(f"{case:30}{count:8,} instructions per learner-slot")
     return 0
 
 
-def _count(preset: str, slots: int, *, is_played: bool = True) -> int:
-    """Return the instructions of a process that draws a network, and replays it."""
-    play = [str(Path(__file__)), "--play", preset, str(slots)]
-    draw = ["-c", f"import network, replay; network.draw({slots})"]
+def compiler() -> str:
+    """Return the version of the C compiler, on which the counts depend."""
+    command = ["cc", "-dumpversion"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def counted() -> dict[str, int]:
+    """Return the instructions per learner-slot of each case."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        command = ["valgrind", "--tool=callgrind", f"--log-file={log}"]
-        command += [f"--callgrind-out-file={folder}/out", sys.executable]
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={folder}/out"]
+        command += [f"--toggle-collect={LOOP}", f"--dump-after={LOOP}", sys.executable]
         subprocess.run(
-            [*command, *(play if is_played else draw)],
+            [*command, str(Path(__file__)), "--play"],
             check=True,
-            cwd=Path(__file__).parent,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
-        found = COLLECTED.search(log.read_text())
-    assert found is not None
-    return int(found[1])
+        dumps = [Path(folder) / f"out.{number}" for number in range(1, 1 + len(CASES))]
+        totals = [int(COUNTED.findall(dump.read_text())[-1]) for dump in dumps]
+    pairs = zip(CASES.items(), totals, strict=True)
+    return {case: round(total / SLOTS / sites) for (case, (_, sites, _)), total in pairs}
+
+
+def _play(policy: dict[str, Any], sites: int, delay: int) -> None:
+    """Replay functions whose accuracy differs between 12 slices of the context."""
+    functions = [f"f{k}" for k in range(2 * sites)]
+    rng = np.random.default_rng(0)
+    labels, contexts = rng.integers(0, 2, SLOTS), rng.random((SLOTS, 1))
+    accuracy = rng.uniform(0.5, 0.95, (len(functions), 12))[:, (contexts[:, 0] * 12).astype(int)]
+    is_right = rng.random((len(functions), SLOTS)) < accuracy
+    log = EncodedLog(
+        contexts=contexts.reshape(-1).data,
+        predictions=np.where(is_right, labels, 1 - labels).astype(np.int32).data,
+        labels=labels.astype(np.int32).data,
+        at=None,
+        delays=np.full(SLOTS, delay, np.int64).data if delay else None,
+    )
+    learners = [
+        {"name": f"site{k}", "functions": functions[2 * k : 2 * k + 2]} for k in range(sites)
+    ]
+    setup = load({"policy": policy, "learner": learners})
+    start(setup, setup.sites, 1, [0, 1]).play(log)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,22 @@
 """One decision at a time through the kernel object, against an empty pair of C-level methods."""
 
-import importlib
-import sys
 from collections.abc import Callable
 from functools import partial
 from time import process_time
-from typing import Any
-from unittest.mock import patch
 
 import task
 from compiler import NoFloor, floor
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
-from covey.bandit.policies import DCZA, CoS, resolve
-from covey.bandit.settings import Settings
-from covey.kernel import kind_of, plain_names
+from covey.bandit.policies import DCZA, CoS, PolicyRecord
+from covey.kernel import Clock, Table, is_compiled, table_of
 from covey.kernel.rules import Cell
 
 NAME = "kernel"
 TITLE = "The kernel, one decision at a time"
 GOAL = 3.0
 ROUNDS = {"full": 400, "quick": 60}
-PLAIN_ROUNDS = {"full": 10, "quick": 2}  # it is slow, and only for information
 PLENTY = 10**12  # arrivals of a peer that needs no training
 FLOOR = "empty C-level pair"
 GRID = CoS(slices=task.SLICES, parameters="z1")
@@ -33,11 +27,11 @@ METHOD = (
     "and is called by the same loop, whose own time is in every row. Ratios are to the empty pair."
 )
 
-Maker = Callable[[], Any]
+Maker = Callable[[], Table]
 
 
 def measure(effort: str) -> Figure:
-    """Time the pair of calls in both forms of the kernel."""
+    """Time the pair of calls."""
     played = task.draw(0)
     candidates = {"the loop alone": partial(_loop, played)}
     verdict = Verdict(None, "")
@@ -50,37 +44,27 @@ def measure(effort: str) -> Figure:
     for name, make in makers.items():
         rights, notes[name] = _rehearse(make, played)
         candidates[name] = partial(_pairs, make, played, rights)
-    plain = {name: candidates.pop(name) for name in makers if name.startswith("plain")}
-    timings = interleave(ROUNDS[effort], candidates) | interleave(PLAIN_ROUNDS[effort], plain)
+    timings = interleave(ROUNDS[effort], candidates)
     rows = [_row(name, timing, timings, notes) for name, timing in timings.items()]
     return Figure(NAME, TITLE, METHOD, rows, [_verdict(timings, verdict)])
 
 
 def _makers() -> dict[str, Maker]:
-    makers: dict[str, Maker] = {}
-    try:
-        compiled = vars(importlib.import_module("covey.kernel._compiled"))
-    except ModuleNotFoundError:
-        pass
-    else:
-        makers["compiled, 5 own arms"] = partial(_table, compiled, GRID, 5)
-        makers["compiled, 2 own + 3 peers"] = partial(_table, compiled, GRID, 2)
-        makers["compiled, 5 own arms, DCZA"] = partial(_table, compiled, DCZA(), 5)
-    # As where Cython is not installed: with it, its own stand-ins make the plain kernel slower.
-    with patch.dict(sys.modules, {"cython": None}):
-        plain = plain_names()
-    makers["plain, 5 own arms"] = partial(_table, plain, GRID, 5)
-    makers["plain, 2 own + 3 peers"] = partial(_table, plain, GRID, 2)
-    return makers
+    form = "compiled" if is_compiled() else "plain"
+    return {
+        f"{form}, 5 own arms": partial(_table, GRID, 5),
+        f"{form}, 2 own + 3 peers": partial(_table, GRID, 2),
+        f"{form}, 5 own arms, DCZA": partial(_table, DCZA(), 5),
+    }
 
 
-def _table(kernel: dict[str, Any], settings: Settings, functions: int) -> Any:
-    policy = resolve(settings, dimension=1, most_functions=2)
+def _table(settings: PolicyRecord, functions: int) -> Table:
+    policy = settings.resolve(dimension=1, most_functions=2)
     rule = policy.rule(functions=functions, costs=(0.0,) * task.ARMS, position=0)
-    table = kernel[kind_of(rule)](kernel["Clock"](policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
     if functions < task.ARMS:
         for coordinate in range(task.SLICES):
-            row = table.meet(Cell(0, (coordinate,)), 1)
+            row = table.cells.meet(Cell(0, (coordinate,)), 1)
             for peer in range(task.ARMS - functions):
                 table.hear(row, peer, (PLENTY, 0.0, 1.0), 1)
     return table

@@ -12,7 +12,7 @@ from timing import Timing, interleave
 
 from covey import Network
 from covey.bandit.learner import Learner
-from covey.bandit.policies import CoS, resolve
+from covey.bandit.policies import CoS
 
 NAME = "learner"
 TITLE = "The learner, against River"
@@ -79,7 +79,7 @@ def _learner() -> Learner:
         functions=[f"f{k}" for k in range(task.ARMS)],
         peers=[],
         costs=[0.0] * task.ARMS,
-        policy=resolve(CoS(**POLICY), dimension=1, most_functions=task.ARMS),
+        policy=CoS(**POLICY).resolve(dimension=1, most_functions=task.ARMS),
     )
 
 

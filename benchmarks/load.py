@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from loading import Load, Server, drive, started
 
+from covey.node.workers import Limits
 from covey.server import keys
 from covey.server.http import (
     BINARY,
@@ -36,7 +37,6 @@ from covey.server.http import (
     Address,
     HttpRequest,
     HttpResponse,
-    SiteLimits,
 )
 from covey.server.listener import Listener, LoopbackOnly
 from covey.server.metrics import Metrics
@@ -297,10 +297,10 @@ async def _serve(name: str, folder: Path | None) -> None:
             Constant(),
             Address("127.0.0.1", 0),
             gate=LoopbackOnly(),
-            limits=SiteLimits(),
+            limits=Limits(),
             tls=context,
             side="front",
-            watcher=Metrics({f"{MODEL}/infer": "/infer"}),
+            metrics=Metrics({f"{MODEL}/infer": "/infer"}),
         )
         url = await listener.open()
     print(url, file=sys.stderr, flush=True)

@@ -3,8 +3,7 @@
 import numpy as np
 from figures import Figure, Row, Verdict, short
 
-from covey.bandit.policies import DCZA, CoS, resolve
-from covey.bandit.settings import Settings
+from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.kernel import Clock, table_of
 
 NAME = "memory"
@@ -14,8 +13,8 @@ CELLS = 100_000
 ARMS = 5
 SLICES = 1_000
 METHOD = (
-    f"`Table.nbytes()` (counters, the index of cells, spare room included) over cells and arms; 2 "
-    f"own functions + 3 peers, 2 dimensions, {CELLS:,} cells in use. The arrays grow by half when "
+    "`Counters.nbytes()` (counters, the index of cells, spare room included) over cells and arms; "
+    f"2 own functions + 3 peers, 2 dimensions, {CELLS:,} cells in use. Arrays grow by half when "
     "they are full, so the row below each gives the worst moment between 1,000 and 100,000 cells. "
     f"CoS: a grid of {SLICES:,} x {SLICES:,} with contexts all over it. DCZA: cells split early "
     "(split-power 0.5), so that there are as many."
@@ -42,8 +41,8 @@ def measure(effort: str) -> Figure:
     return Figure(NAME, TITLE, METHOD, rows, [verdict])
 
 
-def _fill(settings: Settings) -> tuple[float, float]:
-    policy = resolve(settings, dimension=2, most_functions=2)
+def _fill(settings: PolicyRecord) -> tuple[float, float]:
+    policy = settings.resolve(dimension=2, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0,) * ARMS, position=0)
     table = table_of(Clock(policy.scales(), policy.powers()), rule)
     rng = np.random.default_rng(0)
@@ -56,5 +55,5 @@ def _fill(settings: Settings) -> tuple[float, float]:
             if len(table) >= CELLS:
                 break
             if len(table) >= 1_000:
-                worst = max(worst, table.nbytes() / (len(table) * ARMS))
-    return table.nbytes() / (len(table) * ARMS), worst
+                worst = max(worst, table.counters.nbytes() / (len(table) * ARMS))
+    return table.counters.nbytes() / (len(table) * ARMS), worst

@@ -65,14 +65,15 @@ def _replay(config: dict[str, Any], recorded: network.Recorded) -> float:
     return seconds
 
 
-def _play(config: dict[str, Any], recorded: network.Recorded) -> float:
+def _play(config: dict[str, Any], recorded: network.Recorded, delay: int = 0) -> float:
+    """Return the CPU time of the decisions alone; labels come `delay` slots late."""
     setup = load(config)
     log = EncodedLog(
         contexts=recorded.contexts.reshape(-1).data,
         predictions=recorded.predictions.astype(np.int32).data,
         labels=recorded.labels.astype(np.int32).data,
         at=None,
-        delays=None,
+        delays=np.full(len(recorded.labels), delay, np.int64).data if delay else None,
     )
     begin = process_time()
     start(setup, setup.sites, 1, [0, 1]).play(log)

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import against
+import cells
 import command
 import figures
 import learner
@@ -25,9 +25,9 @@ import replay
 from covey import kernel as kernel_module
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MEASURED = (kernel, against, learner, replay, simulated, memory, trace_file, command)
+MEASURED = (kernel, cells, learner, replay, simulated, memory, trace_file, command)
 MODULES = {module.NAME: module for module in MEASURED}
-NEEDS_COMPILED = (against.NAME, replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
+NEEDS_COMPILED = (cells.NAME, replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
 PACKAGES = ("covey", "numpy", "msgspec", "pyarrow", "river", "Cython")
 
 

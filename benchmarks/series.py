@@ -17,8 +17,7 @@ from pathlib import Path
 
 from covey.bandit.learner import UNKNOWN
 from covey.node.requests import Commit, Request, RowGroup
-from covey.node.series import MINUTE_S, SiteHistory
-from covey.node.status import ArmState
+from covey.node.status import MINUTE_S, ArmState, SiteHistory
 from covey.node.store import Store
 
 ARMS = 12

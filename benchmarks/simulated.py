@@ -6,8 +6,7 @@ from time import process_time
 from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
-from covey.bandit.policies import CoS
-from covey.bandit.settings import Settings
+from covey.bandit.policies import CoS, PolicyRecord
 from covey.replay.engine import start
 from covey.simulation.environment import Environment
 from covey.simulation.run import MOST_SLOTS, Oracle, log_of, network, play
@@ -46,7 +45,7 @@ def measure(effort: str) -> Figure:
     return Figure(NAME, TITLE, METHOD, [_row(WHOLE, whole, slots), *rows], [verdict])
 
 
-def run(slots: int, policy: Settings) -> float:
+def run(slots: int, policy: PolicyRecord) -> float:
     """Return the seconds of a whole run."""
     begin = process_time()
     play(WORLD, policy, seed=1, horizon=slots, checkpoints=[slots])
@@ -54,7 +53,7 @@ def run(slots: int, policy: Settings) -> float:
 
 
 def parts(
-    stretches: int, rounds: int, policy: Settings, length: int = MOST_SLOTS
+    stretches: int, rounds: int, policy: PolicyRecord, length: int = MOST_SLOTS
 ) -> dict[str, Timing]:
     """Time the parts of a run, in stretches after so many others."""
     horizon = (stretches + rounds) * length

@@ -76,7 +76,7 @@ def build_wheel(python: str, source: Path, place: Path) -> Path:
     made = place / "made"
     words = ("--python", python, "wheel", "--no-deps", "--wheel-dir", made, source)
     # Without debug information, which is stripped anyway and takes most of the memory of gcc.
-    pip(*words, COVEY_BUILD="compiled", CFLAGS=os.environ.get("CFLAGS", "-g0"))
+    pip(*words, COVEY_BUILD="compiled")
     (wheel,) = made.glob("*.whl")
     repaired = place / "repaired"
     run(BIN / "auditwheel", "repair", "--strip", "--wheel-dir", repaired, wheel, PATH=PATH)

@@ -52,7 +52,7 @@ def _navigation() -> list[str | dict[str, Any]]:
         pages = [{name: f"docs/{place}"} if name else f"docs/{place}" for name, place in listed]
         sections.append({title: pages})
     measured = ["experiments/regret/README.md", "experiments/paper/README.md"]
-    others = ["CHANGELOG.md", "UPGRADING.md", "CONTRIBUTING.md", "SECURITY.md"]
+    others = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
     return [*sections, {"Measured": measured}, {"Project": others}, {"Index": "docs/README.md"}]
 
 

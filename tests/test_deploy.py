@@ -12,9 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from covey.cli.parser import parser
-
-pytestmark = pytest.mark.beside_the_kernel
+from covey.server import tokens
+from support.site_processes import Offices, started, table
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -58,25 +57,6 @@ def test_systemd_finds_nothing_wrong_in_the_service(tmp_path: Path) -> None:
     assert "covey.service" not in done.stderr
 
 
-@with_systemd
-def test_systemd_finds_nothing_wrong_in_the_service_with_shards(tmp_path: Path) -> None:
-    more = tmp_path / "covey.service.d"
-    more.mkdir()
-    for path, copy in (
-        (DEPLOY / "covey.service", tmp_path / "covey.service"),
-        (DEPLOY / "covey.service.d" / "shards.conf", more / "shards.conf"),
-    ):
-        copy.write_text(path.read_text().replace("/opt/covey/bin/covey", sys.executable))
-
-    done = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
-
-    assert "covey.service" not in done.stderr
-    assert "shards.conf" not in done.stderr
-    (more / "shards.conf").write_text("[Service]\nKillMode=never-heard-of\n")
-    wrong = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
-    assert "shards.conf" in wrong.stderr  # so it is read
-
-
 def manifests() -> list[dict[str, Any]]:
     return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
 
@@ -92,12 +72,29 @@ def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
         kubernetes_validate.validate(found[1], kubernetes_validate.latest_version(), strict=True)
 
 
-def test_the_pod_runs_a_command_that_covey_has() -> None:
+def test_the_command_of_the_pod_starts_a_site_with_the_default_policy(tmp_path: Path) -> None:
+    """The files are those that the manifest names, in another folder and at free ports."""
     (container,) = manifests()[1]["spec"]["template"]["spec"]["containers"]
-    options = parser().parse_args(container["args"])
+    offices = Offices(tmp_path, ["north"])
+    tokens.new(tmp_path / "tokens.json", "app", scopes=["infer"])
+    node = offices.node(
+        "north", tokens="tokens.json", tls=True, features={"size": "FP64"}, dimension=1
+    )
+    learner = table("[[learner]]", {"name": "north", "functions": ["zero"]})
+    function = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})
+    site = tmp_path / "site.toml"
+    site.write_text(f"{node}\n{learner}\n{function}")
+    words = [str(site) if one == "/etc/covey/site/site.toml" else one for one in container["args"]]
 
-    assert options.shards == 4
-    assert options.log == "json"
+    with started(*words) as process:
+        assert process.stderr is not None
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if "serves clients at https://" in line:
+                process.terminate()
+
+    assert process.returncode == 0, lines
 
 
 def expressions() -> list[str]:

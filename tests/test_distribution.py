@@ -3,12 +3,9 @@
 import re
 import subprocess
 import tomllib
-
-import pytest
+from pathlib import Path
 
 from support.required import ROOT, program, require
-
-pytestmark = pytest.mark.beside_the_kernel
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LEFT_OUT = (".ci/run", ".gitignore")
@@ -52,3 +49,13 @@ def test_the_hooks_of_commits_run_the_tools_of_make_check() -> None:
 
     assert run == {line.removesuffix(" .") for line in re.findall(r"\$\(BIN\)/(.*)", recipe)}
     assert re.findall(r"repo: (.*)", hooks) == ["local"]  # no code from elsewhere
+
+
+def test_the_demo_of_a_new_clone_needs_no_compiler(tmp_path: Path) -> None:
+    make = [program("make"), "--dry-run", f"VENV={tmp_path}/venv", "demo"]
+    text = subprocess.run(make, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+
+    installed = [line for line in text.splitlines() if "--editable" in line]
+    assert [line.split()[0] for line in installed] == ["COVEY_BUILD=plain"]
+    assert not re.search(r"pyarrow|parquet|Cython|--upgrade", text)
+    assert text.splitlines()[-1].startswith(f"{tmp_path}/venv/bin/covey demo")

@@ -3,12 +3,8 @@
 import inspect
 import re
 
-import pytest
-
 from covey import errors
 from covey.errors import CoveyError
-
-pytestmark = pytest.mark.beside_the_kernel
 
 CLASSES = [
     one

@@ -9,8 +9,6 @@ import pytest
 
 from covey import files
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 def test_a_file_gets_its_content_and_nothing_else_is_left(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(b"old")
@@ -66,7 +64,7 @@ def test_a_replaced_file_takes_the_permissions_that_are_given(tmp_path: Path) ->
     path.write_bytes(b"old")
     path.chmod(0o644)
 
-    files.replace_durably(path, b"new", mode=0o600)
+    files.replace(path, b"new", mode=0o600)
 
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

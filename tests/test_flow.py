@@ -1,19 +1,18 @@
 """One stream, the same decisions everywhere: replay, a network in process, nodes, processes."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from covey.bandit.policies import PRESETS
 from support import virtual
 from support.flow import (
-    EARLY,
     NODE_SLOTS,
     SITES,
     Stream,
     config_of,
     decided_in_a_network,
+    early,
     recorded_stream,
     replayed,
     site_file,
@@ -34,27 +33,20 @@ def stream() -> Stream:
 
 
 @pytest.mark.parametrize("preset", EVERY_POLICY)
-@pytest.mark.parametrize("mode", ["spec", "paper"])
-def test_replay_and_the_network_in_process_decide_the_same(
-    stream: Stream, preset: str, mode: str
-) -> None:
-    config = config_of(preset, mode)
+def test_replay_and_the_network_in_process_decide_the_same(stream: Stream, preset: str) -> None:
+    config = config_of(preset)
 
     assert decided_in_a_network(stream, config) == replayed(stream, config)
 
 
 @pytest.mark.parametrize("preset", EVERY_POLICY)
-@pytest.mark.parametrize("mode", ["spec", "paper"])
-def test_replay_and_nodes_over_a_slow_network_decide_the_same(
-    stream: Stream, preset: str, mode: str
-) -> None:
-    config = config_of(preset, mode)
+def test_replay_and_nodes_over_a_slow_network_decide_the_same(stream: Stream, preset: str) -> None:
+    config = config_of(preset)
 
     live = virtual.run(through_nodes(stream, config, restart_every=NODE_SLOTS + 1))
 
     assert live == replayed(stream, config)[:NODE_SLOTS]
-    if mode == "spec":
-        assert any(row[1].startswith("site") for row in live)
+    assert any(row[1].startswith("site") for row in live)
 
 
 @pytest.mark.parametrize("preset", EVERY_POLICY)
@@ -83,12 +75,11 @@ def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
     assert live != replayed(stream, config, delay=LATE)[:NODE_SLOTS]
 
 
-@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
 def test_replay_and_processes_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
 ) -> None:
-    policy = {"slices": 1} if preset is None else {**EARLY, "preset": preset, "pending": False}
+    policy = {"slices": 1} if preset is None else {**early(preset), "pending": False}
     policy["check-claims"] = False  # as in a replay
     config = {**config_of("cos", "spec"), "policy": policy}
     offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
@@ -99,58 +90,3 @@ def test_replay_and_processes_over_https_decide_the_same(
 
     assert live == replayed(stream, config)[:PROCESS_SLOTS]
     assert sum(row[1].startswith("site") for row in live) > PROCESS_SLOTS / 20  # peers are asked
-
-
-SCORED = ["auto", "cos", "dcza", "discounted", "share-ucb", f"{OWN}:CellUCB"]
-
-
-@pytest.mark.parametrize("preset", SCORED)
-def test_free_functions_are_scored_the_same_in_replay_and_in_the_network_in_process(
-    stream: Stream, preset: str
-) -> None:
-    config = _with_free(config_of(preset, "spec"))
-    live = decided_in_a_network(stream, config)
-
-    assert live == replayed(stream, config)
-    assert live != replayed(stream, _with_free(config_of(preset, "spec"), free=[]))
-    assert any(row[1].startswith("site") for row in live)
-
-
-@pytest.mark.parametrize("preset", SCORED)
-def test_free_functions_are_scored_the_same_by_nodes_that_are_restarted_before_labels_come(
-    stream: Stream, preset: str
-) -> None:
-    """What they answered is stored: a node that starts scores them when the label comes."""
-    config = _with_free(config_of(preset, "spec"))
-    config["policy"]["pending"] = True
-
-    live = virtual.run(through_nodes(stream, config, restart_every=10, delay=LATE))
-
-    assert live == replayed(stream, config, delay=LATE)[:NODE_SLOTS]
-
-
-@pytest.mark.beside_the_kernel
-def test_free_functions_are_scored_the_same_by_processes_over_https(
-    stream: Stream, tmp_path: Path
-) -> None:
-    policy = {**EARLY, "preset": "cos", "pending": False, "check-claims": False}
-    policy.pop("finest-level")
-    config = _with_free({**config_of("cos", "spec"), "policy": policy})
-    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
-    sites = {f"site{k}": site_file(offices, config, k) for k in range(SITES)}
-
-    with served(tmp_path, sites) as clients:
-        live = [through(clients[stream.at[slot]], stream, slot) for slot in range(PROCESS_SLOTS)]
-
-    assert live == replayed(stream, config)[:PROCESS_SLOTS]
-    assert live != replayed(stream, _with_free(config, free=[]))[:PROCESS_SLOTS]
-
-
-def _with_free(config: dict[str, Any], *, free: list[int] | None = None) -> dict[str, Any]:
-    """Return a configuration without costs, in which the functions of sites 0 and 1 are free."""
-    chosen = [0, 1] if free is None else free
-    learners = [
-        {**one, "function-costs": [0.0, 0.0], "free": place in chosen}
-        for place, one in enumerate(config["learner"])
-    ]
-    return {**config, "learner": learners}

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS, policy_table, settings_from
-from covey.bandit.settings import Reading
+from covey.bandit.policies import PRESETS, PolicyRecord, policy_from, policy_table
 from covey.errors import ConfigError
 from support.own_policies import EpsilonGreedy
 
@@ -29,11 +28,11 @@ CONFIG = {
 }
 SETTINGS = [
     covey.CoS(slices=3),
-    covey.CoS(mode="paper", slices=2, reading=Reading(batch="slots")),
+    covey.CoS(reading="paper", slices=2, batch="slots"),
     covey.CoS(explore={"scale": 1.0, "power": 0.2}, forget={"window": 50}),
     covey.DCZA(parameters="z2", inherit=True),
     covey.Auto(alarm=0),
-    *(settings_from({"preset": name}) for name in PRESETS),
+    *(policy_from({"preset": name}) for name in PRESETS),
 ]
 
 
@@ -42,8 +41,8 @@ def arms(config: Any, **more: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_settings_as_a_table_are_the_same_settings(settings: covey.Settings) -> None:
-    assert settings_from(policy_table(settings)) == settings
+def test_settings_as_a_table_are_the_same_settings(settings: PolicyRecord) -> None:
+    assert policy_from(policy_table(settings)) == settings
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_settings_as_a_table_are_the_same_settings(settings: covey.Settings) -> 
     ],
 )
 def test_a_policy_given_to_replay_replaces_the_table(policy: Any, table: dict[str, Any]) -> None:
-    other = {**CONFIG, "policy": {"preset": "balance"}}
+    other = {**CONFIG, "policy": {"preset": "dcza", "parameters": "z2"}}
 
     assert arms(other, policy=policy) == arms({**CONFIG, "policy": table})
 

@@ -9,8 +9,7 @@ from time import process_time
 import msgspec
 import numpy as np
 
-from covey.bandit.policies import PRESETS, CoS, resolve, settings_from
-from covey.bandit.settings import Settings
+from covey.bandit.policies import PRESETS, CoS, PolicyRecord, policy_from
 from covey.data.logs import DecisionColumns, EncodedLog
 from covey.kernel import Arena, Clock, Ledger, is_compiled, table_of
 from covey.kernel.rules import Seat
@@ -80,8 +79,8 @@ def measure(sizes: Sizes) -> Costs:
 class Field:
     """Four learners on one stream in one process: the decisions alone, no world around them."""
 
-    def __init__(self, settings: Settings) -> None:
-        policy = resolve(settings, dimension=1, most_functions=FUNCTIONS)
+    def __init__(self, settings: PolicyRecord) -> None:
+        policy = settings.resolve(dimension=1, most_functions=FUNCTIONS)
         clock = Clock(policy.scales(), policy.powers())
         arms = FUNCTIONS + LEARNERS - 1
         self.tables = [
@@ -125,7 +124,7 @@ class Field:
 
     def bytes_per_cell(self) -> float:
         """Return what a used cell of a learner takes."""
-        return sum(t.nbytes() for t in self.tables) / sum(len(t) for t in self.tables)
+        return sum(t.counters.nbytes() for t in self.tables) / sum(len(t) for t in self.tables)
 
 
 def _over_slots(sizes: Sizes) -> Iterator[Line]:
@@ -164,7 +163,7 @@ def _best(field: Field, rounds: int, contexts: np.ndarray) -> float:
 
 def _of(preset: str, sizes: Sizes) -> Line:
     """Time whole runs of a policy, the world and the regret included, and their parts."""
-    settings = settings_from({"preset": preset})
+    settings = policy_from({"preset": preset})
     slots = sizes.stretches * sizes.length
     whole = interleave(sizes.rounds, {preset: partial(simulated.run, slots, settings)})[preset]
     parts = simulated.parts(sizes.stretches, sizes.rounds, settings, sizes.length)

@@ -8,8 +8,9 @@ import numpy as np
 import tables
 from kinds import DEFAULT, FORMER, Runs, losses
 
-from covey.simulation.comparison import RESAMPLES, Estimate, mean_of, ratio, total
+from covey.simulation.comparison import RESAMPLES, mean_of, ratio, total
 from covey.simulation.run import Run
+from covey.types import Interval
 
 Losses = Mapping[tuple[str, str], Sequence[float]]  # policy, environment -> seed by seed
 
@@ -38,7 +39,7 @@ class Compared(NamedTuple):
         """All environments, likewise."""
         return list(dict.fromkeys(world for _, world in self.lost))
 
-    def to_reference(self, policy: str, world: str) -> Estimate:
+    def to_reference(self, policy: str, world: str) -> Interval:
         """Return how many times as much as the reference a policy loses."""
         return self._ratio(policy, self.reference, world)
 
@@ -47,12 +48,12 @@ class Compared(NamedTuple):
         others = [name for name in self.policies if not name.startswith(FORMER)]
         return min(others or self.policies, key=lambda name: tables.mean(self.lost[name, world]))
 
-    def to_best(self, policy: str, world: str) -> Estimate:
+    def to_best(self, policy: str, world: str) -> Interval:
         """Return how many times as much as the best in hindsight a policy loses."""
         return self._ratio(policy, self.best(world), world)
 
-    def _ratio(self, policy: str, other: str, world: str) -> Estimate:
-        return ratio(self.lost[policy, world], self.lost[other, world]) or Estimate(math.nan)
+    def _ratio(self, policy: str, other: str, world: str) -> Interval:
+        return ratio(self.lost[policy, world], self.lost[other, world]) or Interval(math.nan)
 
 
 def compared(runs: Runs) -> Compared:
@@ -120,7 +121,7 @@ def best_table(found: Compared, policy: str = DEFAULT) -> str:
     return tables.table(["", "best in hindsight", "its regret", policy, "ratio"], rows)
 
 
-def geometric(found: Compared, policy: str) -> Estimate:
+def geometric(found: Compared, policy: str) -> Interval:
     """Return the geometric mean over environments of the ratio to the reference.
 
     The interval is a 95 % bootstrap interval over pairs of seeds, drawn in each environment.
@@ -135,13 +136,13 @@ def geometric(found: Compared, policy: str) -> Estimate:
         which = rng.integers(0, pairs.shape[1], (RESAMPLES, pairs.shape[1]))
         drawn.append(np.log(np.maximum(pairs[:, which].mean(axis=2), 1e-12)))
     if not middles:
-        return Estimate(math.nan)
+        return Interval(math.nan)
     middle = float(np.exp(np.mean([own - other for own, other in middles])))
     if pairs.shape[1] < 2:
-        return Estimate(middle)
+        return Interval(middle)
     means = np.exp(np.mean([own - other for own, other in drawn], axis=0))
     low, high = np.quantile(means, [0.025, 0.975])
-    return Estimate(middle, float(low), float(high))
+    return Interval(middle, float(low), float(high))
 
 
 def _geometric(ratios: Sequence[float]) -> float:
@@ -234,7 +235,7 @@ def free_table(plain: Runs, free: Runs) -> str:
             f"{tables.mean(lost[policy, world]):.4f}",
             f"{tables.mean(scored[policy, world]):.4f}",
             tables.interval(
-                ratio(scored[policy, world], lost[policy, world]) or Estimate(math.nan)
+                ratio(scored[policy, world], lost[policy, world]) or Interval(math.nan)
             ),
         ]
         for policy, world in lost

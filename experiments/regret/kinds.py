@@ -8,21 +8,19 @@ import hashlib
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import baselines
+import linear
 import msgspec
 import playing
 import streams
 
 from covey import files
-from covey.bandit.policies import settings_from
-from covey.bandit.settings import Settings
-from covey.jobs.running import SameProcess, unbroken, worker_pool
+from covey.bandit.policies import Auto, PolicyRecord, policy_from
+from covey.jobs.running import finished
 from covey.simulation import run as simulation_run
 from covey.simulation import scenario as simulation_scenario
 from covey.simulation.comparison import total
@@ -32,7 +30,7 @@ from covey.simulation.world import World
 
 Runs = dict[tuple[str, str], list[Run]]  # policy, environment -> seed by seed
 DEFAULT = "auto"
-FORMER = "auto 0.1.0"  # the default that it replaced, from REFERENCE
+FORMER = "former default"  # the default that it replaced, from REFERENCE
 REFERENCE = playing.HERE / "reference.json"
 # Part -> the policies of the former version that are remembered, and their names here.
 REMEMBERED = {
@@ -42,10 +40,11 @@ REMEMBERED = {
     "growth-presets": {DEFAULT: FORMER},
     "streams": {DEFAULT: FORMER, f"{DEFAULT} alarm=0": f"{FORMER} alarm=0"},
 }
+PLAIN = (*baselines.BASELINES, *linear.POLICIES)
 # Part -> the baselines in it: all, or those that are fast enough for so many slots.
 BASELINES = {
     "worlds": tuple(baselines.BASELINES),
-    "worlds-short": tuple(baselines.BASELINES),
+    "worlds-short": PLAIN,
     "worlds-long": ("LinUCB", "Thompson cells", "Thompson"),
 }
 STREAM_SLOTS, STREAM_SEEDS = 2_000_000, 3
@@ -66,12 +65,14 @@ def player(text: str) -> Player:
         return Player(partial(baselines.play, text), baselines.code(), together=20)
     preset, *keys = text.split()
     table = tomllib.loads("\n".join(keys))
-    settings = settings_from({"preset": preset, **table}, where=f"policy {text!r}")
-    return Player(partial(_play, settings), playing.behaviour(settings))
+    settings = policy_from({"preset": preset, **table}, where=f"policy {text!r}")
+    # To probe what a class in Python does takes minutes.
+    code = linear.code() if preset in linear.POLICIES else playing.behaviour(settings)
+    return Player(partial(_play, settings), code)
 
 
 def _play(
-    settings: Settings, environment: Environment, *, seeds: Sequence[int], **how: Any
+    settings: PolicyRecord, environment: Environment, *, seeds: Sequence[int], **how: Any
 ) -> list[Run]:
     return [simulation_run.play(environment, settings, seed=seed, **how) for seed in seeds]
 
@@ -131,24 +132,16 @@ def play(part: Part, kept: Path, *, workers: int) -> Runs:
     if left:
         print(f"{part.name}: {len(left)} groups of runs to play", file=sys.stderr)
     how = {"horizon": part.horizon, "checkpoints": part.checkpoints}
-    futures: dict[Future[list[Run]], tuple[str, str]] = {}
-    with _pool(workers if left else 1) as pool, unbroken("runs"):
-        while left or futures:
-            while left and len(futures) < (1 if workers == 1 else 2 * workers):
-                pair, some = left.pop(0)
-                own = players[pair[0]].play
-                futures[pool.submit(own, part.environments[pair[1]], seeds=some, **how)] = pair
-            done, _ = wait(futures, return_when=FIRST_COMPLETED)
-            for future in done:
-                pair = futures.pop(future)
-                found[pair] |= {run.seed: run for run in future.result()}
-                paths[pair].parent.mkdir(parents=True, exist_ok=True)
-                files.replace(paths[pair], msgspec.json.encode(found[pair]))
+
+    def call_of(group: tuple[tuple[str, str], Sequence[int]]) -> Callable[[], list[Run]]:
+        (name, world), seeds = group
+        return partial(players[name].play, part.environments[world], seeds=seeds, **how)
+
+    for (pair, _), runs in finished(left, call_of, workers=workers):
+        found[pair] |= {run.seed: run for run in runs}
+        paths[pair].parent.mkdir(parents=True, exist_ok=True)
+        files.replace(paths[pair], msgspec.json.encode(found[pair]))
     return {pair: [runs[seed] for seed in part.seeds] for pair, runs in found.items()}
-
-
-def _pool(workers: int) -> AbstractContextManager[Executor]:
-    return SameProcess() if workers == 1 else worker_pool(workers)
 
 
 def fingerprint(environment: Environment, horizon: int) -> str:
@@ -162,7 +155,7 @@ def fingerprint(environment: Environment, horizon: int) -> str:
         chunk = world.draw(slots)
         for part in (chunk.points, chunk.accuracy, chunk.right, chunk.delays, chunk.shown):
             found.update(b"" if part is None else part.tobytes())
-    sites = network(environment, Settings()).sites
+    sites = network(environment, Auto()).sites
     found.update(repr([(site.costs, site.peers, site.receives) for site in sites]).encode())
     found.update(b"free" if environment.free else b"")
     return found.hexdigest()[:16]

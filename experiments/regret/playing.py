@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.bandit.policies import resolve, settings_from
-from covey.bandit.settings import Settings
+from covey.bandit.policies import AnyPolicy, PolicyRecord, policy_from
 from covey.simulation import run as simulation_run
 from covey.simulation import runner
 from covey.simulation import scenario as simulation_scenario
@@ -60,17 +59,16 @@ class Played(NamedTuple):
         return [total(run)[-1] / run.slots[-1] for run in self.team(policy, environment)]
 
 
-def behaviour(settings: Settings) -> str:
+def behaviour(settings: PolicyRecord) -> str:
     """Return a name for what a policy does: runs stay valid while its code changes, but not it."""
     return _behaviour(msgspec.json.encode(settings))
 
 
 @cache
 def _behaviour(written: bytes) -> str:
-    settings = msgspec.json.decode(written, type=Settings)
+    settings = msgspec.json.decode(written, type=AnyPolicy)
     found = hashlib.sha256(written)
-    known = settings.horizon if isinstance(settings.horizon, int) else probe_slots
-    slots = min(probe_slots, known)
+    slots = min(probe_slots, settings.slots or probe_slots)
     marks = range(max(1, slots // 20), slots + 1, max(1, slots // 20))
     for table in PROBES:
         world = environment_from(table)
@@ -113,7 +111,10 @@ def _played(chosen: Scenario, folder: Path) -> Played:
 def _made_for(tables: Mapping[str, Any], horizon: int, series: Mapping[str, Any]) -> dict[str, Any]:
     """Return a scenario of so many slots whose policies are made for it."""
     dimension = tables["environment"][0].get("dimension", 1)
-    policies = [{**table, "horizon": horizon} for table in tables["policy"]]
+    policies = [
+        {**table, "horizon": horizon} if table["preset"] == "cos" else table
+        for table in tables["policy"]
+    ]
     if "threshold-scale" in series:
         policies = [
             table | dict(_scaled(table, dimension, series["threshold-scale"])) for table in policies
@@ -125,7 +126,7 @@ def _made_for(tables: Mapping[str, Any], horizon: int, series: Mapping[str, Any]
 def _scaled(table: Mapping[str, Any], dimension: int, scale: float) -> Iterator[tuple[str, Any]]:
     """Yield the thresholds of a policy, times `scale`, for learners with two functions."""
     written = {key: value for key, value in table.items() if key != "name"}
-    policy = resolve(settings_from(written), dimension=dimension, most_functions=2)
+    policy = policy_from(written).resolve(dimension=dimension, most_functions=2)
     for key in ("explore", "train", "explore-peers"):
         threshold = getattr(policy, key.replace("-", "_"))
         yield key, {"scale": scale * threshold.scale, "power": threshold.power}

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import baselines
 import costs
 import kind_tables
 import kinds
@@ -38,10 +37,11 @@ READ = (
 READ_KINDS = (
     "All presets, and plain baselines ([baselines.py](baselines.py)) with the same prices and "
     "information: the owner of a function sees every labelled use of it and tells all learners "
-    "what it is worth. EXP3.S and the two with cells know the horizon, which no preset does. "
-    f"*{kinds.FORMER}* is the default of that version, from "
-    "[reference.json](reference.json), which `python experiments/regret/run.py --write-reference` "
-    "made with its code; where its numbers are of other worlds, ratios are to today's default. "
+    "what it is worth. Those of [linear.py](linear.py) are policies of one's own, which judge "
+    "peers by the labels of the learner itself. EXP3.S and the two with cells know the horizon, "
+    "which no preset does. "
+    f"Of the *{kinds.FORMER}* the numbers are kept in [reference.json](reference.json); where they "
+    "are of other worlds, ratios are to today's default. "
     "A cell has the regret per slot of one receiving learner and its ratio to the reference, with "
     "the 95 % interval of 10,000 resamples of the seeds in pairs. *The best of all* is, in each "
     "world, the preset or baseline that lost least there on average."
@@ -354,8 +354,8 @@ def _kinds(found: Found) -> str:
     for name, title, note in KINDS:
         played = found.kinds[name]
         part, ratios = played.part, kind_tables.compared(played.runs)
-        presets = [policy for policy in part.policies if policy not in baselines.BASELINES]
-        plain = [policy for policy in part.policies if policy in baselines.BASELINES]
+        presets = [policy for policy in part.policies if policy not in kinds.PLAIN]
+        plain = [policy for policy in part.policies if policy in kinds.PLAIN]
         parts += [
             f"### {title} ([{name}.toml]({name}.toml), {part.horizon:,} slots, "
             f"{len(part.seeds)} seeds)",

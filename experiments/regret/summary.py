@@ -9,19 +9,10 @@ from tables import Entry
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 WORDS = {
-    "auto": "The default: nothing needs to be known. `multi-resolution` loses less where labels "
-    "per cell are few, and nothing is proved of it.",
+    "auto": "The default: nothing needs to be known.",
     "cos": "The paper's algorithm, and one of the two references here.",
     "dcza": "The other reference; neither of the two is better throughout.",
     "share-ucb": "The one with a proof; it pays for that by trying more than `auto`.",
-    "discounted": "It keeps trying what it has forgotten: of use only where accuracies switch and "
-    "labels are many.",
-    "multi-resolution": "It learns from neighbours, and gains most from it with more dimensions; "
-    "it is slow, and liars get a larger share of its cells, which are small.",
-    "cos-ce": "With so few labels per cell hardly an arm can be ruled out, so that it does what "
-    "CoS does.",
-    "balance": "Peers share nothing, and in most worlds that costs more than CoS loses; with "
-    "`check-claims` it loses far less, even where no peer lies.",
 }
 
 

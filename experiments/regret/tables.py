@@ -6,9 +6,10 @@ from typing import NamedTuple
 from playing import Played
 
 from covey.bandit import bounds
-from covey.bandit.theorems import Problem
-from covey.simulation.comparison import Estimate, growth_of, ratio, total
+from covey.bandit.bounds import Problem
+from covey.simulation.comparison import growth_of, ratio, total
 from covey.simulation.run import Run
+from covey.types import Interval
 
 DEFAULT = "auto"
 CASES = ("C1", "C2", "C3", "C4")
@@ -22,7 +23,7 @@ class Entry(NamedTuple):
     environment: str
     loss: float  # regret per slot
     rival: str
-    ratio: Estimate
+    ratio: Interval
 
 
 def entries(played: Played) -> list[Entry]:
@@ -32,7 +33,7 @@ def entries(played: Played) -> list[Entry]:
         losses = {policy: played.losses(policy, environment) for policy in played.scenario.policies}
         rival = better(losses["cos"], losses["dcza"])
         for policy, own in losses.items():
-            compared = ratio(own, losses[rival]) or Estimate(float("nan"))
+            compared = ratio(own, losses[rival]) or Interval(float("nan"))
             found.append(Entry(policy, environment, mean(own), rival, compared))
     return found
 
@@ -91,8 +92,8 @@ class Growth(NamedTuple):
     policy: str
     environment: str
     losses: list[float]  # regret of a learner, at the horizons
-    across: Estimate | None  # exponent over horizons
-    within: Estimate | None  # exponent over the slots of the longest runs
+    across: Interval | None  # exponent over horizons
+    within: Interval | None  # exponent over the slots of the longest runs
     explored: list[float]  # percent of training and exploring, at the horizons
 
 
@@ -224,14 +225,14 @@ def _percent(shares: Iterable[float]) -> str:
     return f"{100 * mean(list(shares)):.2f}"
 
 
-def interval(one: Estimate) -> str:
+def interval(one: Interval) -> str:
     """Return a ratio with its interval."""
     if one.low is None or one.high is None:
         return f"{one.mean:.2f}"
     return f"{one.mean:.2f} ({one.low:.2f}{DASH}{one.high:.2f})"
 
 
-def spread(one: Estimate | None) -> str:
+def spread(one: Interval | None) -> str:
     """Return an exponent with its interval."""
     if one is None:
         return DASH

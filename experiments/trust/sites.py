@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.bandit.learner import Learner
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import row_of
 from covey.kernel.rules import Cell
-from covey.node.at_once import run
 from covey.node.handler import Handler
+from covey.node.local_site import run
 from covey.node.recorded import RecordedState
 from covey.node.requests import OWN, Loaded, SourceState
 from covey.node.trust import Trust
@@ -151,7 +151,7 @@ class AskedSite:
     trainable = ()
 
     def __init__(self, policy: Mapping[str, Any], trust: Trust) -> None:
-        made = resolve(settings_from(dict(policy)), dimension=1, most_functions=len(FUNCTIONS))
+        made = policy_from(dict(policy)).resolve(dimension=1, most_functions=len(FUNCTIONS))
         self.learner = Learner(
             "north", functions=FUNCTIONS, peers=(), costs=COSTS, policy=made, position=0
         )
@@ -200,7 +200,7 @@ class Asker:
 
     def __init__(self, name: str, policy: Mapping[str, Any], stream: Stream) -> None:
         self.name = name
-        made = resolve(settings_from(dict(policy)), dimension=1, most_functions=len(FUNCTIONS))
+        made = policy_from(dict(policy)).resolve(dimension=1, most_functions=len(FUNCTIONS))
         self._own = Learner(name, functions=("own",), peers=(), costs=(0.0,), policy=made)
         self._stream = stream
         self._slot = 0
@@ -236,7 +236,7 @@ def play(
     scene: Scene, trust: Trust, seed: int, slots: int, policy: Mapping[str, Any] | None = None
 ) -> Played:
     """Play one site and three sources; the first half is for learning."""
-    policy = {"preset": "auto", "horizon": slots} if policy is None else policy
+    policy = {"preset": "auto"} if policy is None else policy
     world = World(seed, scene, slots)
     site = AskedSite(policy, trust)
     own = Stream(world, seed, 0, scene)

@@ -17,7 +17,8 @@ Run sites in this process:
   functions_from            the functions of [[function]] tables
 
 Policies:
-  Auto, CoS, DCZA           checked Settings of a policy, for the argument `policy`
+  Auto, CoS, DCZA           records of a policy, for the argument `policy`
+  ShareUCB, Own             more of them
   CustomPolicy, CellState   the base of a policy of your own, and what it sees
 
 Errors: every error that covey raises on purpose is a CoveyError.
@@ -29,9 +30,8 @@ page on the Python API does not list, are internal: they can change in any relea
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
-from covey._deprecated import register as _register
-
 if TYPE_CHECKING:
+    from covey.bandit.bounds import Problem as Problem
     from covey.bandit.bounds import bound as bound
     from covey.bandit.ensemble import Ensemble as Ensemble
     from covey.bandit.learner import Settlement as Settlement
@@ -39,13 +39,12 @@ if TYPE_CHECKING:
     from covey.bandit.policies import DCZA as DCZA
     from covey.bandit.policies import Auto as Auto
     from covey.bandit.policies import CoS as CoS
-    from covey.bandit.settings import Settings as Settings
-    from covey.bandit.theorems import Problem as Problem
+    from covey.bandit.policies import Own as Own
+    from covey.bandit.policies import ShareUCB as ShareUCB
     from covey.data.logs import Trace as Trace
     from covey.errors import ConfigError as ConfigError
     from covey.errors import ConflictingLabel as ConflictingLabel
     from covey.errors import ContextError as ContextError
-    from covey.errors import CoveyDeprecationWarning as CoveyDeprecationWarning
     from covey.errors import CoveyError as CoveyError
     from covey.errors import DataError as DataError
     from covey.errors import FunctionBusy as FunctionBusy
@@ -77,8 +76,8 @@ if TYPE_CHECKING:
     from covey.node.local_site import LocalSite as LocalSite
     from covey.node.network import Network as Network
     from covey.node.requests import Prediction as Prediction
-    from covey.report.compare import compare as compare
     from covey.report.comparison import ReplayComparison as ReplayComparison
+    from covey.report.comparison import compare as compare
     from covey.report.results import Result as Result
     from covey.report.results import SimulationResult as SimulationResult
     from covey.report.results import replay as replay
@@ -89,19 +88,16 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES = {  # module below covey -> its public names, which are imported on first use
-    "bandit.bounds": ("bound",),
+    "bandit.bounds": ("Problem", "bound"),
     "bandit.ensemble": ("Ensemble",),
     "bandit.learner": ("Settlement",),
     "bandit.links": ("Links",),
-    "bandit.policies": ("DCZA", "Auto", "CoS"),
-    "bandit.settings": ("Settings",),
-    "bandit.theorems": ("Problem",),
+    "bandit.policies": ("DCZA", "Auto", "CoS", "Own", "ShareUCB"),
     "data.logs": ("Trace",),
     "errors": (
         "ConfigError",
         "ConflictingLabel",
         "ContextError",
-        "CoveyDeprecationWarning",
         "CoveyError",
         "DataError",
         "FunctionBusy",
@@ -131,8 +127,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "node.local_site": ("LocalSite",),
     "node.network": ("Network",),
     "node.requests": ("Prediction",),
-    "report.compare": ("compare",),
-    "report.comparison": ("ReplayComparison",),
+    "report.comparison": ("ReplayComparison", "compare"),
     "report.results": ("Result", "SimulationResult", "replay", "simulate"),
     "report.stores": ("open_store",),
     "report.summary": ("Summary",),
@@ -167,4 +162,3 @@ def __dir__() -> list[str]:
 # would hide the function of the same name.
 _importlib.import_module("covey.replay")
 globals().pop("replay")
-_register()

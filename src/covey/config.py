@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -13,9 +13,15 @@ from covey import toml
 from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, wiring_of
 from covey.bandit.partitions import Space
-from covey.bandit.policies import Policy, policy_table, resolve, settings_from, shares_slots, within
+from covey.bandit.policies import (
+    CANDIDATES,
+    CONTEXT_PEERS,
+    Policy,
+    PolicyRecord,
+    policy_from,
+    policy_table,
+)
 from covey.bandit.rewards import AnyReward, check_reward, reward_from
-from covey.bandit.settings import Settings
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.errors import ConfigError
@@ -24,6 +30,8 @@ from covey.toml import read_toml
 from covey.types import BY_CONTEXT, WHOLE, Loss
 
 Entry = str | dict[str, Any]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Slots = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Candidates = list[Entry | list[Entry]]
 
 
@@ -65,19 +73,20 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     name: str
     functions: list[str]
-    function_costs: list[float] | None = None
+    function_costs: list[Share] | None = None
     free: bool | list[str] = False  # own functions that every label scores: all, or these
     arrivals: bool = True
-    label_probability: float = 1.0
+    label_probability: Share = 1.0
     supervised: bool = True
-    serving_cost: float = 0.0  # cost to this learner per answered request
+    # Cost to this learner per answered request.
+    serving_cost: Annotated[float, msgspec.Meta(ge=0, le=1e300)] = 0.0
     rewards: dict[str, Reward | str] = {}
     peers: dict[str, float] | None = None
     relay: bool = False  # its askers may ask its peers through it
     context_peers: dict[str, float] = {}  # peers that receive the cell, never the data
     cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
-    answer_delay: int | str = 0  # slots, or a column of them
-    answer_wait: int | None = None  # slots
+    answer_delay: Slots | str = 0  # or a column of them
+    answer_wait: Slots | None = None
     context: list[Entry] | None = None
     candidates: Candidates | None = None
     view: list[ViewTable] = []
@@ -106,7 +115,6 @@ class LearnerSpec(NamedTuple):
     reports_falsely: bool = False  # to peers; simulations only
     labels_falsely: bool = False  # what peers have answered; simulations only
     free: tuple[int, ...] = ()  # indices of functions that every label scores
-    answers: tuple[int, ...] = ()  # per arm, a row of predictions; empty: by stream and function
 
     @property
     def behind(self) -> tuple[int, ...]:
@@ -134,7 +142,7 @@ class NetworkConfig(NamedTuple):
     """The configuration of a replay."""
 
     data: Data
-    settings: Settings
+    settings: PolicyRecord
     sites: Sequence[LearnerSpec]
     context: contexts.Contexts  # coordinates of all spaces
     plan: ContextSpaces
@@ -156,7 +164,7 @@ class NetworkConfig(NamedTuple):
     @property
     def shares_slots(self) -> bool:
         """Whether the rows of a batch of the log share one slot."""
-        return self.data.batch is not None and shares_slots(self.settings)
+        return self.data.batch is not None and self.settings.rules.shares_slots
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -185,12 +193,7 @@ class NetworkConfig(NamedTuple):
     def policy(self, dimension: int) -> Policy:
         """Return the policy for a context space of this dimension."""
         counts = [len(site.functions) for site in self.sites]
-        return resolve(
-            self.settings,
-            dimension=dimension,
-            most_functions=max(counts),
-            all_functions=sum(counts),
-        )
+        return self.settings.resolve(dimension=dimension, most_functions=max(counts))
 
 
 def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
@@ -204,12 +207,11 @@ def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
 class Tables(NamedTuple):
     """The tables of a configuration, each checked separately; `assemble` checks them together."""
 
-    settings: Settings
+    settings: PolicyRecord
     members: Sequence[LearnerTable]
     data: Data = Data()
     links: Mapping[str, Any] = {}  # `[[link]]` and `[[link-change]]`, unparsed
     ensemble: Weighing | None = None
-    is_preset_named: bool = True
 
 
 def load(source: str | Path | Mapping[str, Any]) -> NetworkConfig:
@@ -220,10 +222,10 @@ def load(source: str | Path | Mapping[str, Any]) -> NetworkConfig:
 def tables_in(source: str | Path | Mapping[str, Any], *, policy: Any = None) -> Mapping[str, Any]:
     """Return the tables of a TOML file or a mapping, with another `[policy]` if one is given.
 
-    A policy is a table, settings such as `CoS(...)`, a preset's name, or a class of one's own.
+    A policy is a table, a record such as `CoS(...)`, a preset's name, or a class of one's own.
     """
     tables = source if isinstance(source, Mapping) else read_toml(Path(source))
-    if policy is None and isinstance(tables.get("policy"), Settings | type):
+    if policy is None and isinstance(tables.get("policy"), PolicyRecord | type):
         policy = tables["policy"]
     return tables if policy is None else {**tables, "policy": policy_table(policy)}
 
@@ -233,11 +235,10 @@ def read(table: Mapping[str, Any]) -> Tables:
     check_tables(table)
     return Tables(
         data=toml.read(table.get("data", {}), Data, where="[data]"),
-        settings=settings_from(table.get("policy", {})),
+        settings=policy_from(table.get("policy", {})),
         members=_members(table.get("learner", [])),
         links={key: table[key] for key in ("link", "link-change") if key in table},
         ensemble=weighing_from(table["ensemble"]) if "ensemble" in table else None,
-        is_preset_named="preset" in table.get("policy", {}),
     )
 
 
@@ -258,19 +259,18 @@ def assemble(tables: Tables) -> NetworkConfig:
     sites = tuple(_site(k, places, tables, links, plan, context.names) for k in range(len(members)))
     _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
-    _check_preset(sites, settings)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
             "[data] loss cannot be combined with context-peers, which answer with class labels; "
             "remove one of them"
         )
-    if settings.reading.askers == "first":
+    if settings.rules.is_paper:  # only the first learner asks
         sites = (sites[0], *(site.alone() for site in sites[1:]))
-    settings = within(
-        settings,
-        is_named=tables.is_preset_named,
-        has_candidates=any(len(site.spaces) > 1 for site in sites),
-        has_context_peers=any(site.context_peers for site in sites),
+    settings.check_features(
+        {
+            CANDIDATES: any(len(site.spaces) > 1 for site in sites),
+            CONTEXT_PEERS: any(site.context_peers for site in sites),
+        }
     )
     if tables.ensemble is not None:
         sites = _voters(sites, data)
@@ -289,7 +289,12 @@ def in_batches(setup: NetworkConfig) -> NetworkConfig:
     Raises `ConfigError` if their rows share one slot, and something else needs a slot per row.
     """
     data, settings = setup.data, setup.settings
-    if not shares_slots(settings):
+    if not settings.rules.shares_slots:
+        if settings.pending is False:
+            raise ConfigError(
+                "[policy] pending = false cannot be combined with batches, in which pending labels "
+                "count; remove it"
+            )
         return setup._replace(settings=msgspec.structs.replace(settings, pending=True))
     is_late = data.delay is not None
     for is_there, what in (
@@ -299,8 +304,8 @@ def in_batches(setup: NetworkConfig) -> NetworkConfig:
     ):
         if is_there:
             raise ConfigError(
-                f'[policy.reading] batch = "slot" cannot be combined with {what}; remove one of '
-                'them, or set batch = "slots"'
+                f'[policy] batch = "slot" cannot be combined with {what}; remove one of them, or '
+                'set batch = "slots"'
             )
     return setup
 
@@ -355,22 +360,14 @@ def _check_loss(loss: Loss | None) -> None:
                 )
 
 
-def _check_preset(sites: Sequence[LearnerSpec], settings: Settings) -> None:
-    for site in sites:
-        own = [one.name for one in site.rewards if isinstance(one, CustomReward)]
-        if own and settings.preset == "cos-ce":
-            raise ConfigError(
-                f"learner {site.name!r} has the reward {own[0]!r}, a function, which "
-                'preset = "cos-ce" does not support; use cos, dcza or auto, or a reward of numbers'
-            )
-
-
-def _check_free(sites: Sequence[LearnerSpec], settings: Settings, *, has_ensemble: bool) -> None:
+def _check_free(
+    sites: Sequence[LearnerSpec], settings: PolicyRecord, *, has_ensemble: bool
+) -> None:
     for site in sites:
         for is_there, what in (
             (has_ensemble, "[ensemble]"),
             (len(site.spaces) > 1, "several candidates"),
-            (settings.mode == "paper", 'mode = "paper", which runs one function per instance'),
+            (settings.rules.is_paper, 'reading = "paper", which runs one function per instance'),
         ):
             if site.free and is_there:
                 raise ConfigError(
@@ -424,26 +421,8 @@ def _check_member(member: LearnerTable, names: Collection[str]) -> None:
             f"{owner} has {len(member.functions)} functions and {len(member.function_costs)} "
             "function-costs; give one cost per function"
         )
-    _check_numbers(member, owner)
     _check_peers(member, owner, names, "peers", member.peers or {})
     _check_peers(member, owner, names, "context-peers", member.context_peers)
-
-
-def _check_numbers(member: LearnerTable, owner: str) -> None:
-    for name, cost in zip(member.functions, member.function_costs or [], strict=False):
-        if not 0 <= cost <= 1:
-            raise ConfigError(
-                f"{owner}: the cost of function {name!r} is {cost}; it must lie in [0, 1]"
-            )
-    if not 0 <= member.serving_cost < math.inf:
-        raise ConfigError(f"{owner}: serving-cost is {member.serving_cost}; it must be 0 or more")
-    for key, slots in (("answer-delay", member.answer_delay), ("answer-wait", member.answer_wait)):
-        if isinstance(slots, int) and not 0 <= slots <= 2**53:
-            raise ConfigError(f"{owner}: {key} is {slots}; it must be 0 slots or more")
-    if not 0 <= member.label_probability <= 1:
-        raise ConfigError(
-            f"{owner}: label-probability is {member.label_probability}; it must lie in [0, 1]"
-        )
 
 
 def _check_peers(

@@ -29,7 +29,6 @@ CoveyError
 
 import importlib
 import traceback
-import warnings
 from typing import Any
 
 
@@ -41,19 +40,6 @@ def place_of(error: BaseException) -> str:
 
 class CoveyError(Exception):
     """Base class of all errors that covey raises."""
-
-
-class CoveyDeprecationWarning(FutureWarning):
-    """A key or name was moved; the old one works for one more release."""
-
-
-def warn_deprecated(old: str, new: str) -> None:
-    """Warn that `old` works for one release only, and name what replaces it."""
-    warnings.warn(
-        f"{old} is deprecated and will be removed in the next release; use {new}",
-        CoveyDeprecationWarning,
-        stacklevel=3,
-    )
 
 
 class ConfigError(CoveyError, ValueError):
@@ -144,7 +130,7 @@ class PeerDeclined(PeerError):
 
 
 class StoreError(CoveyError, OSError):
-    """A store is damaged, of a newer version, of another site, in use, or cannot be written."""
+    """A store is damaged, of another form, of another site, in use, or cannot be written."""
 
 
 class StoreAway(StoreError):

@@ -7,18 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write `path` so that a reader sees the old content or the new one, never a part."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+def replace(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Write `path` so that a reader sees the old content or the new one, never a part.
 
-
-def replace_durably(path: Path, content: bytes, *, mode: int) -> None:
-    """Write `path` as `replace` does, with permissions from its first byte on, and on the disk."""
+    It has its permissions from its first byte on, less those of the umask, and is on the disk.
+    """
     with _part(path, content, mode) as part:
         part.replace(path)
 

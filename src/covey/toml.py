@@ -8,14 +8,14 @@ import sys
 import tomllib
 import types
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from covey.errors import ConfigError, warn_deprecated
+from covey.errors import ConfigError
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -87,10 +87,10 @@ def imported(name: str, *, where: str) -> Any:
     """Return what a table names as "module:name"; raise `ConfigError` if it is not found."""
     try:
         return _LOCAL[name] if name in _LOCAL else pkgutil.resolve_name(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # also what a module raises
         raise ConfigError(
-            f"{where} {name!r} cannot be imported ({error}); write module:name, and put the module "
-            "beside the configuration or on the Python path"
+            f"{where} {name!r} cannot be imported ({type(error).__name__}: {error}); write "
+            "module:name, and put the module beside the configuration or on the Python path"
         ) from error
 
 
@@ -113,27 +113,6 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
         wrong = list(_wrong_values(table, kind)) or [str(error)]
         sentences = [_sentence(one, where) + _allowed(one, kind) for one in wrong]
         raise ConfigError("; ".join(sentences)) from None
-
-
-def moved(
-    table: Mapping[str, Any], keys: Collection[str], *, into: str, where: str
-) -> Mapping[str, Any]:
-    """Return `table` with `keys` moved into its table `into`; warn about each moved key.
-
-    Raises `ConfigError` for a key that is in both tables.
-    """
-    _check_is_table(table, where)
-    old = {key: value for key, value in table.items() if key in keys}
-    if not old:
-        return table
-    inner = table.get(into, {})
-    _check_is_table(inner, f"{where} {into}")
-    for key in old:
-        if key in inner:
-            raise ConfigError(f"{where} has {key} and {into}.{key}; keep {into}.{key}")
-        warn_deprecated(f"{where} {key}", f"{where} {into}.{key}")
-    kept = {key: value for key, value in table.items() if key not in keys}
-    return {**kept, into: {**inner, **old}}
 
 
 def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
@@ -162,11 +141,6 @@ def check_range(value: float, low: float, high: float, what: str) -> None:
         raise ConfigError(f"{what} is {value}; it must lie from {low:g} to {high:g}")
 
 
-def _check_is_table(table: object, where: str) -> None:
-    if not isinstance(table, Mapping):
-        raise ConfigError(f"{where} is not a table of keys and values")
-
-
 @cache
 def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the types of the fields of a record; `fields` evaluates them at every call."""
@@ -175,7 +149,8 @@ def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 def _unknown_keys(table: Any, kind: type[msgspec.Struct], where: str) -> Iterator[str]:
     """Yield a sentence for each unknown key."""
-    _check_is_table(table, where)
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is not a table of keys and values")
     fields = _types_of(kind)
     for key, value in table.items():
         if key not in fields:
@@ -211,7 +186,7 @@ def _record_in(kind: Any) -> type[msgspec.Struct] | None:
 
 def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
     """Return a message suffix with the allowed values, for an invalid enum value."""
-    if not error.startswith("Invalid enum value"):
+    if not error.startswith(("Invalid enum value", "Expected `str")):
         return ""
     given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
     path = error.rpartition("$")[2].strip(".`").split(".")

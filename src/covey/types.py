@@ -2,13 +2,11 @@
 
 import enum
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-
-from covey import _deprecated
 
 Array = npt.NDArray[Any]
 Label = Hashable
@@ -50,6 +48,24 @@ class Loss(msgspec.Struct, frozen=True):
         return np.rint(WHOLE * (1.0 - np.minimum(1.0, lost / self.bound)))
 
 
+class Interval(msgspec.Struct, frozen=True):
+    """A mean and the ends of its 95 % interval; None: too few rows or runs for one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def half_width(self) -> float | None:
+        """The distance from the mean to the upper end."""
+        return None if self.high is None else self.high - self.mean
+
+    def times(self, factor: float) -> "Interval":
+        """Return the interval in another unit."""
+        ends = (None if end is None else factor * end for end in (self.low, self.high))
+        return Interval(factor * self.mean, *ends)
+
+
 class Phase(enum.IntEnum):
     """Why an arm was chosen."""
 
@@ -61,6 +77,3 @@ class Phase(enum.IntEnum):
 BY_CONTEXT = " (context)"  # name suffix of a peer that receives only the cell
 MEMORY = "(labels seen)"  # function name in a trace when a learner answers from stored labels
 PHASES = tuple(phase.name.lower() for phase in Phase)
-
-if not TYPE_CHECKING:
-    __getattr__ = _deprecated.attribute_of("types")

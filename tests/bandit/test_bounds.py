@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,24 +12,21 @@ import covey
 from covey.bandit import bounds
 from covey.bandit.bounds import (
     CASES,
-    USUAL,
+    THEOREMS,
+    Form,
+    Problem,
     bound,
     chosen,
     exploitation,
     exploitation_begins,
     orders,
-    sheet,
     sweep,
     theorem_thresholds,
 )
-from covey.bandit.partitions import Uniform, slices_for, split_power
-from covey.bandit.policies import DCZA, CoS, resolve
-from covey.bandit.settings import Threshold
-from covey.bandit.theorems import THEOREMS, Form, Problem
+from covey.bandit.partitions import Threshold, Uniform, slices_for, split_power
+from covey.bandit.policies import DCZA, CoS
 from covey.errors import ConfigError
 from support.theory import PAPER, changed, forms, problems, value
-
-pytestmark = pytest.mark.beside_the_kernel
 
 
 @given(problems, forms, st.sampled_from(list(THEOREMS)))
@@ -92,8 +88,8 @@ def test_any_other_split_power_has_a_larger_exponent(problem: Problem, away: flo
 def test_policies_use_the_parameters_of_the_theorems(alpha: float, dimension: int) -> None:
     problem = Problem(alpha=alpha, dimension=dimension, most_functions=3)
     given_ = {"parameters": "theorem", "alpha": alpha}
-    cos = resolve(CoS(**given_, horizon=20_000), dimension=dimension, most_functions=3)
-    dcza = resolve(DCZA(**given_), dimension=dimension, most_functions=3)
+    cos = CoS(**given_, horizon=20_000).resolve(dimension=dimension, most_functions=3)
+    dcza = DCZA(**given_).resolve(dimension=dimension, most_functions=3)
 
     assert (cos.explore, cos.train, cos.explore_peers) == theorem_thresholds(problem)
     assert cos.partition == Uniform(bound("T1", problem).slices or 0)
@@ -211,7 +207,7 @@ def test_a_replay_begins_to_exploit_in_the_computed_slot(slices: int) -> None:
     trace = covey.replay(
         config, predictions=np.ones((6, rows), int), labels=np.ones(rows, int), contexts=contexts
     )
-    policy = resolve(CoS(slices=slices), dimension=1, most_functions=2)
+    policy = CoS(slices=slices).resolve(dimension=1, most_functions=2)
 
     begins = exploitation_begins(
         (policy.explore, policy.train, policy.explore_peers), functions=2, peers=2, cells=slices
@@ -242,24 +238,7 @@ def test_exploitation_after_2_to_the_53_slots_is_none() -> None:
 def test_theorem_names_have_aliases_and_ignore_case() -> None:
     assert chosen(["cos", "t4", "T1"]) == ["T1", "T4"]
     assert chosen(["T6"]) == chosen(["DCZA"]) == list(CASES)
-    assert chosen(["dcza-late"]) == [f"{case}-late" for case in CASES]
-    assert chosen([]) == list(USUAL)
-    assert {name for name in THEOREMS if "-" not in name} == set(USUAL)
-
-
-def test_a_sweep_changes_one_number_only() -> None:
-    sheets = sweep("split-power", [3, 4.5], ["C1"], Problem(learners=7))
-
-    assert [one.problem for one in sheets] == [
-        Problem(learners=7, split_power=power) for power in (3, 4.5)
-    ]
-    assert [one.bounds[0].split_power for one in sheets] == [3, 4.5]
-
-
-def test_a_sheet_survives_json() -> None:
-    written = msgspec.json.encode(sheet(form="printed"))
-
-    assert msgspec.json.decode(written, type=bounds.BoundTable) == sheet(form="printed")
+    assert chosen([]) == list(THEOREMS)
 
 
 def test_other_invalid_arguments_give_a_message() -> None:

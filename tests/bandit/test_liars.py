@@ -7,30 +7,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.bandit.policies import CoS, resolve, settings_from
-from covey.kernel import Clock, Table, arm_of, table_of
-from covey.kernel.index import klucb
+from covey.bandit.policies import CoS, policy_from
+from covey.kernel import Clock, Table, table_of
 from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import Run, log_of, network, play
 from covey.simulation.world import World
+from reference.owners import klucb
+from support.presets import fitting
 
 TRAIN, EXPLORE, EXPLOIT = range(3)
 
 
 def wary_table(is_wary: bool) -> Table:
     """One own function and one peer, which is to be trained 1,000 ln t times."""
-    policy = resolve(
-        CoS(
-            slices=1,
-            explore={"scale": 0, "power": 0},
-            train={"scale": 1000, "power": 0},
-            explore_peers={"scale": 0, "power": 0},
-            check_claims=is_wary,
-        ),
-        dimension=1,
-        most_functions=1,
-    )
+    policy = CoS(
+        slices=1,
+        explore={"scale": 0, "power": 0},
+        train={"scale": 1000, "power": 0},
+        explore_peers={"scale": 0, "power": 0},
+        check_claims=is_wary,
+    ).resolve(dimension=1, most_functions=1)
     rule = policy.rule(functions=1, costs=(0.0, 0.0), position=0)
     return table_of(Clock(policy.scales(), policy.powers()), rule)
 
@@ -85,10 +82,8 @@ WORLDS = st.fixed_dictionaries(
 )
 POLICIES = st.fixed_dictionaries(
     {
-        "preset": st.sampled_from(["cos", "dcza", "cos-ce"]),
-        "reading": st.fixed_dictionaries(
-            {"count": st.sampled_from(["arrivals", "labelled", "uses"])}
-        ),
+        "preset": st.sampled_from(["cos", "dcza"]),
+        "count": st.sampled_from(["arrivals", "labelled"]),
         "pending": st.booleans(),
         "inherit": st.booleans(),
         "slices": st.just(3),
@@ -106,7 +101,7 @@ def test_claim_checks_do_not_affect_honest_peers(
         without_seconds(
             play(
                 environment,
-                settings_from({**policy, "check-claims": is_wary}),
+                policy_from(fitting({**policy, "check-claims": is_wary})),
                 seed=seed,
                 horizon=600,
                 checkpoints=[100, 600],
@@ -179,7 +174,7 @@ def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
             "liars": {"learner-3": "zero-arrivals"},
         }
     )
-    setup = network(environment, settings_from({"preset": "share-ucb", "slices": 1}))
+    setup = network(environment, policy_from({"preset": "share-ucb", "slices": 1}))
     stretch = World(environment, seed=seed, horizon=1_500).draw(1_500)
     trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
     right = np.asarray(stretch.right).reshape(4, -1)
@@ -197,7 +192,7 @@ def liar_shares(preset: str, case: str, **more: bool) -> dict[str, float]:
         }
     )
     table = {"preset": preset, **{key.replace("_", "-"): value for key, value in more.items()}}
-    run = play(environment, settings_from(table), seed=0, horizon=20_000, checkpoints=[20_000])
+    run = play(environment, policy_from(table), seed=0, horizon=20_000, checkpoints=[20_000])
     return run.to_liars
 
 
@@ -214,7 +209,7 @@ def test_a_liar_gets_few_requests_by_the_default_policy(case: str) -> None:
 @pytest.mark.parametrize(
     # By the default policy only a share of the width counts, which it uses up to 1.
     ("preset", "share"),
-    [("cos", 0.5), ("auto", 0.2), ("balance", 0.5), ("cos-ce", 0.5)],
+    [("cos", 0.5), ("auto", 0.2)],
 )
 def test_without_claim_checks_a_false_reporter_gets_many_requests(
     preset: str, share: float
@@ -226,41 +221,3 @@ def test_without_false_reporters_no_shares_are_reported() -> None:
     environment = environment_from({"name": "x"})
 
     assert play(environment, CoS(), seed=0, horizon=50, checkpoints=[50]).to_liars == {}
-
-
-# -- bounds that peers report -------------------------------------------------------------------
-
-HONEST, LIAR = 0.8, 0.05
-
-
-def share_of_the_liar(low: float, high: float, *, check_claims: bool, slots: int = 4_000) -> float:
-    """Return how often a peer is chosen that is hardly ever right and reports these bounds."""
-    policy = resolve(
-        settings_from({"preset": "cos-ce", "slices": 8, "check-claims": check_claims}),
-        dimension=1,
-        most_functions=1,
-    )
-    rule = policy.rule(functions=1, costs=(0.0, 0.0), position=0)
-    table = table_of(Clock(policy.scales(), policy.powers()), rule)
-    rng, chosen = np.random.default_rng(1), 0
-    for slot in range(1, slots + 1):
-        context = (float(rng.random()),)
-        decision = table.decide(context, slot)
-        while decision < 0:
-            for peer in table.stale(-1 - decision, slot):
-                table.hear(-1 - decision, peer, (10**9, low, high), slot)
-            decision = table.resume(-1 - decision, context, slot)
-        is_asked = arm_of(decision) == 1
-        chosen += is_asked
-        gain = int(rng.random() < (LIAR if is_asked else HONEST))
-        table.settle(decision, gain, context, slot)
-    return chosen / slots
-
-
-@pytest.mark.parametrize("claim", [1.0, 1.5, 1e300, math.inf])
-def test_a_peer_cannot_rule_out_better_arms_by_the_bounds_that_it_reports(claim: float) -> None:
-    assert share_of_the_liar(claim, claim, check_claims=True) < 0.06
-
-
-def test_without_claim_checks_reported_bounds_are_believed() -> None:
-    assert share_of_the_liar(1.5, 1.5, check_claims=False) > 0.9

@@ -10,11 +10,8 @@ import pytest
 
 import covey
 from covey import config
-from covey.errors import ConfigError
 from covey.replay import replay as replaying
 from covey.replay.engine import LinkPrices, Repricing
-
-pytestmark = pytest.mark.beside_the_kernel
 
 SITES = ("north", "south", "west")
 
@@ -64,12 +61,6 @@ def linked(*links: dict[str, Any], changes: list[dict[str, Any]] | None = None) 
 
 def one_way(start: str, end: str, cost: Any = 0.5, **more: Any) -> dict[str, Any]:
     return {"from": start, "to": end, "cost": cost, **more}
-
-
-def sentence_of(table: dict[str, Any]) -> str:
-    with pytest.raises(ConfigError) as caught:
-        config.load(table)
-    return str(caught.value)
 
 
 def test_peers_and_prices_come_from_the_cheapest_paths() -> None:
@@ -126,7 +117,7 @@ def test_prices_keep_serving_costs_when_a_link_changes() -> None:
 
 
 def test_learners_without_peers_are_not_repriced() -> None:
-    setup = config.load(table_of(CHAIN, policy={"reading": {"askers": "first"}}))
+    setup = config.load(table_of(CHAIN, policy={"preset": "cos", "reading": "paper"}))
 
     assert {move.place for move in LinkPrices(setup, setup.sites).moves(1000)} == {0}
 
@@ -173,7 +164,9 @@ CHANGING = linked(
 )
 
 
-@pytest.mark.parametrize("policy", [{"slices": 1}, {"slices": 1, "horizon": "doubling"}])
+@pytest.mark.parametrize(
+    "policy", [{"slices": 1}, {"preset": "cos", "slices": 1, "horizon": "doubling"}]
+)
 def test_a_replay_pays_the_current_link_costs(policy: dict[str, Any]) -> None:
     trace = covey.replay({**CHANGING, "policy": policy}, **perfect_west(2_000))
     north = trace.learner == 0
@@ -212,173 +205,5 @@ def test_a_file_is_replayed_with_the_same_changes(
 
 
 def test_a_link_cost_above_one_warns() -> None:
-    with pytest.warns(UserWarning, match="its cost 1.5 is above 1") as caught:
+    with pytest.warns(UserWarning, match="'north' to 'south' .* its cost 1.5 is above 1"):
         config.load(linked(one_way("north", "south", 1.5)))
-
-    assert [str(warning.message) for warning in caught] == [
-        "the link from 'north' to 'south' is never used: its cost 1.5 is above 1, the value of a "
-        "correct label"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("links", "sentence"),
-    [
-        (
-            [one_way("north", "suoth")],
-            "a link names unknown learner 'suoth'; did you mean 'south'?",
-        ),
-        (
-            [{"between": ["nort", "south"], "cost": 0.5}],
-            "a link names unknown learner 'nort'; did you mean 'north'?",
-        ),
-        (
-            [one_way("north", "north")],
-            "a link leads from 'north' to itself; remove it",
-        ),
-        (
-            [one_way("north", "south"), {"between": ["south", "north"], "cost": 0.1}],
-            "duplicate link from 'north' to 'south'; keep one",
-        ),
-        (
-            [one_way("north", "south"), one_way("north", "south", "gone")],
-            "duplicate link from 'north' to 'south'; keep one",
-        ),
-        (
-            [one_way("north", "south", -0.5)],
-            "the link from 'north' to 'south' costs -0.5; it must be a number, 0 or more",
-        ),
-        (
-            [one_way("north", "south", math.inf)],
-            "the link from 'north' to 'south' costs inf; it must be a number, 0 or more",
-        ),
-        (
-            [one_way("north", "south", "dear")],
-            "[[link]] 1 cost is 'dear'; it must be a number or \"gone\"",
-        ),
-        (
-            [{"from": "north", "to": "south"}],
-            "[[link]] 1 needs either cost, or cost-column for a learnt cost",
-        ),
-        (
-            [one_way("north", "south", 0.1, **{"cost-column": "toll"})],
-            "[[link]] 1 needs either cost, or cost-column for a learnt cost",
-        ),
-        (
-            [one_way("north", "south", 0.1, guess=0.2)],
-            "[[link]] 1 has cost and guess; remove one of them",
-        ),
-        (
-            [one_way("north", "south", None, **{"cost-column": "toll", "guess": 1.5})],
-            "[[link]] 1 guess is 1.5; it must lie in [0, 1]",
-        ),
-        (
-            [one_way("north", "south", None, **{"cost-colum": "toll"})],
-            "unknown key 'cost-colum' in [[link]] 1; did you mean 'cost-column'?",
-        ),
-        (
-            [one_way("north", "south", None, **{"cost-column": 3})],
-            "[[link]] 1 cost-column: expected str, got int",
-        ),
-        (
-            [one_way("north", "south", between=["north", "south"])],
-            "[[link]] 1 needs either between = [one, other], or from and to",
-        ),
-        (
-            [{"from": "north", "cost": 0.1}],
-            "[[link]] 1 needs either between = [one, other], or from and to",
-        ),
-        (
-            [{"between": ["north", "south", "west"], "cost": 0.1}],
-            "[[link]] 1 between: expected array of length 2, got 3",
-        ),
-        (
-            [{"form": "north", "to": "south", "cost": 0.1}],
-            "unknown key 'form' in [[link]] 1; did you mean 'from'?",
-        ),
-        ([0.5], "[[link]] 1 is not a table of keys and values"),
-    ],
-)
-def test_a_wrong_link_is_one_sentence(links: list[Any], sentence: str) -> None:
-    assert sentence_of(linked(*links)) == sentence
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        (
-            [one_way("west", "south", slot=5)],
-            "[[link-change]] 1: no [[link]] from 'west' to 'south'; add one, with "
-            'cost = "gone" if it is initially absent',
-        ),
-        (
-            [one_way("west", "suoth", slot=5)],
-            "a link names unknown learner 'suoth'; did you mean 'south'?",
-        ),
-        (
-            [one_way("north", "south", slot=9), one_way("north", "south", 0.1, slot=8)],
-            "[[link-change]] 2 slot is 8, but the previous one is 9; list changes in order",
-        ),
-        (
-            [one_way("north", "south", slot=9), one_way("north", "south", "gone", slot=9)],
-            "[[link-change]] 2: duplicate change of the link from 'north' to 'south' at slot 9; "
-            "keep one",
-        ),
-        (
-            [one_way("south", "north", "gone", slot=9)],
-            "[[link-change]] 1: the link from 'south' to 'north' is already gone; set a cost, "
-            "or remove the change",
-        ),
-        (
-            [one_way("north", "south", slot=1)],
-            "[[link-change]] 1 slot is 1; it must be 2 or more ([[link]] sets the initial cost)",
-        ),
-        (
-            [one_way("north", "south", math.nan, slot=9)],
-            "the link from 'north' to 'south' costs nan; it must be a number, 0 or more",
-        ),
-        ([one_way("north", "south")], "[[link-change]] 1: missing required field slot"),
-        (
-            [one_way("west", "north", 0.1, slot=9)],
-            "[[link-change]] 1: the cost of the link from 'west' to 'north' is learnt from 'toll'; "
-            "remove the change, or set a cost for the link",
-        ),
-        (
-            [one_way("north", "south", slot=9, **{"cost-column": "toll"})],
-            "unknown key 'cost-column' in [[link-change]] 1; known: between, cost, from, slot, to",
-        ),
-        (
-            [one_way("north", "south", slot="soon")],
-            "[[link-change]] 1 slot: expected int, got str",
-        ),
-    ],
-)
-def test_a_wrong_change_is_one_sentence(changes: list[dict[str, Any]], sentence: str) -> None:
-    links = [
-        one_way("north", "south"),
-        one_way("south", "north", "gone"),
-        {"from": "west", "to": "north", "cost-column": "toll"},
-    ]
-
-    assert sentence_of(linked(*links, changes=changes)) == sentence
-
-
-def test_tables_of_links_are_lists() -> None:
-    assert sentence_of(table_of("", link={})) == "[[link]] must be a list of tables"
-
-
-def test_changes_need_links() -> None:
-    changes = [one_way("north", "south", slot=5)]
-
-    assert sentence_of(table_of("", **{"link-change": changes})) == (
-        "[[link-change]] without [[link]]; list the links first"
-    )
-
-
-def test_peers_and_links_together_are_rejected() -> None:
-    table = linked(one_way("north", "south"))
-    table["learner"][1]["peers"] = {"north": 0.5}
-
-    assert sentence_of(table) == (
-        "learner 'south' has peers, but prices come from [[link]] tables; remove one"
-    )

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from covey.bandit.partitions import Layered, Refining, Uniform, Zooming
-from covey.bandit.policies import DCZA, CoS, Policy, resolve, settings_from
-from covey.bandit.settings import READINGS, Reading, Settings, Threshold
-from covey.errors import ConfigError, CoveyDeprecationWarning
+from covey.bandit.partitions import Refining, Threshold, Uniform, Zooming
+from covey.bandit.policies import DCZA, CoS, Policy, PolicyRecord, policy_from
+from covey.errors import ConfigError
 
 
-def policy_of(settings: Settings, *, dimension: int = 1, most_functions: int = 2) -> Policy:
-    return resolve(settings, dimension=dimension, most_functions=most_functions)
+def policy_of(settings: PolicyRecord, *, dimension: int = 1, most_functions: int = 2) -> Policy:
+    return settings.resolve(dimension=dimension, most_functions=most_functions)
 
 
 def thresholds_of(policy: Policy) -> list[tuple[float, float]]:
@@ -92,15 +90,6 @@ def test_most_functions_can_be_set() -> None:
     assert policy_of(settings, most_functions=2).train.scale == 7.0
 
 
-def test_the_theorem_parameters_of_cos_need_a_horizon() -> None:
-    with pytest.raises(ConfigError) as caught:
-        policy_of(CoS(parameters="theorem"))
-
-    assert str(caught.value) == (
-        '[policy] parameters = "theorem" needs a horizon (in slots), or slices'
-    )
-
-
 @pytest.mark.parametrize("parameters", ["z1", "theorem"])
 def test_explicit_slices_need_no_horizon(parameters: str) -> None:
     assert policy_of(CoS(parameters=parameters, slices=5)).partition == Uniform(5)
@@ -124,7 +113,7 @@ def test_a_horizon_with_too_many_slices_is_rejected() -> None:
 def test_explicit_thresholds_override_the_parameters(preset: Any, parameters: str) -> None:
     settings = preset(
         parameters=parameters,
-        horizon=100,
+        horizon="doubling",
         explore={"scale": 3, "power": 0},
         train={"scale": 0, "power": 0.25},
         explore_peers={"scale": 0.5, "power": 0.75},
@@ -146,121 +135,17 @@ def test_an_explicit_split_power_keeps_the_thresholds() -> None:
     assert policy.explore.power == pytest.approx(0.561552812808830)
 
 
-def test_mode_spec_follows_the_pseudocode() -> None:
-    assert CoS().reading == Reading(
-        order="own-train-peers",
-        helper="explore-first",
-        count="arrivals",
-        level_offset=0,
-        ties="lowest",
-        askers="all",
-        hidden_from="all",
-        history="labels",
-        queries="all",
-        children="pooled",
-        unlabelled="net",
-        batch="slots",
-    )
+def test_by_the_papers_reading_cells_are_split_a_level_later() -> None:
+    assert policy_of(DCZA(reading="paper")).partition == Zooming(1.0, 4.0, 1, 40)
 
 
-def test_mode_paper_fits_the_published_tables_and_follows_the_text() -> None:
-    assert CoS(mode="paper").reading == Reading(
-        order="train-own-peers",
-        helper="explore-first",
-        count="arrivals",
-        level_offset=1,
-        ties="lowest",
-        askers="first",
-        hidden_from="first",
-        history="predictions",
-        queries="one",
-        children="averaged",
-        unlabelled="accuracy",
-        batch="slot",
-    )
-
-
-OTHER_READINGS = {
-    "order": ["own-train-peers", "train-own-peers"],
-    "helper": ["explore-first", "greedy"],
-    "count": ["arrivals", "labelled", "uses"],
-    "level_offset": [0, 1],
-    "ties": ["lowest", "random"],
-    "askers": ["all", "first"],
-    "hidden_from": ["all", "first"],
-    "history": ["labels", "asked", "predictions"],
-    "queries": ["all", "one"],
-    "children": ["pooled", "averaged"],
-    "unlabelled": ["net", "accuracy"],
-    "batch": ["slots", "slot"],
-}
-
-
-def test_every_key_of_a_reading_is_tested_here() -> None:
-    assert tuple(OTHER_READINGS) == Reading.__struct_fields__
-
-
-@pytest.mark.parametrize("mode", ["spec", "paper"])
-@pytest.mark.parametrize(
-    ("key", "value"), [(key, value) for key, values in OTHER_READINGS.items() for value in values]
-)
-def test_an_explicit_reading_overrides_the_mode(mode: str, key: str, value: Any) -> None:
-    settings = CoS(mode=mode, reading={key: value})
-
-    assert settings.reading == msgspec.structs.replace(READINGS[mode], **{key: value})
-
-
-def test_a_reading_can_be_a_record() -> None:
-    reading = Reading(order="train-own-peers", level_offset=1)
-
-    assert CoS(reading=reading).reading == reading
-
-
-@pytest.mark.parametrize(("key", "values"), OTHER_READINGS.items())
-def test_a_reading_in_its_old_place_works_with_a_warning(key: str, values: list[Any]) -> None:
-    name = key.replace("_", "-")
-    with pytest.warns(CoveyDeprecationWarning) as warned:
-        settings = DCZA(mode="paper", **{key: values[0]})
-
-    assert settings == DCZA(mode="paper", reading={key: values[0]})
-    assert [str(one.message) for one in warned] == [
-        f"[policy] {name} is deprecated and will be removed in the next release; use [policy] "
-        f"reading.{name}"
-    ]
-
-
-def test_a_reading_in_both_places_is_refused() -> None:
-    with pytest.raises(ConfigError) as caught:
-        CoS(order="own-train-peers", reading={"order": "own-train-peers"})
-
-    assert str(caught.value) == "[policy] has order and reading.order; keep reading.order"
-
-
-def test_an_old_key_beside_a_reading_that_is_no_table_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match="reading is not a table of keys and values"):
-        CoS(order="own-train-peers", reading=3)
-
-
-def test_the_level_offset_reaches_the_partition() -> None:
-    assert policy_of(DCZA(mode="paper")).partition == Zooming(1.0, 4.0, 1, 40)
-
-
-def test_a_rule_contains_the_reading() -> None:
-    settings = DCZA(
-        mode="paper", reading={"helper": "greedy", "count": "uses"}, pending=True, max_cells=9
-    )
+def test_a_rule_contains_the_settings() -> None:
+    settings = DCZA(reading="paper", count="labelled", pending=True, max_cells=9)
     rule = policy_of(settings, dimension=2).rule(functions=2, costs=(0.0, 0.1, 0.5), position=3)
 
     assert (rule.dimension, rule.functions, rule.costs) == (2, 2, (0.0, 0.1, 0.5))
-    assert (rule.trains_first, rule.explores_to_help, rule.is_pending) == (True, False, True)
-    assert (rule.counted, rule.most_cells, rule.seed) == (2, 9, None)
-
-
-def test_random_ties_have_another_seed_at_every_learner() -> None:
-    policy = policy_of(CoS(reading={"ties": "random"}, seed=5))
-    seeds = [policy.rule(functions=1, costs=(0.0,), position=k).seed for k in range(3)]
-
-    assert seeds == [5_000_015, 5_000_016, 5_000_017]
+    assert (rule.is_paper, rule.counts_labelled, rule.is_pending) == (True, True, True)
+    assert (rule.most_cells, rule.scores_predictions) == (9, True)
 
 
 @pytest.mark.parametrize(
@@ -277,13 +162,13 @@ def test_random_ties_have_another_seed_at_every_learner() -> None:
             "explore 1 t^0.5616 ln t, train 2 t^0.5616 ln t, explore peers 1 t^0.5616 ln t",
         ),
         (
-            DCZA(mode="paper"),
+            DCZA(reading="paper"),
             "DCZA (paper): cells split at 1 * 2^(4 * (level + 1)) own arrivals; "
             "explore 1 t^0.125 ln t, train 2 t^0.125 ln t, explore peers 1 t^0.125 ln t",
         ),
     ],
 )
-def test_a_title_describes_the_policy(settings: Settings, title: str) -> None:
+def test_a_title_describes_the_policy(settings: PolicyRecord, title: str) -> None:
     assert policy_of(settings).title == title
 
 
@@ -294,27 +179,22 @@ def test_a_title_describes_the_policy(settings: Settings, title: str) -> None:
         ({"finest-level": 4, "alarm": 3}, Refining(4), 3.0),
         ({"slices": 4}, Uniform(4), 5.0),
         ({"alarm": 0}, Refining(20), 0.0),
-        ({"preset": "two-sizes"}, Layered(3, step=2), 9.0),
-        ({"preset": "two-sizes", "finest-level": 4, "alarm": 3}, Layered(4, step=2), 3.0),
-        ({"preset": "two-sizes", "slices": 4}, Uniform(4), 9.0),
         ({"preset": "share-ucb"}, Uniform(12), 0.0),
         ({"preset": "share-ucb", "alarm": 7}, Uniform(12), 7.0),
-        ({"preset": "multi-resolution"}, Layered(6), 0.0),
-        ({"preset": "multi-resolution", "alarm": 7, "finest-level": 2}, Layered(2), 7.0),
     ],
 )
 def test_levels_and_the_alarm_of_a_preset_and_given_directly(
     table: dict[str, Any], partition: Any, alarm: float
 ) -> None:
-    policy = policy_of(settings_from(table))
+    policy = policy_of(policy_from(table))
 
-    rule = policy.tree or policy.by_index
-    assert rule is not None
-    assert (policy.partition, rule.alarm) == (partition, alarm)
+    assert policy.by_index is not None
+    assert (policy.partition, policy.by_index.alarm) == (partition, alarm)
 
 
-def test_slices_and_finest_level_together_are_rejected() -> None:
-    with pytest.raises(ConfigError) as caught:
-        policy_of(settings_from({"slices": 4, "finest-level": 3}))
+def test_python_names_and_toml_keys_are_equivalent() -> None:
+    table = {"preset": "dcza", "split-scale": 2.0, "explore-peers": {"scale": 0, "power": 0}}
 
-    assert str(caught.value) == "[policy] has slices and finest-level; remove one of them"
+    assert policy_from(table) == DCZA(split_scale=2.0, explore_peers={"scale": 0, "power": 0})
+    with pytest.raises(ConfigError, match="unknown key 'slise' in"):
+        CoS(slise=3)

@@ -19,8 +19,8 @@ from covey.errors import StoreError
 from covey.node.requests import (
     CellLine,
     Commit,
+    DayPayments,
     Delivery,
-    Payment,
     PeerAnswer,
     RowGroup,
     SourceState,
@@ -32,7 +32,6 @@ PAGE_BYTES = 4096  # the first page has the header, and is checked by SQLite
 FINGERPRINT = "arm: f"
 INDICES = {
     "ids": "SELECT source, id FROM requests INDEXED BY sqlite_autoindex_requests_1",
-    "unstated": "SELECT peer FROM payments INDEXED BY unstated WHERE is_unstated",
 }
 
 
@@ -60,7 +59,7 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
         one = {"id": f"{chance.getrandbits(128):032x}", "digest": f"{chance.getrandbits(64):x}"}
         made = [
             request(number + 1, groups=[group], contexts=[(chance.random(),)], **one),
-            request(number + 2, groups=[asked], peer_answers={0: PeerAnswer("g", ids[0], 9)}),
+            request(number + 2, groups=[asked], peer_answers={0: PeerAnswer("g", ids[0])}),
             request(
                 number + 3,
                 rows=12,
@@ -80,7 +79,7 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
         commit.cells = [CellLine("", "", int(cell[3:]), cell, [number, 3, 2], [("red", number)])]
         commit.sources = [SourceState("", number + 1, {"": [number, 4]}, (number + 1, "red"))]
         commit.deliveries = [Delivery("south", ids[0], "red")]
-        commit.payments = [Payment("south", chance.random() < 0.5, ids[0], number, 1, 100_000)]
+        commit.payments = [DayPayments(chance.random() < 0.5, number, "south", 1, 1, 100_000)]
         store.commit(commit)
         number += 3
     store.commit(Commit(sources=[SourceState("south", 9)]))

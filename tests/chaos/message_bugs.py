@@ -11,12 +11,12 @@ from covey.errors import FunctionError
 from covey.node.handler import Draft, Group, Handler
 from covey.node.recorded import RecordedState
 from covey.node.requests import NONE, Request
-from covey.node.training import Trainer, Training
+from covey.node.threads import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
 from covey.server import peer_messages
+from covey.server.config import PeerConfig
 from covey.server.http import HttpProblem
-from covey.server.neighbours import PeerConfig
 
 Patch = pytest.MonkeyPatch
 

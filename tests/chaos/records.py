@@ -34,6 +34,7 @@ class RowRecord(msgspec.Struct, frozen=True):
     answer: Label
     truth: Any
     is_open: bool
+    offered: int = 0  # by the peer that asked, in millionths
     scored: dict[str, Label] = {}  # answers of free functions that were not chosen
 
     @property
@@ -105,5 +106,6 @@ def _row(request: Request, row: int, id_: str) -> RowRecord:
         answer=request.answers[row],
         truth=request.truths[row],
         is_open=request.is_open,
+        offered=request.price,
         scored=dict(request.scored.get(row, {})),
     )

@@ -13,7 +13,6 @@ from chaos.plans import Client, Plan, Storm, plan
 from chaos.promises import PROMISES, Found, limits_hold, memory_agrees_with_the_store
 from chaos.world import TIMEOUTS, Network
 from covey.errors import CoveyError
-from covey.node.shadow import ShadowSettings
 from support import virtual
 
 HEAL_S = 60.0  # within which every label is delivered
@@ -33,20 +32,20 @@ class Verdict(msgspec.Struct, frozen=True):
     found: list[tuple[str, str]]  # promise, how it was broken
 
 
-def play(seed: int, *, is_free: bool = False, shadow: ShadowSettings | None = None) -> Verdict:
+def play(seed: int, *, is_free: bool = False, shadow: float = 0.0) -> Verdict:
     """Return the verdict on a seed; the same seed gives the same one.
 
-    `is_free`: all functions of its plan are free. `shadow`: all sites run rows in the shadow.
+    `is_free`: all functions of its plan are free. `shadow`: the share of rows in the shadow.
     """
     planned = plan(seed)
     if is_free:
-        planned.config["policy"].pop("mode", None)
+        planned.config["policy"].pop("reading", None)
         for learner in planned.config["learner"]:
             learner["free"] = True
     return virtual.run(_play(planned, shadow))
 
 
-async def _play(planned: Plan, shadow: ShadowSettings | None = None) -> Verdict:
+async def _play(planned: Plan, shadow: float = 0.0) -> Verdict:
     loop = asyncio.get_running_loop()
     network = Network(planned, shadow)
     loop.set_exception_handler(lambda _, told: network.blame("none", _unexpected(told)))

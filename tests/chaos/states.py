@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from covey.kernel import Table, doubts_of
+from covey.kernel import doubts_of
 from covey.node.recorded import RecordedState
 from covey.node.requests import OWN
+from support.tables import rows_of
 
 
 def picture(state: RecordedState) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def picture(state: RecordedState) -> dict[str, Any]:
     return {
         "slots": slots,
         "cells": {
-            (source, space): _cells(table)
+            (source, space): rows_of(table)
             for source, spaces in tables.items()
             for space, table in spaces.items()
         },
@@ -27,11 +28,6 @@ def picture(state: RecordedState) -> dict[str, Any]:
         },
         "answers of peers": {where: count for where, count in state._answered.items() if count},
         "pending rows": state.pending_rows,
-        "bought in the shadow": {key: dict(bought) for key, bought in state.bought.by_row.items()},
         "latest label": state.latest_label,
         "trust": {} if earned is None else earned._relations,
     }
-
-
-def _cells(table: Table) -> list[Any]:
-    return [(table.cell(row), table.counters(row), table.known(row)) for row in range(len(table))]

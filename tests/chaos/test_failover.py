@@ -15,8 +15,6 @@ from covey.node.requests import Commit
 from covey.node.store import Store
 from support.requests_of_nodes import commit_of, request
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 @pytest.fixture(scope="module")
 def base() -> Iterator[Pair]:

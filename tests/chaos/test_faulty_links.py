@@ -14,8 +14,6 @@ from covey.server.peer_messages import VERSION
 from support import virtual
 from support.virtual import Clock, VirtualLoop, at
 
-pytestmark = pytest.mark.beside_the_kernel
-
 USUAL: dict[str, Any] = {"version": VERSION, "request": "0123456789abcdef", "deadline_ms": 900}
 MESSAGES = [
     peer_messages.ask([AskRow("r", "g1:0", 3, [1, 0, 7])], request="0123", deadline_ms=900),

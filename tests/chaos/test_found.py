@@ -14,8 +14,6 @@ from covey.node.store import Store
 from support import virtual
 from support.virtual import Disk, World
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 class Trained:
     """Answers 1, and can be trained."""
@@ -215,6 +213,12 @@ def test_when_several_peers_fail_every_row_of_a_batch_gets_its_own_answer() -> N
         lambda instance: -instance[0],
         link=Silent,
         peers={"south": 0.0, "east": 0.0},
-        policy={"explore": thresholds, "train": thresholds, "label-wait": 100, "slices": 2},
+        policy={
+            "preset": "cos",
+            "explore": thresholds,
+            "train": thresholds,
+            "label-wait": 100,
+            "slices": 2,
+        },
         others=(right_above(0.5), right_above(0.0)),
     )

@@ -10,8 +10,6 @@ import pytest
 
 from chaos.kill import Load, Outcome, Process, compare, kill_often, sites
 
-pytestmark = pytest.mark.beside_the_kernel
-
 WAIT_S = 60.0  # for what must happen, on a machine however slow
 STRACE = shutil.which("strace")
 

@@ -9,8 +9,6 @@ from covey.errors import StoreError
 from covey.node.store import Store
 from support.effort import effort
 
-pytestmark = pytest.mark.beside_the_kernel
-
 COMMITS = 5
 EVERY = effort(4, long=1)
 TOO_MANY = 11  # losses, to be no chance

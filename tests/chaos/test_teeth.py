@@ -10,8 +10,6 @@ from chaos.bugs import BUGS, Bug, trusts_all_peers_like_the_most_trusted
 from chaos.runs import play
 from chaos.teeth import bite, known
 
-pytestmark = pytest.mark.beside_the_kernel
-
 MOST_SEEDS = 150
 
 

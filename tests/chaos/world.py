@@ -15,10 +15,9 @@ from covey.errors import FunctionError, StoreError
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
-from covey.node.shadow import ShadowSettings
 from covey.node.spans import NO_SPANS
 from covey.node.store import Store
-from covey.node.training import Training
+from covey.node.threads import Training
 from covey.server.peer_api import PeerApi
 from covey.types import Label
 from support import message_links, virtual
@@ -30,10 +29,10 @@ TIMEOUTS = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
 class Network(virtual.World):
     """The sites of a plan; `found` is what was promised and did not hold."""
 
-    def __init__(self, plan: Plan, shadow: ShadowSettings | None = None) -> None:
-        """`shadow` says which rows all sites run in the shadow; None: none."""
+    def __init__(self, plan: Plan, shadow: float = 0.0) -> None:
+        """`shadow` is the share of rows that all sites run in the shadow."""
         self.plan = plan
-        self.shadow = {} if shadow is None else dict.fromkeys(plan.names, shadow)
+        self.shadow = dict.fromkeys(plan.names, shadow)
         self.disks = {name: Disk() for name in plan.names}
         self.found: list[tuple[str, str]] = []
         self.cuts: set[tuple[str, str]] = set()
@@ -44,7 +43,7 @@ class Network(virtual.World):
         self.poison: dict[tuple[str, str, str], set[Any]] = {}  # site, source, id -> labels
         self.when_booted: Callable[[str, Store], None] = lambda name, store: None
         self._trace = hashlib.sha256()
-        self.limits = plan.limits
+        self.limits, self.peer_tickets = plan.limits, plan.peer_tickets
         self._functions = {name: self._function(name) for name in plan.accuracy}
         self._owners = {
             function: learner["name"]

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from covey import cli
-from covey.replay.baselines import PLAIN
 
 CONFIG = """
 [data]
@@ -56,17 +55,6 @@ def replay(folder: Path, *more: str) -> int:
     )
 
 
-def test_replay_prints_a_table_with_every_learner(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = replay(folder)
-
-    printed = capsys.readouterr().out
-    assert code == 0
-    assert "north" in printed
-    assert "south" in printed
-
-
 def test_json_is_one_object_on_standard_output_and_nothing_else(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +65,7 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(
     assert summary["functions"]["nb"] == 0.0
     assert set(summary["learners"]["north"]) == {
         "slots", "errors", "error_percent", "train_percent", "explore_percent",
-        "exploit_percent", "cost_total", "arms", "alone_percent", "alone", "best_own",
+        "exploit_percent", "cost_total", "arms", "alone_percent", "best_own",
         "best_own_percent", "net_gain_points", "pairs", "alarms",
     }  # fmt: skip
 
@@ -108,19 +96,8 @@ def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
     ("file", "old", "new", "sentence"),
     [
         ("log.csv", "hour,label,nb", "hour,label,nbb", "has no column 'nb'; did you mean 'nbb'?"),
-        ("sites.toml", "south = 0.1", "soth = 0.1", "unknown learner 'soth' in peers; did you"),
-        ("sites.toml", '"south"', '"north"', "duplicate learner name 'north'"),
         ("log.csv", "\n0.3,1,", "\n1.3,1,", "slot 4: context 'hour' is 1.3"),
-        ("log.csv", "\n0.3,1,", "\nnan,1,", "slot 4: column 'hour' is 'nan', which"),
-        ("log.csv", "\n0.3,1,", "\n0.3,,", "row 4: the label in 'label' is missing"),
-        ("log.csv", "\n0.3,1,1,", "\n0.3,1,,", "row 4: the prediction in 'nb' is missing"),
-        ("log.csv", "\n0.3,1,1,", "\n0.3,1,yes,", "row 4: column 'nb' holds 'yes', but column"),
-        ("log.csv", LOG[LOG.index("\n") + 1 :], "", "log.csv has no rows"),
-        ("sites.toml", '["rules"]', "[]", "learner 'south' has no functions"),
-        ("sites.toml", "south = 0.1", "south = -0.1", "the cost of peer 'south' is -0.1"),
         ("sites.toml", "slices = 2", "horizon = 20", "more rows than the horizon of 20 slots"),
-        ("sites.toml", "slices = 2", "slice = 2", "unknown key 'slice' in [policy]; did you mean"),
-        ("sites.toml", "[data]", "[date]", "unknown table [date]; did you mean 'data'?"),
         ("sites.toml", "slices = 2", "slices = 2 2", "is not valid TOML"),
     ],
 )  # fmt: skip
@@ -158,60 +135,6 @@ def test_baselines_are_compared_where_they_are_asked_for(
         "error_percent": pytest.approx(98.33, abs=0.01),
     }
     assert found["best-in-hindsight"]["errors"] == 0
-
-
-def test_baselines_without_names_are_those_that_need_no_extra(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    replay(folder, "--quiet", "--json", "--baselines")
-
-    found = json.loads(capsys.readouterr().out)["baselines"]
-    assert list(found) == [*PLAIN, "best-in-hindsight"]
-
-
-@pytest.mark.parametrize(
-    ("names", "data", "sentence"),
-    [
-        ("win-sty", "", "unknown baseline 'win-sty'; did you mean 'win-stay'?"),
-        ("win-stay,win-stay", "", "duplicate baseline 'win-stay'"),
-        ("win-stay", 'loss = { kind = "absolute", bound = 1.0 }', "remove one of them"),
-    ],
-)
-def test_baselines_that_cannot_be_compared_are_one_sentence(
-    folder: Path, capsys: pytest.CaptureFixture[str], names: str, data: str, sentence: str
-) -> None:
-    edit(folder / "sites.toml", "[data]", f"[data]\n{data}")
-
-    code = replay(folder, "--quiet", "--baselines", names)
-
-    printed = capsys.readouterr()
-    assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
-    assert sentence in printed.err
-
-
-@pytest.mark.parametrize("command", ["replay", "simulate"])
-def test_the_help_lists_the_experimental_presets_last(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        cli.main([command, "--help"])
-
-    assert (
-        "presets of [policy]: auto, cos, dcza, share-ucb; experimental: two-sizes, "
-        "discounted, multi-resolution, cos-ce, balance\n"
-    ) in capsys.readouterr().out
-
-
-def test_a_key_in_its_old_place_is_a_warning_of_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edit(folder / "sites.toml", "[policy]", '[policy]\nhelper = "greedy"')
-
-    assert replay(folder, "--quiet") == 0
-    assert capsys.readouterr().err == (
-        "covey: warning: [policy] helper is deprecated and will be removed in the next release; "
-        "use [policy] reading.helper\n"
-    )
 
 
 def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
@@ -273,19 +196,6 @@ def test_a_wrong_command_line_exits_with_2(
 
     assert stopped.value.code == 2
     assert "usage: covey" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments", [[], ["--help"], ["par_setup", "--data", "x", "--json"], ["--out", "paper"]]
-)
-def test_reproduce_names_make_paper_whatever_its_arguments(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["reproduce", *arguments]) == 2
-    assert capsys.readouterr().err == (
-        "covey: the reproduction of the paper is not part of the package; run `make paper` in a "
-        "clone of the repository\n"
-    )
 
 
 def test_an_unexpected_failure_exits_with_1_and_hints_at_debug(

@@ -10,8 +10,6 @@ import covey
 from covey import cli
 from covey.cli import demo
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -78,23 +76,6 @@ def test_a_mistake_is_a_sentence_and_exit_code_2(
     assert sentence in capsys.readouterr().err
 
 
-def test_slices_that_are_no_numbers_are_refused(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        compare(folder, "--slices", "4,many")
-
-    assert ended.value.code == 2
-    assert "--slices" in capsys.readouterr().err
-
-
-def test_the_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["compare", "--help"])
-
-    assert "covey compare log.csv --config sites.toml --presets auto,cos" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("has_folder", [True, False])
 def test_an_interrupt_says_how_to_resume_if_replays_are_kept(
     folder: Path,
@@ -105,7 +86,7 @@ def test_an_interrupt_says_how_to_resume_if_replays_are_kept(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("covey.report.compare.replay_file", interrupted)
+    monkeypatch.setattr("covey.report.comparison.replay_file", interrupted)
     out = ["--out", str(folder / "kept")] if has_folder else []
     code = compare(folder, "--quiet", "--slices", "2", *out)
 

@@ -10,8 +10,6 @@ from covey import cli
 from covey.cli import demo
 from support.required import ROOT
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -12,8 +12,6 @@ import pytest
 from covey import cli
 from covey.cli import demo
 
-pytestmark = pytest.mark.beside_the_kernel
-
 ROWS = 400
 
 

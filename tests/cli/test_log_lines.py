@@ -15,8 +15,6 @@ from covey.cli import serve
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import SRC
 
-pytestmark = pytest.mark.beside_the_kernel
-
 LOG = logging.getLogger("covey.server.listener")
 
 

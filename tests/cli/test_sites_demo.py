@@ -13,8 +13,6 @@ import pytest
 from covey.node.store import Store
 from support.site_processes import SRC
 
-pytestmark = pytest.mark.beside_the_kernel
-
 EXAMPLE = SRC.parent / "examples" / "sites"
 
 

@@ -60,36 +60,16 @@ def test_one_record_gives_the_context_of_its_row():
     assert rows == [tuple(row) for row in reader.extract(log, first_slot=1, labels=labels).tolist()]
 
 
-def test_one_record_is_a_tuple_of_plain_floats():
-    (value,) = contexts.parse(["x"]).extract_one({"x": np.float32(0.5)}, slot=1)
-
-    assert type(value) is float
-
-
-def test_contexts_are_a_contiguous_matrix_of_doubles():
-    found = contexts.parse(["x", "y"]).extract({"x": [0, 1, 0], "y": [1, 1, 1]}, first_slot=1)
-
-    assert (found.dtype, found.shape, found.flags.c_contiguous) == (np.float64, (3, 2), True)
-
-
 def test_contexts_list_their_coordinates():
     reader = contexts.parse(["share", CLASSES, SLOT, LOG, "share"])
 
     assert reader.names == ["share", "previous label", "slot / horizon", "bytes", "share"]
 
 
-def test_contexts_list_their_columns_once_and_in_order():
-    assert contexts.parse(["b", CLASSES, "a", SLOT, "b"]).columns == ["b", "a"]
-
-
 def test_no_entries_make_contexts_without_coordinates():
     reader = contexts.parse([])
 
     assert (reader.dimension, reader.extract({"x": [1, 2]}, first_slot=1).shape) == (0, (2, 0))
-
-
-def test_an_empty_chunk_past_the_horizon_is_harmless():
-    assert contexts.parse([SLOT]).extract({"x": []}, first_slot=9).shape == (0, 1)
 
 
 def test_the_corners_of_the_cube_belong_to_it():

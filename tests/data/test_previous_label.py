@@ -32,34 +32,6 @@ def test_previous_label_without_classes_is_the_label_itself():
     assert found == [0.0, 1.0, 0.5, 0.25, 1.0]
 
 
-def test_an_array_of_labels_is_read_as_a_list_is():
-    assert previous(np.array(["attack", "probe", "normal"])) == [0.25, 1.0, 0.5]
-
-
-def test_an_empty_label_keeps_the_previous_one():
-    assert previous(["attack", None, "normal", None]) == [0.25, 1.0, 1.0, 0.0]
-
-
-def test_a_hidden_label_never_arrives():
-    assert previous(["attack", "normal", "probe"], revealed=[1, 0, 1]) == [0.25, 1.0, 1.0]
-
-
-def test_a_delayed_label_arrives_that_many_slots_later():
-    found = previous(["attack", "normal", None, None, None], delay=[0, 2, 0, 0, 0])
-
-    assert found == [0.25, 1.0, 1.0, 1.0, 0.0]
-
-
-def test_a_late_label_does_not_replace_that_of_a_later_row():
-    assert previous(["attack", "normal", None, None], delay=[2, 0, 0, 0]) == [0.25, 0.25, 0.0, 0.0]
-
-
-def test_a_learner_sees_its_own_labels_only():
-    found = previous(["attack", "normal", "probe", "probe"], at=[3, 5, 3, 5])
-
-    assert found == [0.25, 0.25, 1.0, 0.0]
-
-
 def test_two_previous_labels_share_one_memory():
     reader = contexts.parse([CLASSES, {**CLASSES, "classes": ["attack", "normal"]}])
     found = reader.extract({}, first_slot=1, labels=["attack", "normal"])

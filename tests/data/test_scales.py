@@ -47,10 +47,6 @@ BY_HAND = {
 }
 
 
-def test_every_scale_that_reads_a_column_has_values_by_hand():
-    assert set(BY_HAND) == set(contexts.SCALES) - {"previous-label", "slot"}
-
-
 @pytest.mark.parametrize(("entry", "values", "places"), BY_HAND.values(), ids=BY_HAND)
 def test_a_scale_places_values_as_worked_out_by_hand(entry, values, places):
     found = coordinate(entry, values)
@@ -69,10 +65,6 @@ def test_a_scale_reads_text_as_it_reads_numbers(entry, values, places):
 
 def test_a_bare_name_is_the_column_as_it_is():
     assert coordinate("x", [0.0, 0.5]) == coordinate({"column": "x", "scale": "as-is"}, [0.0, 0.5])
-
-
-def test_a_table_without_a_scale_is_the_column_as_it_is():
-    assert coordinate({"column": "x", "clip": True}, [0.5, 2.0]) == [0.5, 1.0]
 
 
 def test_the_ends_of_a_log_scale_are_exact():
@@ -118,24 +110,6 @@ def test_a_log_shorter_than_the_sample_is_ranked_against_what_there_is():
     assert reader.extract_one({"x": 1.5}, slot=1) == (0.5,)
 
 
-def test_a_second_sample_replaces_the_first():
-    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 2}])
-    reader.learn_sample({"x": [1, 2]})
-    reader.learn_sample({"x": [10, 20]})
-
-    assert reader.extract_one({"x": 5}, slot=1) == (0.0,)
-
-
-def test_the_longest_sample_is_asked_for():
-    two, five = ({"column": "x", "scale": "rank", "sample-rows": rows} for rows in (2, 5))
-
-    assert contexts.parse([two, five, RANK]).sample_rows == 5
-
-
-def test_no_sample_is_asked_for_when_it_is_configured():
-    assert contexts.parse([RANK, "x"]).sample_rows == 0
-
-
 def test_a_learnt_sample_leaves_a_configured_one_alone():
     reader = contexts.parse([RANK, {"column": "x", "scale": "rank", "sample-rows": 2}])
     reader.learn_sample({"x": [1, 2]})
@@ -170,10 +144,6 @@ def test_datetime64_columns_give_the_hour_in_any_unit(unit):
     assert coordinate(HOUR, times) == [0.0, 0.75]
 
 
-def test_a_date_without_a_time_is_midnight():
-    assert coordinate(HOUR, ["2024-05-01"]) == [0.0]
-
-
 def test_fractions_of_a_second_count():
     assert coordinate(HOUR, ["1970-01-01T00:00:00.864"]) == pytest.approx([1e-5])
 
@@ -205,12 +175,6 @@ def test_a_slot_at_any_distance_from_the_horizon_has_a_place(after):
         assert 0 < place <= 1
 
 
-def test_slots_are_divided_by_the_horizon():
-    reader = contexts.parse([SLOT])
-
-    assert reader.extract({"x": [7, 7, 7]}, first_slot=6)[:, 0].tolist() == [0.75, 0.875, 1.0]
-
-
 @given(
     low=st.floats(-1e6, 1e6),
     width=st.floats(1e-6, 1e9),
@@ -238,7 +202,7 @@ def test_values_between_low_and_high_never_leave_the_cube(low, width, share, sca
 def test_a_value_at_a_coordinate_has_that_coordinate(entry: Any) -> None:
     context = contexts.parse([entry])
     for at in (0.25, 0.5, 0.75):
-        (value,) = context.values_at([at])
+        value = context.scales[0].value_at(at)
         (found,) = context.extract_one({"x": value}, slot=1)
         assert found == pytest.approx(at, abs=0.005)
 
@@ -252,5 +216,6 @@ def test_values_of_hours_slots_and_labels_are_readable() -> None:
         ]
     )
 
-    assert context.values_at([0.75, 0.5, 0.5]) == ["18:00", 500.0, "maybe"]
-    assert context.values_at([0.0, 0.0, 0.25])[2] == ""
+    hour, slot, label = context.scales
+    assert (hour.value_at(0.75), slot.value_at(0.5)) == ("18:00", 500.0)
+    assert (label.value_at(0.5), label.value_at(0.25)) == ("maybe", "")

@@ -25,12 +25,6 @@ def two(**more: Any) -> CoveyClassifier:
     return CoveyClassifier({"bayes": naive_bayes.GaussianNB(), "linear": linear()}, **more)
 
 
-def test_all_checks_are_run() -> None:
-    assert len(CHECKS) >= 95
-    assert {number for number, _ in CHECKS} == {0, 1}
-    assert two()._unit_test_skips() == set()
-
-
 @pytest.mark.parametrize(
     ("number", "check"), CHECKS, ids=[f"{number}-{check.__name__}" for number, check in CHECKS]
 )
@@ -49,13 +43,14 @@ def test_it_is_about_as_right_as_the_best_of_its_models() -> None:
     assert score(two()) > max(score(naive_bayes.GaussianNB()), score(linear())) - 0.01
 
 
-@pytest.mark.parametrize("metric", [metrics.LogLoss(), metrics.ROCAUC(), metrics.MacroF1()])
+@pytest.mark.parametrize("metric", [metrics.ROCAUC(), metrics.MacroF1()])
 def test_it_stands_last_in_a_pipeline_and_takes_late_labels(metric: Any) -> None:
+    """A guess has a half of both."""
     model = preprocessing.StandardScaler() | two()
 
     evaluate.progressive_val_score(datasets.Phishing().take(200), model, metric, delay=10)
 
-    assert metric.get() > 0
+    assert 0.6 < metric.get() <= 1
 
 
 class Always:

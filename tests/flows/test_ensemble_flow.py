@@ -8,28 +8,25 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
 from covey.config import load
 from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
 from covey.replay.replay import replay_file
 from support import virtual
-from support.effort import effort
 from support.examined import examine, states
 from support.flow import Stream, column_file, drawn_stream, send
+from support.presets import fitting
 from support.site_processes import Offices, served
 
 SITES = ["site0", "site1", "site2"]
-SLOTS, NODE_SLOTS = 900, effort(180, plain=120, long=300)
-PROCESS_SLOTS, LATE = 80, 25
+SLOTS = 900
+PROCESS_SLOTS = 80
 EARLY = {"slices": 2, "explore": {"scale": 0.5, "power": 0.0}, "check-claims": False}
 RULES: dict[str, dict[str, Any]] = {
     "gradient": {"update": "gradient", "step": 0.02},
     "majority": {"update": "majority", "weights": "cell"},
-    "hedge": {"update": "hedge", "predict": "sample", "seed": 7},
-    "fixed-share": {"update": "fixed-share", "share": 0.02},
+    "hedge": {"update": "hedge"},
 }
-EVERY_RULE = pytest.mark.parametrize("rule", RULES)
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +35,10 @@ def play() -> Stream:
 
 
 def config(rule: str, preset: str = "cos", **policy: Any) -> dict[str, Any]:
-    settings = {**EARLY, **policy} if preset in ("cos", "dcza") else dict(policy)
+    settings = fitting({"preset": preset, **EARLY, **policy})
     return {
         "data": {"context": ["a"]},
-        "policy": {"preset": preset, **settings},
+        "policy": settings,
         "ensemble": {"base": 0, **RULES[rule]},
         "learner": [
             {"name": name, "functions": [f"f{2 * k}", f"f{2 * k + 1}"]}
@@ -92,77 +89,6 @@ def test_the_reference_is_what_a_replay_of_a_file_reports(play: Stream, tmp_path
     assert found.weights["all"] == ensemble.weights()
 
 
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-@EVERY_RULE
-def test_replay_and_network_vote_the_same(play: Stream, rule: str, preset: str) -> None:
-    setup = config(rule, preset)
-    network = covey.Network(setup, functions=play.functions)
-    live = []
-    for slot in range(SLOTS):
-        vote = network.ensemble.predict(slot, (float(play.contexts[slot, 0]),), slot=slot + 1)
-        network.ensemble.learn(vote.ticket, int(play.labels[slot]))
-        live.append(vote.label)
-
-    answers, ensemble = voted(play, setup)
-    assert live == answers
-    if rule != "majority":
-        assert network.ensemble.weights() == ensemble.weights()
-
-
-class VotingWorld(virtual.World):
-    """A network whose first site answers with the vote of all."""
-
-    def answering(self, name: str) -> ByArm:
-        assert self.setup.ensemble is not None
-        return SiteEnsemble(name, SITES[1:], self.setup.ensemble) if name == "site0" else ByArm()
-
-
-async def through_nodes(
-    play: Stream, setup: dict[str, Any], *, restart_every: int, delay: int = 0
-) -> tuple[list[Any], Any]:
-    world = VotingWorld(setup, play.functions, dimension=1, trust="full")
-    world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
-    live: list[Any] = []
-
-    async def label(slot: int) -> None:
-        settled = await world.nodes["site0"].learn(str(slot), int(play.labels[slot]))
-        assert settled.is_right == (live[slot] == play.labels[slot])
-        await world.nodes["site0"].drained()
-
-    for slot in range(NODE_SLOTS):
-        if slot % restart_every == restart_every - 1:
-            for name in SITES:
-                world.crash(name)
-                world.boot(name)
-        context = (float(play.contexts[slot, 0]),)
-        question = Question("", str(slot))
-        answer = await world.nodes["site0"].predict(slot, context, question=question, slot=slot + 1)
-        live.append(answer.label)
-        if slot >= delay:
-            await label(slot - delay)
-    weights = world.nodes["site0"].state().ensemble
-    for node in world.nodes.values():
-        node.stop()
-    return live, weights
-
-
-@EVERY_RULE
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
-@pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
-def test_replay_and_nodes_vote_the_same_restarted_or_not(
-    play: Stream, rule: str, preset: str, restart_every: int
-) -> None:
-    """A site that is asked chooses as a helper does: by the same tests, and without costs."""
-    setup = config(rule, preset, pending=False)
-
-    live, weights = virtual.run(through_nodes(play, setup, restart_every=restart_every))
-
-    answers, ensemble = voted(first(play, NODE_SLOTS), setup)
-    assert live == answers
-    if rule != "majority":
-        assert weights == {"": ensemble.weights()}
-
-
 def first(play: Stream, slots: int) -> Stream:
     return play._replace(
         predictions=play.predictions[:, :slots],
@@ -182,11 +108,10 @@ def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, st
     }
 
 
-@pytest.mark.beside_the_kernel
 def test_replay_and_processes_over_https_vote_the_same_also_after_a_restart(
     play: Stream, tmp_path: Path
 ) -> None:
-    setup = config("fixed-share", pending=False)
+    setup = config("hedge", pending=False)
     sites = files(Offices(tmp_path, SITES), play, setup)
     live = []
     for part in (range(PROCESS_SLOTS // 2), range(PROCESS_SLOTS // 2, PROCESS_SLOTS)):
@@ -201,6 +126,14 @@ def test_replay_and_processes_over_https_vote_the_same_also_after_a_restart(
     answers, ensemble = voted(first(play, PROCESS_SLOTS), setup)
     assert live == answers
     assert weights == {"": ensemble.weights()}
+
+
+class VotingWorld(virtual.World):
+    """A network whose first site answers with the vote of all."""
+
+    def answering(self, name: str) -> ByArm:
+        assert self.setup.ensemble is not None
+        return SiteEnsemble(name, SITES[1:], self.setup.ensemble) if name == "site0" else ByArm()
 
 
 def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only(play: Stream) -> None:
@@ -255,7 +188,6 @@ def test_what_cannot_be_combined_with_a_vote_is_refused_with_both_keys(
     assert any("[ensemble]" in one and said in one for one in failures), failures
 
 
-@pytest.mark.beside_the_kernel
 def test_the_doctor_looks_at_the_rights_of_voters(play: Stream, tmp_path: Path) -> None:
     sites = files(Offices(tmp_path, SITES), play, config("gradient"))
     with served(

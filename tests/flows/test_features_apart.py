@@ -1,27 +1,22 @@
-"""Sites that see different columns decide the same in a replay, a network, nodes and processes."""
+"""Sites that see different columns: what the doctor says of them."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import virtual
-from support.effort import effort
 from support.examined import examine, states
 from support.flow import (
     Stream,
     column_file,
-    decided_in_a_network,
     drawn_stream,
-    replayed,
-    through_nodes,
-    through_processes,
 )
+from support.presets import fitting
 from support.site_processes import Offices, served
 
 SITES = ["site0", "site1", "site2"]
 OWN = (["a"], ["b"], ["a"])  # the third sees what the first does
-SLOTS, NODE_SLOTS, PROCESS_SLOTS = 1_200, effort(240, plain=160, long=400), 120
+SLOTS = 1_200
 EARLY = {
     "slices": 2,
     "split-scale": 5.0,
@@ -41,7 +36,7 @@ def play() -> Stream:
 
 def config(preset: str = "cos", own: Any = OWN) -> dict[str, Any]:
     return {
-        "policy": {**EARLY, "preset": preset},
+        "policy": fitting({**EARLY, "preset": preset}),
         "learner": [
             {
                 "name": name,
@@ -52,46 +47,6 @@ def config(preset: str = "cos", own: Any = OWN) -> dict[str, Any]:
             for k, name in enumerate(SITES)
         ],
     }
-
-
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
-def test_replay_and_network_decide_the_same(play: Stream, preset: str) -> None:
-    live = decided_in_a_network(play, config(preset))
-
-    assert live == replayed(play, config(preset))
-    assert any(row[1].startswith("site") for row in live)
-
-
-@pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
-def test_replay_and_nodes_decide_the_same_restarted_or_not(
-    play: Stream, preset: str, restart_every: int
-) -> None:
-    live = virtual.run(
-        through_nodes(play, config(preset), slots=NODE_SLOTS, restart_every=restart_every)
-    )
-
-    assert live == replayed(play, config(preset))[:NODE_SLOTS]
-
-
-def files(offices: Offices, play: Stream, setup: dict[str, Any]) -> dict[str, str]:
-    """Return the files of sites; the first does not list the last, which has the same contexts."""
-    files = {name: column_file(offices, play, setup, name) for name in SITES}
-    return files | {"site0": column_file(offices, play, setup, "site0", known=["site1"])}
-
-
-@pytest.mark.beside_the_kernel
-def test_replay_and_processes_over_https_decide_the_same_also_after_a_restart(
-    play: Stream, tmp_path: Path
-) -> None:
-    sites = files(Offices(tmp_path, SITES), play, config())
-
-    half = PROCESS_SLOTS // 2
-    live = through_processes(play, sites, tmp_path, slots=range(half))
-    live += through_processes(play, sites, tmp_path, slots=range(half, PROCESS_SLOTS))
-
-    assert live == replayed(play, config())[:PROCESS_SLOTS]
-    assert sum(row[1].startswith("site") for row in live) > PROCESS_SLOTS / 20  # peers are asked
 
 
 def two(offices: Offices, play: Stream, *own: Any) -> dict[str, str]:
@@ -112,7 +67,6 @@ def two(offices: Offices, play: Stream, *own: Any) -> dict[str, str]:
 A_IN_TENTHS = {"column": "a", "scale": "linear", "low": 0.0, "high": 10.0}
 
 
-@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize(
     ("there", "said"),
     [

@@ -1,6 +1,5 @@
 """Unknown costs of links: replay, network, nodes and restarted nodes learn and decide the same."""
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,23 +7,19 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.link_prices import ChangingLinks, LivePrices, PriceState
+from covey.bandit.links import ChangingLinks, LivePrices, PriceState
 from covey.config import load
 from covey.errors import DataError
 from covey.node.node import Question
 from support import virtual
 from support.flow import (
     NODE_SLOTS,
-    SITES,
     SLOTS,
     Row,
     Stream,
     config_of,
     recorded_stream,
-    site_file,
-    through,
 )
-from support.site_processes import Offices, served
 
 PRESETS = ["auto", "cos", "dcza"]
 SHARED = [  # several sites use each of these
@@ -97,18 +92,6 @@ def in_a_network(
     return live
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_network_learns_the_costs_of_links_as_a_replay_does(stream: Stream, preset: str) -> None:
-    change = {"slot": 400, "between": ["site0", "site1"], "cost": 0.01}
-    for more in ({}, {"link-change": [change]}):
-        config = with_links(preset, SHARED, **more)
-        recorded = replayed(stream, config)
-
-        assert in_a_network(stream, config) == recorded
-        never = {**config, "policy": {**config["policy"], "relearn-every": 10_000}}
-        assert recorded != replayed(stream, never)
-
-
 def test_a_saved_network_goes_on_with_what_it_knows_of_links(stream: Stream, tmp_path: Any) -> None:
     config = with_links("cos", SHARED)
 
@@ -158,30 +141,6 @@ def test_nodes_learn_the_costs_of_their_links_as_a_replay_does_restarted_or_not(
     assert virtual.run(in_nodes(stream, config, restart_every=restart_every)) == recorded
     never = {**config, "policy": {**config["policy"], "relearn-every": 10_000}}
     assert recorded != replayed(stream, never)[:NODE_SLOTS]
-
-
-@pytest.mark.beside_the_kernel
-def test_processes_over_https_learn_the_costs_of_links_as_a_replay_does_also_after_a_restart(
-    stream: Stream, tmp_path: Path
-) -> None:
-    config = with_links("cos", OWN)
-    for key in ("finest-level", "mode"):
-        config["policy"].pop(key, None)
-    config["policy"] |= {"pending": False, "check-claims": False, "slices": 1, "relearn-every": 10}
-    names = [f"site{k}" for k in range(SITES)]
-    offices = Offices(tmp_path, names)
-    sites = {name: site_file(offices, config, k) for k, name in enumerate(names)}
-    live: list[Row] = []
-
-    for begin, end in ((0, 55), (55, 120)):
-        with served(tmp_path, sites) as clients:
-            for slot in range(begin, end):
-                at, cost = stream.at[slot], seen_in(config, slot)
-                live.append(through(clients[at], stream, slot, cost))
-            prices = {arm["name"]: arm["price"] for arm in clients["site0"].state()["arms"]}
-
-    assert [(*row[:3], row[4]) for row in live] == replayed(stream, config)[:120]
-    assert 0.05 < prices["site1"] < 0.15  # it looked free at first
 
 
 def chain(**more: Any) -> dict[str, Any]:
@@ -312,25 +271,25 @@ def test_what_would_be_decided_knows_the_prices_of_its_slot_and_changes_none() -
 
 
 @pytest.mark.parametrize("changed", [{"functions": ["n", "m"]}, {"slices": 2}])
-def test_a_node_keeps_what_it_knows_of_links_when_its_file_changes(changed: dict[str, Any]) -> None:
-    async def main() -> None:
-        functions = {**FUNCTIONS, "m": lambda x: 0}
-        world = virtual.World(chain(), functions, dimension=1)
-        for slot in range(1, 31):
-            node = world.nodes["north"]
-            ticket = await node.predict(slot, (0.5,), slot=slot)
-            await node.learn(ticket.ticket, 1, cost={"line": 0.5})
-        assert world.nodes["north"].learner.costs[-1] == 0.5
-        other = chain(**{key: changed[key] for key in changed if key == "functions"})
-        other["policy"] |= {key: changed[key] for key in changed if key == "slices"}
-        world.crash("north")
-        world.setup = load(other)
-        world.boot("north")
+@virtual.timed
+async def test_a_node_keeps_what_it_knows_of_links_when_its_file_changes(
+    changed: dict[str, Any],
+) -> None:
+    functions = {**FUNCTIONS, "m": lambda x: 0}
+    world = virtual.World(chain(), functions, dimension=1)
+    for slot in range(1, 31):
+        node = world.nodes["north"]
+        ticket = await node.predict(slot, (0.5,), slot=slot)
+        await node.learn(ticket.ticket, 1, cost={"line": 0.5})
+    assert world.nodes["north"].learner.costs[-1] == 0.5
+    other = chain(**{key: changed[key] for key in changed if key == "functions"})
+    other["policy"] |= {key: changed[key] for key in changed if key == "slices"}
+    world.crash("north")
+    world.setup = load(other)
+    world.boot("north")
 
-        assert world.nodes["north"].learner.costs[-1] == 0.5
-        world.setup = load({**other, "link": [{**other["link"][0], "guess": 0.125}]})
-        world.crash("north")
-        world.boot("north")
-        assert world.nodes["north"].learner.costs[-1] == 0.5  # a guess is for links not used yet
-
-    virtual.run(main())
+    assert world.nodes["north"].learner.costs[-1] == 0.5
+    world.setup = load({**other, "link": [{**other["link"][0], "guess": 0.125}]})
+    world.crash("north")
+    world.boot("north")
+    assert world.nodes["north"].learner.costs[-1] == 0.5  # a guess is for links not used yet

@@ -1,6 +1,5 @@
-"""Links and their changes: replay, a network in process and nodes that reload decide the same."""
+"""Links that change: nodes that reload them decide as a replay does."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,17 +10,12 @@ from covey.node.node import Question
 from support import virtual
 from support.flow import (
     NODE_SLOTS,
-    SITES,
     Row,
     Stream,
     config_of,
-    decided_in_a_network,
     recorded_stream,
     replayed,
-    site_file,
-    through,
 )
-from support.site_processes import Client, Offices, served
 
 LINKS = [
     {"between": ["site0", "site1"], "cost": 0.05},
@@ -51,31 +45,6 @@ def with_links(preset: str, changes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_links_decide_the_same_in_replay_network_nodes_and_restarted_nodes(
-    stream: Stream, preset: str
-) -> None:
-    config = with_links(preset, [])
-    recorded = replayed(stream, config)
-
-    assert decided_in_a_network(stream, config) == recorded
-    live = virtual.run(through_reloads(stream, config, restart_every=10))
-    assert live == recorded[:NODE_SLOTS]
-    # `auto` finds out soon that site2 is not worth the way by site1.
-    assert {row[3] for row in recorded} >= ({0.04, 0.05} if preset == "auto" else {0.05, 0.09})
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_links_that_change_decide_the_same_in_replay_and_network(
-    stream: Stream, preset: str
-) -> None:
-    config = with_links(preset, CHANGES)
-    recorded = replayed(stream, config)
-
-    assert decided_in_a_network(stream, config) == recorded
-    assert recorded != replayed(stream, with_links(preset, []))
-
-
-@pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("restart_every", [10, NODE_SLOTS + 1])
 def test_nodes_that_reload_changed_links_decide_as_a_replay_with_changes_by_slot(
     stream: Stream, preset: str, restart_every: int
@@ -86,38 +55,6 @@ def test_nodes_that_reload_changed_links_decide_as_a_replay_with_changes_by_slot
     live = virtual.run(through_reloads(stream, config, restart_every=restart_every))
 
     assert live == replayed(stream, config)[:NODE_SLOTS]
-
-
-@pytest.mark.beside_the_kernel
-def test_a_process_that_reloads_changed_links_decides_as_a_replay_with_a_change_by_slot(
-    stream: Stream, tmp_path: Path
-) -> None:
-    change = {**CHANGES[0], "slot": 101}
-    config = with_links("cos", [change])
-    for key in ("finest-level", "mode"):
-        config["policy"].pop(key, None)
-    config["policy"] |= {"pending": False, "check-claims": False, "slices": 1}
-    text = {key: config[key] for key in config if key != "link-change"}
-    offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])
-    sites = {f"site{k}": site_file(offices, text, k) for k in range(SITES)}
-    live: list[Row] = []
-
-    with served(tmp_path, sites) as clients:
-        for slot in range(200):
-            if slot + 1 == change["slot"]:
-                reloaded = site_file(offices, changed(text, change), 0)
-                (tmp_path / "site0.toml").write_text(reloaded)
-                clients["site0"].reload()
-                while prices_of(clients["site0"])["site2"] != change["cost"]:
-                    pass  # asking takes its time
-            live.append(through(clients[stream.at[slot]], stream, slot))
-
-    assert live == replayed(stream, config)[:200]
-    assert live != replayed(stream, text)[:200]
-
-
-def prices_of(client: Client) -> dict[str, Any]:
-    return {arm["name"]: arm["price"] for arm in client.state()["arms"]}
 
 
 async def through_reloads(

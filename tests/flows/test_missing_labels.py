@@ -1,4 +1,4 @@
-"""Labels of which most never come: replay, network, node and restarted node decide the same."""
+"""Labels of which most never come."""
 
 from collections import Counter
 from typing import Any
@@ -7,69 +7,33 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
-from support.label_flows import (
-    EARLY,
-    FlowStream,
-    flow_config,
-    flow_stream,
-    in_a_network,
-    replayed,
-    through_nodes,
-)
+from support import virtual
+from support.flow import config_of, recorded_stream, through_nodes
+from support.presets import fitting
 
-PHASED = ["cos", "dcza", "cos-ce"]
-LATEST = 25  # slots until a label comes
+LATE = 25  # slots until a label comes
 
 
-@pytest.fixture(scope="module")
-def stream() -> FlowStream:
-    return flow_stream(400, seed=4, share=0.3, latest=LATEST)
-
-
-def policy_of(preset: str) -> dict[str, Any]:
-    return {"preset": preset, "pending": True, **EARLY, "label-wait": 10_000}
-
-
-@pytest.mark.parametrize("preset", PHASED)
-def test_a_network_decides_as_a_replay_where_most_labels_never_come(
-    stream: FlowStream, preset: str
-) -> None:
-    config = flow_config(policy_of(preset))
-
-    live = in_a_network(stream, config)
-
-    assert live == replayed(stream, config)
-    assert any(row[1].startswith("site") for row in live)
-
-
-@pytest.mark.parametrize("restart_every", [0, 10])
-@pytest.mark.parametrize("preset", PHASED)
-def test_nodes_decide_as_a_replay_where_most_labels_never_come(
-    stream: FlowStream, preset: str, restart_every: int
-) -> None:
-    """The share of labels that arrive is stored, so that a restarted node knows it."""
-    config = flow_config(policy_of(preset))
-
-    assert through_nodes(stream, config, restart_every=restart_every) == replayed(stream, config)
-
-
-@pytest.mark.parametrize("preset", PHASED)
-def test_restarted_nodes_with_isolated_peers_decide_as_those_that_are_not(
-    stream: FlowStream, preset: str
-) -> None:
+@pytest.mark.parametrize("preset", ["cos", "dcza"])
+def test_restarted_nodes_with_isolated_peers_decide_as_those_that_are_not(preset: str) -> None:
     """Each isolated peer has its own share of labels that arrive, which is stored, too."""
-    config = flow_config(policy_of(preset))
-    apart = {"trust": "isolated"}
+    config = config_of(preset, "spec")
+    config["policy"]["pending"] = True
+    restarted, steady = (
+        virtual.run(
+            through_nodes(
+                recorded_stream(), config, restart_every=every, delay=LATE, trust="isolated"
+            )
+        )
+        for every in (10, 10_000)
+    )
 
-    restarted = through_nodes(stream, config, restart_every=10, **apart)
-
-    assert restarted == through_nodes(stream, config, **apart)
-    assert restarted != replayed(stream, config)  # all that is pooled there
+    assert restarted == steady
 
 
 def alone(preset: str, **policy: Any) -> dict[str, Any]:
-    table = {"preset": preset, "pending": True, "label-wait": 10_000, "slices": 1, **policy}
+    wait = {"pending": True, "label-wait": 10_000}
+    table = fitting({"preset": preset, **wait, "slices": 1, **policy})
     return {"policy": table, "learner": [{"name": "north", "functions": ["a", "b", "c"]}]}
 
 
@@ -91,9 +55,8 @@ def played(share: float, delay: int = 0, **policy: Any) -> tuple[covey.Trace, np
     return trace, comes
 
 
-@pytest.mark.parametrize("preset", ["cos", "cos-ce"])
-def test_no_site_exploits_before_a_label_of_each_function_has_come(preset: str) -> None:
-    trace, comes = played(0.1, preset=preset)
+def test_no_site_exploits_before_a_label_of_each_function_has_come() -> None:
+    trace, comes = played(0.1)
     first = int(np.argmax(trace.phase == 2))
     known = Counter(trace.function[:first][comes[:first]].tolist())
 
@@ -134,32 +97,3 @@ def test_a_first_batch_explores_all_rows_and_spreads_them() -> None:
 
     assert {answer.phase for answer in answers} == {"explore"}
     assert Counter(answer.arm for answer in answers) == {"a": 20, "b": 20, "c": 20}
-
-
-def test_labels_of_own_clients_and_of_peers_are_weighed_apart() -> None:
-    """South answers north, whose labels come; its own clients never send one."""
-    config = flow_config({"preset": "cos", "pending": True, "slices": 1})
-    config["learner"] = [
-        {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
-        {"name": "south", "functions": ["b", "c"], "peers": {}},
-    ]
-    functions = {"a": lambda _: 0, "b": lambda _: 1, "c": lambda _: 1}
-    network = covey.Network(config, functions=functions, dimension=0)
-    tickets = []
-    for slot in range(1, 400):
-        tickets.append(network["north"].predict(0, slot=slot).ticket)
-        if slot > 5:
-            network["north"].learn(tickets[slot - 6], 1)
-        network["south"].predict(0, slot=slot)
-    doubts = network["south"].learner.snapshot().doubts[""]
-    waits = [-1 - one for one in doubts if one < 0]
-    pool, came, pool_of_peers, came_of_peers = (*waits[5:7], *waits[12:])
-
-    assert pool > 100 > came == 0
-    assert came_of_peers == pool_of_peers == 5
-
-
-def test_every_preset_of_phases_is_tested_here() -> None:
-    by_other_rules = {"auto", "two-sizes", "multi-resolution", "share-ucb", "discounted", "balance"}
-
-    assert set(PRESETS) - by_other_rules == set(PHASED)

@@ -15,8 +15,6 @@ from support.flow import Stream, column_file, drawn_stream, through_processes
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import Offices
 
-pytestmark = pytest.mark.beside_the_kernel
-
 SLOTS = 90
 CONFIG: dict[str, Any] = {
     "data": {"context": ["x"]},

@@ -62,33 +62,6 @@ def replayed(play: Stream, table: dict[str, Any]) -> list[Row]:
     return list(zip(*(trace[name] for name in names), strict=True))
 
 
-def record_of(play: Stream, slot: int) -> dict[str, Any]:
-    return {"x": float(play.contexts[slot, 0]), "slot": slot}
-
-
-def in_a_network(play: Stream, table: dict[str, Any]) -> list[Row]:
-    functions = {
-        f"f{k}": lambda record, row=row: int(row[record["slot"]])
-        for k, row in enumerate(play.predictions)
-    }
-    network = covey.Network(table, functions=functions)
-    live = []
-    for slot, name in enumerate(play.at):
-        answer = network[name].predict(record_of(play, slot), slot=slot + 1)
-        settled = network[name].learn(answer.ticket, int(play.labels[slot]))
-        live.append((answer.phase, answer.arm, answer.function, answer.price, settled.is_right))
-    return live
-
-
-@pytest.mark.parametrize("after", ["doubling", "wrap"])
-def test_a_network_makes_contexts_from_records_as_a_replay_does(play: Stream, after: str) -> None:
-    live = in_a_network(play, config(after))
-
-    assert live == replayed(play, config(after))
-    assert any(row[1].startswith("site") for row in live)
-
-
-@pytest.mark.beside_the_kernel
 @pytest.mark.parametrize("after", ["doubling", "wrap"])
 def test_served_sites_decide_as_a_replay_past_the_horizon_restarted_in_between(
     play: Stream, after: str, tmp_path: Path

@@ -1,17 +1,19 @@
 """Callables, pairs, River and scikit-learn models as functions that predict and learn."""
 
+import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 from river import naive_bayes as river_bayes
 from sklearn.dummy import DummyClassifier
-from sklearn.linear_model import SGDClassifier, SGDRegressor
+from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import BernoulliNB, GaussianNB, MultinomialNB
 from sklearn.neural_network import MLPClassifier
 
+import covey
 from covey.errors import ConfigError, ConflictingLabel, FunctionError
 from covey.functions.function import Function, Late, as_function, frozen, untrained
 
@@ -131,25 +133,6 @@ def test_a_fresh_river_model_returns_the_first_class_before_training() -> None:
     assert (before, one.answer({"x": 1.0})) == ("ham", "spam")
 
 
-def test_a_fresh_batch_model_returns_the_first_class_for_each_row() -> None:
-    class Batches(Online):
-        def predict_batch(self, rows: list[object]) -> list[object]:
-            return [self.predict(row) for row in rows]
-
-    model = function(untrained(Batches(), classes=["ham"]))
-
-    assert model.answer_many(["x", "y"]) == ["ham", "ham"]
-
-
-def test_a_regressor_does_not_get_classes() -> None:
-    model = SGDRegressor(random_state=0).fit(X, [0.0, 0.0, 1.0, 1.0])
-    before = function(model).answer([1.0, 1.0])
-
-    function(model).learn([1.0, 1.0], 100.0)
-
-    assert function(model).answer([1.0, 1.0]) > before
-
-
 def test_a_frozen_function_does_not_learn() -> None:
     model = Online()
     model.learn("x", "spam")
@@ -256,3 +239,90 @@ def test_two_labels_that_contradict_each_other_are_not_kept_for_one_answer() -> 
     late.keep(7, "spam")
     with pytest.raises(ConflictingLabel, match="contradicts 'spam', which is kept until"):
         late.keep(7, "ham")
+
+
+class Odd(BaseException):
+    """What no handler of `Exception` catches."""
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "answer": lambda f: function(f).answer("x"),
+    "answer_many": lambda f: function(with_batches(f)).answer_many(["x", "y"]),
+    "learn": lambda f: function((int, lambda row, label: f(row))).learn("x", 1),
+    "late": lambda f: function(lambda row: Failing(f)).answer("x"),
+    "async": lambda f: asyncio.run(awaited(as_coroutine(f))),
+}
+
+
+def awaited(call: Callable[[Any], Any]) -> Any:
+    config = {"learner": [{"name": "north", "functions": ["f"]}]}
+    network = covey.Network(config, functions={"f": call}, dimension=1)
+    return network["north"].apredict("x", (0.5,))
+
+
+class Failing:
+    def __init__(self, call: Callable[[Any], Any]) -> None:
+        self._call = call
+
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return self._call("x")
+
+
+def with_batches(call: Callable[[Any], Any]) -> Any:
+    def one(row: object) -> Any:
+        return call(row)
+
+    one.predict_many = call  # type: ignore[attr-defined]
+    return one
+
+
+def as_coroutine(call: Callable[[Any], Any]) -> Any:
+    async def one(row: object) -> Any:
+        return call(row)
+
+    return one
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def call(row: object) -> Any:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), Odd()], ids=repr)
+@pytest.mark.parametrize("call", CALLS)
+def test_whatever_a_function_raises_is_its_failure(call: str, error: BaseException) -> None:
+    with pytest.raises(FunctionError, match=f"'f' of .* raised {type(error).__name__}"):
+        CALLS[call](raising(error))
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_only_the_user_interrupts_the_main_thread(call: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        CALLS[call](raising(KeyboardInterrupt()))
+    with ThreadPoolExecutor(1) as pool, pytest.raises(FunctionError, match="KeyboardInterrupt"):
+        pool.submit(CALLS[call], raising(KeyboardInterrupt())).result()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_no_function_hides_that_the_memory_is_used_up(call: str) -> None:
+    with pytest.raises(MemoryError):
+        CALLS[call](raising(MemoryError()))
+
+
+def test_a_function_is_cancelled_with_the_task_that_awaits_it() -> None:
+    async def endless(row: object) -> int:
+        return await asyncio.get_running_loop().create_future()
+
+    async def main() -> None:
+        task = asyncio.create_task(awaited(endless))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())

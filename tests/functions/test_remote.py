@@ -15,7 +15,7 @@ import pytest
 from covey.errors import ConfigError, FunctionError
 from covey.functions import remote
 from covey.server import keys
-from support.models import COLUMNS, ROWS, Answer, Table, as_protocol, loaded, serving, trained
+from support.models import ROWS, Answer, Table, as_protocol, loaded, serving, trained
 
 MODEL = trained()
 CLASSES = MODEL.classes_.tolist()
@@ -200,26 +200,6 @@ def test_one_tensor_may_hold_text(tmp_path: Path) -> None:
     assert [one["body"]["inputs"] for one in seen] == [[sent]]
 
 
-@pytest.mark.parametrize(
-    ("instance", "said"),
-    [
-        ({"size": 1.0}, "row 0 has no 'colour', which columns names"),
-        ({"size": "x", "colour": "red"}, "has 'x', which is not a number"),
-        ({"size": 1.0, "colour": 2}, "row 0 has 2, but the model takes text in 'colour'"),
-        ([1.0, "red"], "is a list, but the model needs named values"),
-    ],
-)
-def test_values_that_do_not_fit_their_tensor_are_not_sent(
-    instance: Any, said: str, tmp_path: Path
-) -> None:
-    inputs = [{"name": "size"}, {"name": "colour", "datatype": "BYTES"}]
-    with serving(saying(500, b"")) as (url, seen):
-        with pytest.raises(FunctionError, match=said):
-            loaded(table(url, inputs=inputs), tmp_path).answer(instance)
-
-        assert seen == []
-
-
 def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
     with serving(as_protocol(MODEL.predict_proba)) as (url, _):
         answers = loaded(table(url, classes=CLASSES), tmp_path).answer_many(ROWS)
@@ -368,40 +348,6 @@ def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
 
     with pytest.raises(FunctionError, match="no response: Connection refused"):
         function.answer(ROWS[0])
-
-
-def test_an_instance_is_checked_before_it_is_sent(tmp_path: Path) -> None:
-    with serving(as_protocol(MODEL.predict)) as (url, seen):
-        function = loaded(table(url, columns=COLUMNS), tmp_path)
-        for bad in ([1.0], [1.0, 2.0, np.inf, 4.0], {"bytes": 1.0}):
-            with pytest.raises(FunctionError, match="function 'f' of learner 'north': "):
-                function.answer(bad)
-
-    assert seen == []
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"url": "ftp://host/f"}, "function 'f': url is 'ftp://host/f'; write http://"),
-        ({"url": "http:///f"}, "url is"),
-        ({"url": "http://host:x/f"}, "url is"),
-        ({"url": "http://host/a b"}, "url is"),
-        ({"url": "http://host/f?version=3"}, "url is"),
-        ({"url": "https://me:pw@host/f"}, "contains a user name or a password"),
-        ({"inputs": []}, "give inputs for several tensors, or input and datatype for one"),
-        ({"inputs": [{"name": "x"}], "input": "y"}, "for one, not both"),
-        ({"inputs": [{"name": "x", "type": "FP64"}]}, r"inputs\[0\]: .*unknown field type"),
-        ({"timeout-s": 0}, "timeout-s is 0.0; it must be above 0 and finite"),
-        ({"timeout_s": 1}, "unknown key 'timeout_s' .* 'timeout-s'"),
-        ({"datatype": "FP8"}, "datatype: invalid enum value 'FP8'"),
-        ({"token-variable": "NO_SUCH_TOKEN"}, "variable NO_SUCH_TOKEN is empty; set it"),
-        ({"ca": "gone.pem", "url": "https://host/f"}, r"cannot read certificates from .*gone\.pem"),
-    ],
-)
-def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
-        loaded({**table("http://localhost/v2/models/f"), **change}, tmp_path)
 
 
 @pytest.mark.parametrize("url", ["http://models.example/f", "http://127.0.0.1.example/f"])

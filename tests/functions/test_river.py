@@ -56,13 +56,6 @@ def test_without_classes_an_untrained_model_has_no_answer(tmp_path: Path) -> Non
         loaded(table(), tmp_path).answer(mapping(ROWS[0]))
 
 
-def test_two_tables_of_one_entry_are_two_models(tmp_path: Path) -> None:
-    one, other = (loaded(table(classes=["ham"]), tmp_path) for _ in range(2))
-    one.learn(mapping(ROWS[0]), "spam")
-
-    assert (one.answer(mapping(ROWS[0])), other.answer(mapping(ROWS[0]))) == ("spam", "ham")
-
-
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
@@ -88,19 +81,6 @@ def test_columns_name_the_values_of_a_row(tmp_path: Path) -> None:
 
     with pytest.raises(FunctionError, match="has 2 values, but columns names 4"):
         function.answer([1.0, 2.0])
-
-
-def test_columns_select_the_features_of_the_model(tmp_path: Path) -> None:
-    model = naive_bayes.GaussianNB()
-    function = loaded(table(columns=COLUMNS[:2]), tmp_path)
-    for row, label in zip(ROWS, LABELS.tolist(), strict=True):
-        model.learn_one({name: mapping(row)[name] for name in COLUMNS[:2]}, label)
-        function.learn({**mapping(row), "note": None}, label)
-
-    shown = [{name: mapping(row)[name] for name in COLUMNS[:2]} for row in ROWS]
-    expected = [model.predict_one(row) for row in shown]
-    assert function.answer_many(list(map(mapping, ROWS))) == expected
-    assert len(set(expected)) > 1
 
 
 def test_a_record_without_a_name_that_columns_has_is_refused(tmp_path: Path) -> None:

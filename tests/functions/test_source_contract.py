@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.errors import ConfigError, CoveyError, FunctionError, MissingExtra
+from covey.errors import ConfigError, FunctionError, MissingExtra
 from covey.functions.registry import KINDS, functions_from
 from support.models import (
     COLUMNS,
@@ -58,10 +58,6 @@ def refusal(table: Any, folder: Path) -> str:
     with pytest.raises(ConfigError) as caught:
         loaded(table, folder)
     return str(caught.value)
-
-
-def test_every_kind_is_listed_here(tables: dict[str, Table]) -> None:
-    assert (list(tables), len(KINDS)) == (list(KINDS), 6)
 
 
 @every_kind
@@ -162,22 +158,6 @@ def test_its_keys_are_documented(kind: str) -> None:
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 
-@pytest.mark.parametrize(
-    ("tables", "said"),
-    [
-        ("f", r"function is not a list of tables; write \[\[function\]\] in double brackets"),
-        ([{"name": "f"}], r"\[\[function\]\] 1 has no kind; known: constant, onnx, python"),
-        ([{"name": "f", "kind": "onx"}], "unknown kind 'onx'; did you mean 'onnx'?"),
-        ([{"name": "", "kind": "constant", "label": 1}], "name is empty"),
-        ([{"name": "f", "kind": "constant", "label": 1}] * 2, "duplicate function name 'f'"),
-        (["f"], r"\[\[function\]\] 1 has no kind"),
-    ],
-)
-def test_tables_that_cannot_be_used_are_refused(tables: Any, said: str, tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match=said):
-        functions_from(tables, owner="north", folder=tmp_path)
-
-
 def test_a_constant_that_is_not_a_label_is_a_failure_of_the_function(tmp_path: Path) -> None:
     function = loaded({"name": "f", "kind": "constant", "label": float("nan")}, tmp_path)
 
@@ -187,12 +167,3 @@ def test_a_constant_that_is_not_a_label_is_a_failure_of_the_function(tmp_path: P
 
 UNPICKLED: list[Any] = []
 sys.addaudithook(lambda event, _: UNPICKLED.append(event) if event == "pickle.find_class" else None)
-
-
-def test_unpickling_would_be_noticed() -> None:
-    import pickle
-
-    UNPICKLED.clear()
-    pickle.loads(pickle.dumps(ConfigError))  # noqa: S301 - made here
-
-    assert UNPICKLED == ["pickle.find_class"]

@@ -14,8 +14,6 @@ from covey.errors import ConfigError, DataError, FunctionError
 from covey.functions.function import Function, as_function
 from covey.functions.registry import (
     MOST_SKIPPED,
-    TrainingLog,
-    functions_from,
     plain,
     replay_training,
     with_training_log,
@@ -92,14 +90,6 @@ def test_the_log_has_at_most_twice_the_kept_entries(tmp_path: Path) -> None:
         sizes.append(len(lines(tmp_path)))
 
     assert (max(sizes), lines(tmp_path)[-1]) == (10, [[39], ["spam"]])
-
-
-def test_a_batch_above_the_limit_is_kept_whole(tmp_path: Path) -> None:
-    lessons = TrainingLog(tmp_path / "f.jsonl", most=2)
-    with lessons.taking(([1, 2, 3], ["a", "b", "c"])):
-        pass
-
-    assert lessons.recall() == [([1, 2, 3], ["a", "b", "c"])]
 
 
 def test_a_failed_training_call_is_not_logged(tmp_path: Path) -> None:
@@ -253,29 +243,3 @@ def test_an_instance_is_logged_as_json(instance: Any, same: Any) -> None:
 def test_an_instance_that_json_cannot_hold_is_refused(instance: Any, said: str) -> None:
     with pytest.raises(DataError, match=said):
         plain(instance)
-
-
-def test_a_label_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FunctionError, match="the label is a tuple"):
-        loaded(counting(), tmp_path).learn("x", ("spam", 1))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"lessons-kept": 0}, "lessons-kept is 0; it must be 1 or more"),
-        ({"entry": "support.models:by_sign"}, "cannot learn; remove lessons"),
-        ({"lessons": "."}, "cannot keep the training log .*: Is a directory"),
-        ({"lessons": "no/f.jsonl"}, "cannot keep the training log .*: No such file or directory"),
-    ],
-)
-def test_a_table_that_cannot_be_used_is_refused(change: Table, said: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=said):
-        loaded(counting(**change), tmp_path)
-
-
-def test_two_functions_must_not_share_a_file(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="'f' and 'g' have the same lessons file"):
-        functions_from(
-            [counting(), counting(name="g", lessons="./f.jsonl")], owner="n", folder=tmp_path
-        )

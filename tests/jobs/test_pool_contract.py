@@ -1,80 +1,57 @@
 """Every place of jobs gives their results, their own errors, and what follows from results."""
 
-import contextlib
 import operator
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from typing import Any
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from covey.errors import ConfigError
-from covey.jobs.fingerprint import Fingerprint, fingerprint
-from covey.jobs.ray_cluster import check_address, check_fingerprint
-from covey.jobs.running import Pool, SameProcess, completed, open_pool
+from covey.jobs.ray_cluster import check_address, check_fingerprint, fingerprint
+from covey.jobs.running import finished
 from covey.toml import check_range
 
-pytestmark = pytest.mark.beside_the_kernel
+SCRIPT = """
+import covey
 
-PLACES: dict[str, Callable[[], AbstractContextManager[Pool]]] = {
-    "this process": SameProcess,
-    "processes": lambda: open_pool(None, workers=2),
-}  # a Ray cluster is the third: test_ray_cluster.py
-
-
-@pytest.fixture(scope="module", params=PLACES)
-def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    with PLACES[request.param]() as found:
-        yield found
-
-
-def squared(workers: Pool, number: int) -> "Future[Any]":
-    return workers.submit(operator.pow, number, 2)
+tables = {
+    "scenario": {"horizon-slots": 50, "seeds": 2, %s},
+    "policy": [{"name": "cos", "preset": "cos"}],
+    "environment": [{"name": "bumps"}],
+}
+print(len(covey.simulate(tables, "out")))
+"""
+places = pytest.mark.parametrize("workers", [1, 2])  # a Ray cluster is in test_ray_cluster.py
 
 
-def test_all_results_arrive(pool: Pool) -> None:
-    found = {job: future.result() for job, future in completed(range(9), squared, pool)}
+@places
+def test_all_results_arrive(workers: int) -> None:
+    results = finished(range(9), lambda n: partial(operator.pow, n, 2), workers=workers)
 
-    assert found == {number: number**2 for number in range(9)}
-    assert len(PLACES) == 2
-
-
-def test_a_result_can_be_followed_by_another_job(pool: Pool) -> None:
-    jobs, found = deque([2, 3]), []
-    for _, future in completed(jobs, squared, pool):
-        found.append(future.result())
-        if found[-1] < 50:
-            jobs.append(found[-1])
-
-    assert sorted(found) == [4, 9, 16, 81, 256]
+    assert dict(results) == {number: number**2 for number in range(9)}
 
 
-def test_an_error_is_the_one_that_the_job_raised(pool: Pool) -> None:
-    future = pool.submit(check_range, 7, 1, 3, "speed")
+@places
+def test_an_error_is_the_one_that_the_job_raised_and_names_the_job(workers: int) -> None:
+    results = finished(
+        [7, 8],
+        lambda n: partial(check_range, n, 1, 3, "speed"),
+        workers=workers,
+        title="job {}".format,
+    )
 
-    with pytest.raises(ConfigError, match="speed is 7"):
-        future.result()
-
-
-def test_a_failed_job_does_not_lose_those_that_finished(pool: Pool) -> None:
-    def submit(workers: Pool, number: int) -> "Future[Any]":
-        return workers.submit(operator.floordiv, 6, number)
-
-    with contextlib.closing(completed([1, 0], submit, pool)) as results:
-        (first, good), (second, bad) = results
-
-    assert (first, good.result(), second) == (1, 6, 0)
-    with pytest.raises(ZeroDivisionError):
-        bad.result()
+    with pytest.raises(ConfigError, match="^job ([78]): speed is \\1"):
+        next(results)
 
 
 def test_what_only_this_process_has_runs_here_or_not_at_all() -> None:
-    with open_pool(None, workers=2, is_importable=False) as here:
-        assert isinstance(here, SameProcess)
+    here = finished(range(3), lambda n: lambda: n, workers=2, is_importable=False)
+
+    assert dict(here) == {0: 0, 1: 1, 2: 2}
     with pytest.raises(ConfigError, match="only this process has"):
-        open_pool("ray", workers=2, is_importable=False)
+        list(finished([1], lambda n: lambda: n, workers=2, on="ray", is_importable=False))
 
 
 @pytest.mark.parametrize("on", ["spark", "ray://", "ray://head", "ray://head:port", ""])
@@ -83,11 +60,30 @@ def test_an_address_that_is_none_is_refused(on: str) -> None:
         check_address(on)
 
 
-@pytest.mark.parametrize("field", Fingerprint._fields)
-def test_a_node_that_could_give_other_results_is_refused_by_name(field: str) -> None:
+@pytest.mark.parametrize("key", fingerprint())
+def test_a_node_that_could_give_other_results_is_refused_by_name(key: str) -> None:
     here = fingerprint()
-    there = here._replace(**{field: "other"})
 
-    check_fingerprint("10.0.0.3", here, expected=here)
-    with pytest.raises(ConfigError, match=f"node 10.0.0.3 .* {field} other there, .* here"):
-        check_fingerprint("10.0.0.3", there, expected=here)
+    check_fingerprint("10.0.0.3", here, here=here)
+    with pytest.raises(ConfigError, match=f"node 10.0.0.3 .* {key} other there, .* here"):
+        check_fingerprint("10.0.0.3", {**here, key: "other"}, here=here)
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "printed", "sentence"),
+    [
+        ("", 0, "2\n", ""),
+        ('"workers": 1', 0, "2\n", ""),
+        ('"workers": 2', 1, "", 'mine.py again; put its calls under `if __name__ == "__main__":`'),
+    ],
+)
+def test_a_script_without_a_guard_simulates_in_its_own_process_only(
+    tmp_path: Path, keys: str, code: int, printed: str, sentence: str
+) -> None:
+    (tmp_path / "mine.py").write_text(SCRIPT % keys)
+    done = subprocess.run(
+        [sys.executable, "mine.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (code, printed)
+    assert sentence in done.stderr

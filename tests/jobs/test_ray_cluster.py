@@ -1,6 +1,5 @@
 """A Ray cluster gives the results of one machine."""
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,28 +15,12 @@ from chaos.cluster import (
     other_kernel,
     same_runs,
     same_runs_after,
-    same_trace_after,
     write_files,
 )
 from covey import cli
 from covey.kernel import is_compiled
 from support.ray_hosts import CLIENT_PORT, Host, hosts, require_namespaces
 
-pytestmark = pytest.mark.beside_the_kernel
-
-SCENARIO = """
-[scenario]
-horizon-slots = 800
-seeds = 2
-[[policy]]
-name = "cos"
-preset = "cos"
-[[policy]]
-name = "auto"
-preset = "auto"
-[[environment]]
-name = "bumps"
-"""
 GRID = """
 [data]
 context = ["x"]
@@ -58,7 +41,7 @@ functions = ["g"]
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require_namespaces()
     folder = tmp_path_factory.mktemp("cluster")
-    write_files(folder, rows=1000, traced=2_200_000, slots=100_000)
+    write_files(folder, slots=2_000)
     with hosts([0, 1, 1]) as made:
         yield Cluster(made, folder)
 
@@ -76,7 +59,6 @@ def folder(tmp_path: Path) -> Path:
     for k, name in enumerate("fg"):
         columns[name] = np.where(rng.random(3_000) < 0.6 + 0.2 * k, labels, 1 - labels)
     parquet.write_table(arrow.table(columns), tmp_path / "log.parquet", row_group_size=500)
-    (tmp_path / "scenario.toml").write_text(SCENARIO)
     (tmp_path / "grid.toml").write_text(GRID)
     return tmp_path
 
@@ -86,33 +68,21 @@ def covey(head: Host, folder: Path, *words: str, **env: str) -> tuple[int, str, 
     return found.returncode, found.stdout, found.stderr
 
 
-def test_a_cluster_gives_the_results_of_one_machine(
+def test_a_cluster_gives_the_runs_of_one_machine(cluster: Cluster) -> None:
+    assert same_runs(cluster, cluster.folder).holds
+
+
+def test_a_cluster_compares_as_one_machine(
     head: Host, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    replayed = ("replay", "log.parquet", "--config", "grid.toml", "--json", "--quiet")
-    assert cli.main(["simulate", "scenario.toml", "--out", "here", "--quiet"]) == 0
-    assert cli.main([*replayed, "--trace", "here.csv"]) == 0
-    client = f"ray://{head.address}:{CLIENT_PORT}"
-    simulated = covey(
-        head, folder, "simulate", "scenario.toml", "--out", "there", "--quiet", "--on", client
-    )
-    divided = covey(head, folder, *replayed, "--trace", "there.csv", "--on", "ray")
+    compared = ("compare", "log.parquet", "--config", "grid.toml", "--slices", "3,6", "--quiet")
+    assert cli.main([*compared, "--report", "here"]) == 0
+    status, _, said = covey(head, folder, *compared, "--report", "there", "--on", "ray")
 
-    assert (simulated[0], simulated[2]) == (0, "")
-    assert (divided[0], divided[2]) == (0, "")
-    assert runs(folder / "there") == runs(folder / "here")
-    assert len(runs(folder / "here")) == 4
-    assert (folder / "there.csv").read_bytes() == (folder / "here.csv").read_bytes()
-    assert json.loads(divided[1])["slots"] == 3_000
-
-
-def runs(folder: Path) -> dict[str, object]:
-    found = {}
-    for path in sorted(folder.glob("runs/**/*.json")):
-        run = json.loads(path.read_text())
-        found[str(path.relative_to(folder))] = {k: v for k, v in run.items() if k != "seconds"}
-    return found
+    assert status == 0, said
+    here, there = (folder / place / "comparison.json" for place in ("here", "there"))
+    assert there.read_bytes() == here.read_bytes()
 
 
 def test_a_cluster_beyond_the_loopback_needs_tokens(head: Host, folder: Path) -> None:
@@ -152,16 +122,15 @@ def test_no_cluster_at_an_address_is_one_sentence(head: Host, folder: Path) -> N
 
 
 def test_a_killed_raylet_changes_no_run(cluster: Cluster) -> None:
-    assert same_runs(cluster, cluster.folder).holds
     assert same_runs_after(cluster, cluster.folder, "raylet", "raylet/raylet").holds
 
 
-def test_a_killed_host_changes_no_replay(cluster: Cluster) -> None:
-    assert same_trace_after(cluster, cluster.folder).holds
+def test_a_killed_host_changes_no_run(cluster: Cluster) -> None:
+    assert same_runs_after(cluster, cluster.folder, "host", "").holds
 
 
 def test_without_workers_the_command_ends_with_a_sentence_and_keeps_runs(cluster: Cluster) -> None:
-    assert lost_workers(cluster, cluster.folder).holds
+    assert lost_workers(cluster).holds
 
 
 @pytest.mark.skipif(not is_compiled(), reason="without a compiled kernel all nodes have the plain")

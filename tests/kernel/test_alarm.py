@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_index_policies import crowded_case
 
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import Clock, Table, table_of
 from covey.kernel.rules import Cell
 from support.networks import Case, kernel_rows, turned
@@ -16,17 +16,12 @@ EXPLOIT = 2
 NOWHERE = ()  # the context of a space without coordinates, which is one cell
 
 
-def table(
-    costs: tuple[float, ...] = (0.0,), *, unit: int = 1, dimension: int = 0, **policy: Any
-) -> Table:
+def table(costs: tuple[float, ...] = (0.0,), *, unit: int = 1, **policy: Any) -> Table:
     """Return a learner with one function; all but the first cost are prices of peers."""
-    made = resolve(
-        settings_from({"preset": "share-ucb", **policy}), dimension=dimension, most_functions=1
-    )
+    made = policy_from({"preset": "share-ucb", **policy}).resolve(dimension=0, most_functions=1)
     rule = made.rule(functions=1, costs=costs, position=0, unit=unit)
     one = table_of(Clock(made.scales(), made.powers()), rule)
-    if not dimension:
-        one.meet(Cell(0, NOWHERE), 1)
+    one.cells.meet(Cell(0, NOWHERE), 1)
     return one
 
 
@@ -98,29 +93,15 @@ def test_served_and_own_labels_are_doubted_apart() -> None:
     assert one.record(0, 0) == (22, 20)
 
 
-def test_where_a_cell_has_no_grounds_the_one_around_it_has() -> None:
-    # Four right labels lie in two cells of level 3; the fifth, wrong, in another: ln(9 / 4).
-    def told(alarm: float) -> list[tuple[int, int]]:
-        one = table(dimension=1, preset="two-sizes", alarm=alarm)
-        for slot, x in enumerate([0.01, 0.01, 0.2, 0.2, 0.4], 1):
-            one.settle(one.decide((x,), slot), int(slot < 5), (x,), slot)
-        return [one.record(row, 0) for row in range(len(one))]
-
-    assert told(0.82) == [(5, 4), (2, 2), (2, 2), (1, 0)]
-    assert told(0.81) == [(0, 0)] * 4
-
-
 def test_the_slots_of_alarms_are_kept_and_the_latest_ten_are_stored() -> None:
     one = table(alarm=1.8)
     for first in range(1, 12 * 21, 21):
         teach(one, 0, [1] * 20 + [0], first)
-    again, old = table(alarm=1.8), table(alarm=1.8)
+    again = table(alarm=1.8)
     again.take_doubts(one.doubts())
-    old.take_doubts(one.doubts()[:4])  # as version 0.1.0 stored them
 
     assert one.alarms == list(range(21, 12 * 21 + 1, 21))
     assert (again.alarm_count, again.alarms) == (12, one.alarms[-10:])
-    assert (old.alarm_count, old.alarms) == (1, one.alarms[-1:])
 
 
 # -- what it leaves ----------------------------------------------------------------------------
@@ -179,12 +160,11 @@ def test_an_alarm_from_outside_does_what_one_by_serving_does(
 
 
 def test_an_alarm_leaves_arrivals_and_cells() -> None:
-    one = table(dimension=1, preset="two-sizes", alarm=1.8)
+    one = table(alarm=1.8)
     for slot in range(1, 22):
-        one.settle(one.decide((0.1,), slot), int(slot < 21), (0.1,), slot)
+        one.settle(one.decide(NOWHERE, slot), int(slot < 21), NOWHERE, slot)
 
-    assert [one.record(row, 0) for row in range(len(one))] == [(0, 0), (0, 0)]
-    assert [one.arrivals(row) for row in range(len(one))] == [21, 21]
+    assert (len(one), one.record(0, 0), one.cells.arrivals(0)) == (1, (0, 0), 21)
 
 
 # -- how a wary learner decides ----------------------------------------------------------------
@@ -230,19 +210,6 @@ def test_an_untried_peer_is_worth_1_less_the_price_when_reports_are_ignored(
     assert arm_at(wary(costs), 22) == arm
 
 
-@pytest.mark.parametrize(("alarm", "coarse"), [(9.0, (1, 1)), (0.0, (0, 0))])
-def test_where_there_is_an_alarm_peers_are_known_in_all_levels(
-    alarm: float, coarse: tuple[int, int]
-) -> None:
-    one = table((1.0, 0.0), dimension=1, preset="two-sizes", alarm=alarm)
-    row = -1 - one.decide((0.1,), 1)
-    one.hear(row, 0, (0, 0.0, 1.0), 1)
-    one.settle(one.resume(row, (0.1,), 1), 1, (0.1,), 1)
-    levels = {one.cell(row).level: one.record(row, 1) for row in range(len(one))}
-
-    assert levels == {0: coarse, 1: (1, 1)}
-
-
 # -- none --------------------------------------------------------------------------------------
 
 
@@ -251,7 +218,7 @@ def rows_with(case: Case, **changes: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("preset", ["auto", "two-sizes", "multi-resolution", "share-ucb"])
+@pytest.mark.parametrize("preset", ["auto", "share-ucb"])
 def test_an_alarm_that_never_goes_off_changes_nothing(preset: str, seed: int) -> None:
     case = turned(crowded_case(preset, seed))
     rng = np.random.default_rng(seed)

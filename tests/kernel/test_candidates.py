@@ -11,6 +11,7 @@ from covey.config import load
 from covey.errors import ConfigError, DataError
 from covey.kernel import NOT_DECIDED
 from covey.node.network import learner_of
+from support.presets import fitting
 
 PRESETS = pytest.mark.parametrize("preset", ["cos", "dcza"])
 BATCH = 7
@@ -19,7 +20,7 @@ BATCH = 7
 def learner(preset: str, place: int = 0) -> Learner:
     config = {
         "data": {"candidates": ["a", ["b", "a"]]},
-        "policy": {"preset": preset, "slices": 2, "split-power": 2.0, "pending": True},
+        "policy": fitting({"preset": preset, "slices": 2, "split-power": 2.0, "pending": True}),
         "learner": [
             {"name": "north", "functions": ["f", "g"], "peers": {"south": 0.1}},
             {"name": "south", "functions": ["h", "i"], "peers": {}},
@@ -42,14 +43,14 @@ def decide(one: Learner, context: tuple[float, ...], slot: int) -> int:
 def counters(one: Learner) -> dict[str, Any]:
     """Return all that is counted, by space and cell; cells may be known without a count."""
     return {
-        (space, table.cell(row)): (
-            table.stored(row)[1:],
-            table.pending(row),
+        (space, table.cells.cell(row)): (
+            table.saved.stored(row)[1:],
+            table.saved.pending(row),
         )
         for space, table in one.tables.items()
         if space in one.policies
         for row in range(len(table))
-        if any(table.stored(row)[1:]) or any(table.pending(row))
+        if any(table.saved.stored(row)[1:]) or any(table.saved.pending(row))
     }
 
 
@@ -151,6 +152,7 @@ def test_what_cannot_be_combined_with_candidates_is_refused_with_both_keys(
 ) -> None:
     config = {
         "data": {"candidates": ["a", "b"]},
+        "policy": {"preset": "cos"},
         "learner": [
             {"name": "north", "functions": ["f"], "peers": {}, **more},
             {"name": "south", "functions": ["g"], "peers": {}},

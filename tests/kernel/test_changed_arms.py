@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from covey.bandit.learner import Learner
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import Table, undecided_row
 from support.lives import POLICIES
 
@@ -14,14 +14,13 @@ EVERY_POLICY = pytest.mark.parametrize("table", POLICIES.values(), ids=POLICIES)
 
 
 def learner_of(table: dict[str, Any], functions: str, peers: str) -> Learner:
-    policy = resolve(settings_from(table), dimension=1, most_functions=3)
+    policy = policy_from(table).resolve(dimension=1, most_functions=3)
     return Learner(
         "north",
         functions=tuple(functions),
         peers=tuple(peers),
         costs=(0.0,) * len(functions) + (0.1,) * len(peers),
         policy=policy,
-        learns_costs=policy.keeps_widths,
     )
 
 
@@ -47,15 +46,15 @@ def played(table: dict[str, Any], functions: str = "ab", peers: str = "st") -> L
 def taken(learner: Learner, old: Table, arms: list[int]) -> Table:
     table = learner.empty_table("")
     for row in range(len(old)):
-        assert table.take_row(old, row, arms) == row
+        assert table.saved.take_row(old, row, arms) == row
     return table
 
 
 def rows_of(table: Table) -> list[list[int]]:
     """Return all rows; of the ring of a window the order counts, not the place."""
-    rows = [table.stored(row) for row in range(len(table))]
-    if table.latest(0):
-        rows = [one[:-4] + table.latest(row) for row, one in enumerate(rows)]
+    rows = [table.saved.stored(row) for row in range(len(table))]
+    if table.saved.latest(0):
+        rows = [one[:-4] + table.saved.latest(row) for row, one in enumerate(rows)]
     return rows
 
 
@@ -76,7 +75,7 @@ def test_arms_that_come_and_go_leave_the_others_as_they_were(table: dict[str, An
     again = taken(learner, more, [0, 2, 3, 4])
 
     assert rows_of(again) == rows_of(old)
-    assert [more.arm_counters(0, arm)[:9] for arm in (1, 5)] == [[0] * 9] * 2
+    assert [more.saved.arm_counters(0, arm)[:9] for arm in (1, 5)] == [[0] * 9] * 2
 
 
 @EVERY_POLICY
@@ -87,7 +86,7 @@ def test_an_arm_that_was_left_out_can_be_put_back(table: dict[str, Any]) -> None
     again = taken(learner, less, [-1, 0, -1, 1])
     for row in range(len(old)):
         for arm in (0, 2):
-            again.load_arm(row, arm, old.arm_counters(row, arm))
+            again.saved.load_arm(row, arm, old.saved.arm_counters(row, arm))
 
     if "forget" in table:  # labels of a window are not put back
         assert [again.record(0, arm) for arm in range(4)] == [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from covey.bandit.policies import settings_from
+from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
@@ -112,7 +112,7 @@ def test_free_functions_without_a_meaning_are_refused_with_a_sentence() -> None:
     others = {
         "[ensemble]": {"ensemble": {}, "learner": [plain]},
         "several candidates": {"learner": [{**plain, "candidates": ["x", "y"]}]},
-        'mode = "paper"': {"policy": {"preset": "cos", "mode": "paper"}, "learner": [plain]},
+        'reading = "paper"': {"policy": {"preset": "cos", "reading": "paper"}, "learner": [plain]},
     }
     for what, config in others.items():
         assert f"which cannot be combined with {what}" in refusal(config)
@@ -126,7 +126,7 @@ def test_a_function_that_is_not_free_may_have_a_cost_beside_free_ones() -> None:
 
 def test_the_functions_of_an_environment_may_be_free() -> None:
     """Full information of own functions: less regret where nothing changes."""
-    settings_ = settings_from({"preset": "share-ucb", "slices": 4})
+    settings_ = policy_from({"preset": "share-ucb", "slices": 4})
     worlds = [Environment(name="one", learners=1, functions=6, free=free) for free in (False, True)]
 
     lost = [
@@ -155,6 +155,6 @@ def test_the_default_policy_finds_a_free_function_that_has_become_better() -> No
 def test_a_free_function_that_stays_as_it_is_raises_no_alarm() -> None:
     world = Environment(name="one", learners=1, functions=6, free=True)
 
-    run = play(world, settings_from({}), seed=2, horizon=20_000, checkpoints=[20_000])
+    run = play(world, policy_from({}), seed=2, horizon=20_000, checkpoints=[20_000])
 
     assert run.alarms == 0

@@ -8,14 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import reference
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import Clock, arm_of, code_of, table_of
 from covey.kernel.rules import Cell as KernelCell
 from reference import Site
-from reference.index import PRESETS, ShareUcb
+from reference.index import PRESETS
 from reference.owners import index_setup
-from reference.records import Cell
 from support.effort import effort
 from support.networks import DELAYS, Case, index_cases, kernel_rows, reference_rows, turned
 
@@ -49,11 +47,8 @@ def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
             made,
             slices=int(rng.choice([1, 2])),
             finest_level=3,
-            lipschitz=float(rng.choice([0.05, 2.0])),
-            explore=(0.3, 0.125),
             **changes,
         ),
-        mode="spec",
         contexts=rng.random((SLOTS, 1)),
         predictions=np.where(wrong, labels + 1, labels),
         labels=labels,
@@ -76,7 +71,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
 
 @settings(max_examples=effort(20, plain=10, long=60))
 @given(
-    preset=st.sampled_from(["auto", "two-sizes", "multi-resolution", "share-ucb"]),
+    preset=st.sampled_from(sorted(PRESETS)),
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
     seed=st.integers(0, 2**32),
     is_shared=st.booleans(),
@@ -100,54 +95,12 @@ def test_pending_labels_change_decisions(preset: str) -> None:
     assert rows[0] != rows[1]
 
 
-def test_there_are_seven_presets() -> None:
-    assert len(PRESETS) == 7
-
-
-class Watched(ShareUcb):
-    asked: list[list[int]]  # per decision
-
-    def most_promising(self, site: int, cell: Cell, slot: int) -> int:
-        self.asked = [*getattr(self, "asked", []), []]
-        arm = super().most_promising(site, cell, slot)
-        peer = self.peers(site)[arm - 2][0] if arm >= 2 else None
-        assert peer is None or peer in self.asked[-1]
-        return arm
-
-    def reply(self, peer: int, cell: Cell, slot: int) -> float:
-        self.asked[-1].append(peer)
-        return super().reply(peer, cell, slot)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_peer_is_asked_at_most_once_per_decision_and_always_before_it_is_chosen(
-    seed: int,
-) -> None:
-    case = crowded_case("share-ucb", seed)
-    watched = Watched(case.setup, counts_once=True)
-    reference.replay(
-        case.setup,
-        contexts=[tuple(point) for point in case.contexts.tolist()],
-        predictions=case.predictions.tolist(),
-        labels=case.labels.tolist(),
-        network=watched,
-    )
-
-    assert len(watched.asked) == 3 * SLOTS
-    assert all(len(set(asked)) == len(asked) for asked in watched.asked)
-    assert 0 < sum(map(len, watched.asked)) < 3 * 3 * SLOTS
-
-
-@pytest.mark.parametrize("preset", ["share-ucb", "balance"])
-def test_a_partly_right_answer_of_a_peer_does_not_change_which_function_is_served(
-    preset: str,
-) -> None:
-    policy = resolve(settings_from({"preset": preset, "slices": 2}), dimension=1, most_functions=2)
-    rule = policy.rule(
-        position=0, functions=2, costs=(0.0, 0.0, 0.1), unit=4, learns_costs=policy.keeps_widths
-    )
+def test_a_partly_right_answer_of_a_peer_does_not_change_which_function_is_served() -> None:
+    settings = policy_from({"preset": "share-ucb", "slices": 2})
+    policy = settings.resolve(dimension=1, most_functions=2)
+    rule = policy.rule(position=0, functions=2, costs=(0.0, 0.0, 0.1), unit=4)
     table = table_of(Clock(policy.scales(), policy.powers()), rule)
-    row = table.meet(KernelCell(0, (0,)), 40)
+    row = table.cells.meet(KernelCell(0, (0,)), 40)
     first = arm_of(table.serve(row, 40))
 
     table.settle(code_of(row, 2, 1), 3, (0.2,), 40)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import Clock, Table, arm_of, table_of
 
 ONE_CELL = 35  # where the state of a table says whether it uses one cell
@@ -13,7 +13,7 @@ ONE_CELL = 35  # where the state of a table says whether it uses one cell
 
 def played_alone(accuracy: Any, slots: int, alarm: float = 5.0) -> Table:
     """Return a table without peers, after labels of two functions by context."""
-    policy = resolve(settings_from({"alarm": alarm}), dimension=3, most_functions=2)
+    policy = policy_from({"alarm": alarm}).resolve(dimension=3, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0, 0.0), position=0)
     table = table_of(Clock(policy.scales(), policy.powers()), rule)
     rng = np.random.default_rng(1)
@@ -36,18 +36,3 @@ def test_the_tree_is_used_where_contexts_matter() -> None:
     table = played_alone(lambda arm, x: x if arm else 1 - x, 3_000)
 
     assert table.doubts()[ONE_CELL] == 0
-
-
-PRODUCTS, SQUARES = 22, 23  # where the regression of errors in runs begins
-
-
-def test_errors_too_small_to_have_squares_foretell_nothing() -> None:
-    table, same = (played_alone(lambda arm, x: 0.7, 200) for _ in range(2))
-    for one, products in ((table, 5), (same, 0)):
-        state = one.doubts()
-        state[PRODUCTS : SQUARES + 1] = [products, 0]
-        one.take_doubts(state)
-    contexts = np.random.default_rng(2).random((200, 3)).tolist()
-    decided = [[one.decide(tuple(x), 201) for x in contexts] for one in (table, same)]
-
-    assert decided[0] == decided[1]

@@ -9,7 +9,7 @@ import covey
 
 HORIZON = 20_000
 PUBLISHED: dict[str, Any] = {
-    "policy": {"parameters": "z1", "horizon": HORIZON},
+    "policy": {"preset": "cos", "parameters": "z1", "horizon": HORIZON},
     "learner": [
         {"name": name, "functions": [f"{name}1", f"{name}2"], "arrivals": name == "a"}
         for name in "abcd"

@@ -1,4 +1,4 @@
-"""Readings of the paper: the kernel decides what the reference decides, and each by hand."""
+"""The paper's reading: the kernel decides what the reference decides, and each key by hand."""
 
 from typing import Any
 
@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 
 import covey
-from covey.bandit.policies import settings_from
+from covey.bandit.policies import policy_from
 from covey.errors import ConfigError
+from covey.kernel import Clock, code_of, table_of
+from covey.kernel.rules import Cell
 from support.effort import effort
 from support.networks import Case, kernel_rows, reading_cases, reference_rows
 
@@ -21,11 +23,10 @@ def test_every_decision_by_another_reading_equals_that_of_the_reference(case: Ca
     assert kernel_rows(case) == reference_rows(case)
 
 
-def arms(reading: dict[str, Any], learners: list[dict[str, Any]], **given: Any) -> list[str]:
+def arms(policy: dict[str, Any], learners: list[dict[str, Any]], **given: Any) -> list[str]:
     """Return the arms that the first learner chooses."""
-    options = given.pop("policy", {})
     thresholds = dict.fromkeys(("explore", "train", "explore-peers"), ONCE)
-    policy = {"preset": "cos", "slices": 1, **thresholds, **options, "reading": reading}
+    policy = {"preset": "cos", "slices": 1, **thresholds, **policy}
     given = {"contexts": np.zeros((len(given["labels"]), 1)), **given}
     trace = covey.replay({"policy": policy, "learner": learners}, **given)
     columns = trace.columns()
@@ -33,11 +34,17 @@ def arms(reading: dict[str, Any], learners: list[dict[str, Any]], **given: Any) 
     return [f"{phase} {arm}" for learner, phase, arm in rows if learner == 0]
 
 
-@pytest.mark.parametrize(("queries", "third"), [("all", "train west"), ("one", "explore south")])
+@pytest.mark.parametrize(
+    ("reading", "first"),
+    [
+        ("spec", ["explore n", "train west"]),
+        ("paper", ["train south", "explore n", "train west"]),
+    ],
+)
 def test_after_one_peer_that_is_trained_the_literal_go_to_leads_to_exploration(
-    queries: str, third: str
+    reading: str, first: list[str]
 ) -> None:
-    """South saw the first two rows too, and needs no training; west saw none."""
+    """In the second row the first peer that is asked, south, is trained: west is not asked then."""
     learners = [
         {"name": "north", "functions": ["n"]},
         {"name": "south", "functions": ["s"], "peers": {}},
@@ -45,41 +52,37 @@ def test_after_one_peer_that_is_trained_the_literal_go_to_leads_to_exploration(
     ]
     said = [1, 1, 1, 1]
 
-    chosen = arms({"queries": queries}, learners, predictions=[said] * 3, labels=said)
+    chosen = arms({"reading": reading}, learners, predictions=[said] * 3, labels=said)
 
-    assert chosen[:2] == ["explore n", third]
+    assert chosen[: len(first)] == first
 
 
-@pytest.mark.parametrize(("children", "last"), [("pooled", "exploit a"), ("averaged", "exploit b")])
+@pytest.mark.parametrize(("reading", "best"), [("spec", 0), ("paper", 1)])
 def test_a_cell_exploits_by_its_labels_or_by_the_average_of_its_halves(
-    children: str, last: str
+    reading: str, best: int
 ) -> None:
-    """Of a, 8 of 9 are right on the left and 0 of 1 on the right; of b, 5 of 9 and 1 of 1."""
-    of_a = [1] * 8 + [0, 0, 1]
-    of_b = [1] * 5 + [0] * 4 + [1, 1]
+    """Of one, 8 of 9 are right on the left and 0 of 1 on the right; of the other 5 and 1."""
+    settings_ = covey.DCZA(split_scale=100.0, inherit=True, reading=reading)
+    policy = settings_.resolve(dimension=1, most_functions=2)
+    rule = policy.rule(functions=2, costs=(0.0, 0.0), position=0)
+    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    for context in (0.1, 0.9):
+        table.decide((context,), 1)
+    row = table.cells.find(Cell(0, (0,)))
 
-    chosen = arms(
-        {"children": children},
-        [{"name": "north", "functions": ["a", "b"], "free": True}],
-        predictions=[of_a, of_b],
-        labels=[1] * 11,
-        contexts=np.array([[0.1]] * 9 + [[0.9], [0.1]]),
-        policy={"preset": "dcza", "split-scale": 100.0, "inherit": True},
-    )
+    for arm, right_on_the_left, right in ((0, 8, 0), (1, 5, 1)):
+        for place in range(9):
+            table.settle(code_of(row, arm, 1), int(place < right_on_the_left), (0.1,), 1)
+        table.settle(code_of(row, arm, 1), right, (0.9,), 1)
 
-    assert chosen[-1] == last
+    assert table.best(row) == best
 
 
 @pytest.mark.parametrize(
-    ("preset", "unlabelled", "last"),
-    [
-        ("cos", "net", "exploit n"),
-        ("cos", "accuracy", "exploit south"),
-        ("auto", "accuracy", "exploit south"),
-    ],
+    ("unlabelled", "last"), [("net", "exploit n"), ("accuracy", "exploit south")]
 )
 def test_a_learner_without_labels_goes_by_accuracies_with_or_without_prices(
-    preset: str, unlabelled: str, last: str
+    unlabelled: str, last: str
 ) -> None:
     learners = [
         {"name": "north", "functions": ["n"], "supervised": False, "peers": {"south": 0.75}},
@@ -87,11 +90,10 @@ def test_a_learner_without_labels_goes_by_accuracies_with_or_without_prices(
     ]
 
     chosen = arms(
-        {"unlabelled": unlabelled},
+        {"unlabelled": unlabelled, "explore-peers": {"scale": 2.0, "power": 0.0}},
         learners,
         predictions=[[1, 1, 0] * 20, [1] * 60],
         labels=[1] * 60,
-        policy={"preset": preset, "explore-peers": {"scale": 2.0, "power": 0.0}},
     )
 
     assert chosen[-1] == last
@@ -111,7 +113,7 @@ def labels_seen(history: str) -> list[Any]:
     often = {"scale": 1.0, "power": 0.0}
     thresholds = {"explore": often, "explore-peers": often}
     config = {
-        "policy": {"preset": "cos", "slices": 1, **thresholds, "reading": {"history": history}},
+        "policy": {"preset": "cos", "slices": 1, **thresholds, "history": history},
         "learner": learners,
     }
     columns = covey.replay(
@@ -126,12 +128,28 @@ def test_a_context_only_peer_answers_with_its_prediction_that_was_right_most_oft
     assert set(labels_seen("predictions")) == {1}
 
 
-@pytest.mark.parametrize("key", ["queries", "children", "batch"])
-def test_readings_of_the_phases_are_refused_with_presets_that_have_none(key: str) -> None:
-    value = {"queries": "one", "children": "averaged", "batch": "slot"}[key]
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("reading", "paper"),
+        ("count", "labelled"),
+        ("history", "predictions"),
+        ("unlabelled", "accuracy"),
+        ("batch", "slot"),
+    ],
+)
+@pytest.mark.parametrize("preset", [{}, {"preset": "auto"}, {"preset": "share-ucb"}], ids=str)
+def test_keys_of_the_paper_are_refused_with_presets_that_do_not_have_them(
+    preset: dict[str, str], key: str, value: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{key} is a key of the presets cos and dcza"):
+        policy_from({**preset, key: value})
+    assert getattr(policy_from({"preset": "dcza", key: value}), key) == value
 
-    with pytest.raises(ConfigError, match=f'{key} = "{value}" cannot be combined with preset'):
-        covey.Auto(reading={key: value})
-    with pytest.raises(ConfigError, match="cos-ce"):
-        settings_from({"preset": "cos-ce", "reading": {key: value}})
-    assert covey.Auto(mode="paper").reading.queries == "one"  # which has no meaning there
+
+def test_a_key_goes_before_the_reading() -> None:
+    paper = covey.CoS(reading="paper")
+    spec = covey.CoS(reading="paper", history="labels", unlabelled="net", batch="slots")
+
+    assert paper.rules == (True, False, True, True, True)
+    assert spec.rules == (True, False, False, False, False)

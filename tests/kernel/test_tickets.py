@@ -5,16 +5,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from covey import kernel
 from covey.bandit.learner import Learner
-from covey.bandit.policies import CoS, resolve
-from covey.kernel import ASKED, UNPAID, Clock, Tickets, kind_of, plain_names, table_of
+from covey.bandit.policies import CoS
+from covey.kernel import ASKED, UNPAID
+from support.tables import plain_kernel, rows_of
 
 UNKNOWN = object()
 WAIT = 40
 
 
 def learner() -> Learner:
-    policy = resolve(CoS(slices=3), dimension=1, most_functions=2)
+    policy = CoS(slices=3).resolve(dimension=1, most_functions=2)
     return Learner("site", functions=["a", "b"], peers=["p"], costs=[0, 0, 0.1], policy=policy)
 
 
@@ -24,14 +26,11 @@ class Site:
     def __init__(self, *, is_plain: bool, wait: int = WAIT, gain_of: Any = None) -> None:
         one = learner()
         one.count_pending({})
-        policy, names = one.policies[""], plain_names()
-        kind: Any = names[kind_of(one.rule)]
-        clock: Any = names["Clock"] if is_plain else Clock
-        clock = clock(policy.scales(), policy.powers())
-        self.table = kind(clock, one.rule) if is_plain else table_of(clock, one.rule)
+        policy, form = one.policies[""], plain_kernel() if is_plain else kernel
+        clock = form.Clock(policy.scales(), policy.powers())
+        self.table: Any = form.table_of(clock, one.rule)
         self.closed: list[Any] = []
-        make: Any = names["Tickets"] if is_plain else Tickets
-        self.tickets = make(wait, unknown=UNKNOWN, close=self._close, gain_of=gain_of)
+        self.tickets: Any = form.Tickets(wait, unknown=UNKNOWN, close=self._close, gain_of=gain_of)
         self.tickets.count_in(self.table, True)
 
     def _close(self, request: Any) -> None:
@@ -40,14 +39,14 @@ class Site:
 
     def hold(self, slot: int, context: tuple[float], source: str, note: Any) -> int:
         if source:
-            code = self.table.serve(self.table.meet(self.table.cell(0), slot), slot)
+            code = self.table.serve(self.table.cells.meet(self.table.cells.cell(0), slot), slot)
         else:
             code = self.table.decide(context, slot, b"\0\0\1")
         ticket: int = self.tickets.hold(code, slot, slot, context, slot % 2, source, note)
         return ticket
 
     def counters(self) -> list[Any]:
-        return [self.table.counters(row) for row in range(len(self.table))]
+        return rows_of(self.table)
 
     def held(self) -> dict[str, Any]:
         tickets = self.tickets

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel import Clock, Table, arm_of, code_of, phase_of, row_of, table_of
 from covey.kernel.rules import Cell as KernelCell
-from reference.detection import WHOLE, Detector
+from reference.detection import WHOLE
 from reference.owners import index_setup
 from reference.records import Cell, level_of
 from reference.tree import Learner, above
+from support.effort import effort
+from support.tables import rows_of
 
 PHASES = ("train", "explore", "exploit", "serve")
 NAMES = ("north", "south", "east")
@@ -51,8 +53,8 @@ class Options:
         return (0.0, 0.1, *(0.02 * place for name in NAMES if name != NAMES[place]))
 
     def table(self, place: int = 0) -> Table:
-        policy = resolve(
-            settings_from(self.policy()), dimension=self.dimension, most_functions=FUNCTIONS
+        policy = policy_from(self.policy()).resolve(
+            dimension=self.dimension, most_functions=FUNCTIONS
         )
         rule = policy.rule(
             functions=FUNCTIONS,
@@ -80,7 +82,7 @@ class Options:
 
 
 def as_reference(table: Table, row: int, options: Options) -> Cell:
-    level, place, _ = table.cell(row)
+    level, place, _ = table.cells.cell(row)
     return Cell(0, options.slices or 2**level, tuple(place))
 
 
@@ -156,7 +158,7 @@ class Story:
     def report(self, peer: int, cell: Cell, slot: int) -> tuple[int, float, float]:
         if self.options.liar and peer == len(NAMES) - 1:
             return FALSE_REPORT
-        row = self.tables[peer].meet(as_kernel(cell, self.options), slot)
+        row = self.tables[peer].cells.meet(as_kernel(cell, self.options), slot)
         report = self.tables[peer].report(row, slot)
         assert report[1:] == self.learners[peer].report(cell, slot)
         return report
@@ -165,7 +167,7 @@ class Story:
         owner, function = label.place, arm
         if arm >= FUNCTIONS:
             owner = label.owner = self.peer(label.place, arm)
-            row = self.tables[owner].meet(as_kernel(label.cell, self.options), label.slot)
+            row = self.tables[owner].cells.meet(as_kernel(label.cell, self.options), label.slot)
             label.served = self.tables[owner].serve(row, label.slot)
             function = self.learners[owner].help(label.cell, label.slot)
             assert arm_of(label.served) == function
@@ -218,7 +220,7 @@ class Story:
         again = self.options.table(place)
         mine = [label.code for label in self.waiting if label.place == place]
         mine += [label.served for label in self.waiting if label.owner == place]
-        again.take_over(self.tables[place], mine)
+        again.saved.take_over(self.tables[place], mine)
         self.tables[place] = again
 
     def check(self) -> None:
@@ -227,44 +229,14 @@ class Story:
                 cell = as_reference(table, row, self.options)
                 for arm in range(len(learner.costs)):
                     assert table.record(row, arm) == learner.counted(cell, arm)
-                    assert tuple(table.arm_counters(row, arm)[9:11]) == learner.evidence(cell, arm)
-            doubts = table.doubts()
-            rises = [number for one in learner.rises for number in watched(one)]
-            if any(rises):
-                assert doubts[0] == -1 - len(learner.costs)
-                assert doubts[46 : 46 + len(rises)] == rises
-            assert doubts[2:12] == watched(learner.own)
-            assert doubts[12:22] == watched(learner.served)
-            sums = [
-                number
-                for moods in (learner.moods, learner.served_moods)
-                for number in (moods.products, moods.squares, moods.residuals, moods.labels)
-            ]
-            assert doubts[22:32] == [*sums, learner.arriving, learner.measured]
-            contest = learner.contest
-            assert doubts[33:36] == [contest.lead, contest.labels, contest.uses_one_cell]
+                    assert tuple(table.saved.arm_counters(row, arm)[9:11]) == learner.evidence(
+                        cell, arm
+                    )
             assert table.alarm_count == len(learner.alarms)
 
 
 def shut(closed: bytes | None) -> list[int]:
     return [arm for arm, is_closed in enumerate(closed or b"") if is_closed]
-
-
-def watched(detector: Detector) -> list[int]:
-    """Return the state of a detector as the kernel keeps it; its threshold is of the last label."""
-    errors, variances = (sum(one[k] for one in detector.errors) for k in (0, 1))
-    until = 0
-    while detector.labels > until:
-        until = 2 * until + 2
-    counts = [detector.large, detector.small, detector.labels, until, detector.last_limit]
-    return [
-        *counts,
-        errors,
-        variances,
-        len(detector.errors),
-        sum(detector.ratios),
-        len(detector.ratios),
-    ]
 
 
 OPTIONS = st.builds(
@@ -281,7 +253,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(30, plain=20, long=100))
 @given(options=OPTIONS, slices=st.sampled_from([None, None, 3]), seed=st.integers(0, 2**32))
 def test_every_step_equals_that_of_the_reference(
     options: Options, slices: int | None, seed: int
@@ -382,11 +354,11 @@ def test_mean_and_variance_are_those_of_gaussian_conditioning(
 
     for row, cell in enumerate(cells):
         belief = learner.belief(cell, 0)
-        assert tuple(table.arm_counters(row, 0)[9:11]) == learner.evidence(cell, 0)
+        assert tuple(table.saved.arm_counters(row, 0)[9:11]) == learner.evidence(cell, 0)
         assert belief.mean == pytest.approx(min(1.0, max(0.0, means[row])), abs=1e-4)
         assert belief.variance == pytest.approx(4 * variances[row], rel=1e-4)
     assert len(cells) > 5
-    row = table.find(as_kernel(cells[-1], options))
+    row = table.cells.find(as_kernel(cells[-1], options))
     assert table.report(row, slot)[1:] == learner.report(cells[-1], slot)
 
 
@@ -394,14 +366,16 @@ def served(options: Options, labels: list[tuple[KernelCell, int, int]]) -> Table
     """Return a table that has answered in these cells by this function, with this gain."""
     table = options.table()
     for cell, function, gain in labels:
-        row = table.meet(cell, 1)
+        row = table.cells.meet(cell, 1)
         table.settle(table.serve(row, 1, function), gain, (), 1)
     return table
 
 
 def counted(table: Table) -> dict[KernelCell, list[list[int]]]:
     rows, arms = range(len(table)), range(FUNCTIONS)
-    return {table.cell(row): [table.arm_counters(row, arm) for arm in arms] for row in rows}
+    return {
+        table.cells.cell(row): [table.saved.arm_counters(row, arm) for arm in arms] for row in rows
+    }
 
 
 @given(seed=st.integers(0, 2**32), order=st.randoms(use_true_random=False))
@@ -424,7 +398,7 @@ def test_the_order_of_labels_does_not_matter(seed: int, order: Any) -> None:
 @settings(max_examples=40)
 def test_a_cell_counts_its_own_labels_and_those_of_the_finer_cells_in_it(seed: int) -> None:
     table = taught(Options(alarm=0), drawn_labels(seed, 150))
-    rows = {table.cell(row): row for row in range(len(table))}
+    rows = {table.cells.cell(row): row for row in range(len(table))}
     own = {cell: [0, 0] for cell in rows}
     alone = Options(alarm=0).reference()
     for context, function, gain in drawn_labels(seed, 150):
@@ -441,31 +415,17 @@ def test_a_cell_counts_its_own_labels_and_those_of_the_finer_cells_in_it(seed: i
         assert list(table.record(row, 0)) == sums
 
 
-def test_sums_of_labels_count_once_in_every_cell_around() -> None:
-    summed, one_by_one = Options(alarm=0).table(), Options(alarm=0).table()
-    cell = KernelCell(3, (5,))
-    row = summed.meet(cell, 1)
-    summed.add_labels(row, 4, [(3, 2), (1, 0)])
-    served_ = [one_by_one.serve(one_by_one.meet(cell, 1), 1, arm) for arm in (0, 0, 0, 1)]
-    for code, gain in zip(served_, (0, 1, 1, 0), strict=True):
-        one_by_one.settle(code, gain, (), 1)
-
-    assert summed.arrivals(row) == 4
-    assert [summed.record(layer, 0) for layer in summed.layers(row)] == [(3, 2)] * 4
-    assert counted(summed) == counted(one_by_one)
-
-
 def test_adding_a_table_and_taking_it_away_again_leaves_every_counter() -> None:
     options = Options(pending=True)
     one, other = (taught(options, drawn_labels(seed, 150)) for seed in (1, 2))
-    before = [one.counters(row) for row in range(len(one))], one.doubts()
+    before = rows_of(one), one.doubts()
     for row in range(len(one)):
         one.combine(row, other, 1)
-    between = [one.counters(row) for row in range(len(one))]
+    between = rows_of(one)
     for row in range(len(one)):
         one.combine(row, other, -1)
 
-    assert ([one.counters(row) for row in range(len(one))], one.doubts()) == before
+    assert (rows_of(one), one.doubts()) == before
     assert between != before[0]
 
 
@@ -477,7 +437,7 @@ def test_a_table_that_is_loaded_decides_as_the_one_that_was_stored(pending: bool
     one = taught(options, [(x, slot % 2, int(slot < 100)) for slot, x in enumerate(contexts)])
     two = options.table()
     for row in range(len(one)):
-        two.load_stored(one.cell(row), one.stored(row), [])
+        two.saved.load_stored(one.cells.cell(row), one.saved.stored(row), [])
     two.take_doubts(one.doubts())
     closed = bytes([0, 0, 1, 1])
 
@@ -488,22 +448,6 @@ def test_a_table_that_is_loaded_decides_as_the_one_that_was_stored(pending: bool
         for table in (one, two):
             table.settle(codes[0], gain, context, slot)
     assert one.doubts() == two.doubts()
-
-
-@pytest.mark.parametrize("arms", [3, 6])
-def test_the_state_of_the_detection_is_read_by_a_table_of_other_arms(arms: int) -> None:
-    one = taught(Options(alarm=0.5), drawn_labels(5, 200))
-    policy = resolve(settings_from({"alarm": 0.5}), dimension=1, most_functions=FUNCTIONS)
-    rule = policy.rule(functions=FUNCTIONS, costs=(0.0,) * arms, position=0)
-    other = table_of(Clock(policy.scales(), policy.powers()), rule)
-    other.take_doubts(one.doubts())
-    kept, old = other.doubts(), one.doubts()
-
-    assert kept[:2] == [arms, FUNCTIONS]
-    assert kept[2:36] == old[2:36]
-    rest = 36 + 2 * arms + FUNCTIONS
-    assert kept[36:rest] == [0] * (2 * arms + FUNCTIONS)
-    assert kept[rest:] == old[36 + 2 * 4 + FUNCTIONS :]
 
 
 def test_a_cell_is_whole_again_when_the_decisions_that_split_it_are_taken_back() -> None:
@@ -568,27 +512,6 @@ def test_a_fall_raises_an_alarm_soon(before: float, after: float) -> None:
 
         assert table.alarm_count >= 1
         assert 2_000 < table.alarms[0] <= 2_100
-
-
-def dependence(stay: float) -> float:
-    """Return the measured variance of sums of errors to that of independent ones, on average."""
-    found = []
-    for seed in range(5):
-        errors = in_runs(np.random.default_rng([seed, 3]), 0.8, stay, 3_000)
-        ratio, blocks = streamed(errors, seed).doubts()[10:12]
-        found.append(ratio / WHOLE / blocks)
-    return float(np.mean(found))
-
-
-def test_the_measured_dependence_is_one_for_independent_errors_and_more_for_errors_in_runs() -> (
-    None
-):
-    measured = [dependence(stay) for stay in (0.0, 0.5, 0.8)]
-
-    # A chain with correlation r has (1 + r) / (1 - r): 1, 3 and 9. Much of it is foretold.
-    assert measured[0] == pytest.approx(1.0, abs=0.3)
-    assert 1.1 < measured[1] < 3
-    assert measured[1] < measured[2] < 9
 
 
 def test_errors_in_runs_raise_few_alarms() -> None:

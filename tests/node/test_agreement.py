@@ -7,14 +7,22 @@ import msgspec
 import numpy as np
 import pytest
 
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel.rules import Cell
-from covey.node.agreement import CLEARLY, LEVEL, PERIOD, PROOF, TOLERANCE, Relation, share
-from covey.node.earned import EarnedTrust, Regions, is_audit
+from covey.node.earned import (
+    CLEARLY,
+    LEVEL,
+    PERIOD,
+    PROOF,
+    TOLERANCE,
+    EarnedTrust,
+    Regions,
+    Relation,
+    is_audit,
+    share,
+)
 from covey.node.requests import OWN
 from reference import agreement as reference
-
-pytestmark = pytest.mark.beside_the_kernel
 
 HALF = LEVEL / 2 * share(1) * share(1)  # the level of the first test of the first relation
 
@@ -186,7 +194,7 @@ def test_a_stored_relation_goes_on_as_the_one_that_was_stored() -> None:
 
 
 def policy(**more: Any) -> Any:
-    return resolve(settings_from({"horizon": 500, **more}), dimension=1, most_functions=2)
+    return policy_from(more).resolve(dimension=1, most_functions=2)
 
 
 def earned(*sources: str) -> EarnedTrust:

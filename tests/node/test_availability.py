@@ -7,29 +7,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.bandit.policies import PRESETS, resolve, settings_from
+from covey.bandit.policies import PRESETS, policy_from
 from covey.errors import DataError, LimitError
 from covey.kernel import Clock, Table, arm_of, phase_of, table_of
+from support.tables import rows_of
 
 FUNCTIONS = 2
 COSTS = (0.0, 0.05, 0.1, 0.0, 0.02)  # two own functions, then two peers, then one by the cell
 ARMS = len(COSTS)
 READINGS: list[dict[str, Any]] = [
-    {"preset": preset, **more}
-    for preset in sorted(PRESETS)
-    for more in ({}, {"pending": True}, {"reading": {"ties": "random"}})
-] + [{"preset": "dcza", "inherit": True}, {"preset": "cos", "forget": {"window": 6}}]
+    *({"preset": preset, **more} for preset in sorted(PRESETS) for more in ({}, {"pending": True})),
+    {"preset": "dcza", "inherit": True},
+    {"preset": "dcza", "inherit": True, "reading": "paper"},
+    {"preset": "cos", "forget": {"window": 6}},
+]
 
 
 def table(reading: dict[str, Any], **rule: Any) -> Table:
-    given_ = {"horizon": 2_000, "seed": 7, **reading}
-    policy = resolve(settings_from(given_), dimension=1, most_functions=FUNCTIONS)
+    policy = policy_from({"seed": 7, **reading}).resolve(dimension=1, most_functions=FUNCTIONS)
     made = policy.rule(
         functions=FUNCTIONS,
         costs=COSTS,
         position=0,
         context_peers=1,
-        learns_costs=policy.keeps_widths,
         **rule,
     )
     return table_of(Clock(policy.scales(), policy.powers()), made)
@@ -96,11 +96,7 @@ def test_a_closed_arm_is_as_one_of_infinite_cost(reading: dict[str, Any], seed: 
             repricing.table.settle(*label)
 
     assert asking.queried == repricing.queried
-    assert counters(asking.table) == counters(repricing.table)
-
-
-def counters(one: Table) -> list[list[int]]:
-    return [one.counters(row) for row in range(len(one))]
+    assert rows_of(asking.table) == rows_of(repricing.table)
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
@@ -169,4 +165,4 @@ def test_what_a_closed_peer_estimates_does_not_count_as_seen() -> None:
     codes = [one.consult(row, (0.5,), told, closed) for closed in (None, masked({2}))]
 
     assert [arm_of(code) for code in codes] == [2, 3]
-    assert one.blind_decisions() == 1
+    assert one.blind_decisions == 1

@@ -1,4 +1,4 @@
-"""Peers are paid for answers that arrived, never beyond a budget, and both ends have it alike."""
+"""Peers are paid for answers that arrived, never beyond a budget, and both ends know the price."""
 
 import asyncio
 import contextlib
@@ -8,13 +8,11 @@ from typing import Any, ClassVar
 import pytest
 
 from covey.errors import CoveyError, FunctionError, PeerError
-from covey.node.budgets import DAY_S, Budgets, PaymentLedger
 from covey.node.node import Node
-from covey.node.requests import AskRow, Assistance, Payment, Request
+from covey.node.peers import DAY_S, Budgets, PaymentCounters
+from covey.node.requests import AskRow, Assistance, Request
 from support import virtual
-from support.virtual import Crashed, PayingLink, Weather, World
-
-pytestmark = pytest.mark.beside_the_kernel
+from support.virtual import Crashed, Weather, World
 
 PRICE = 0.05
 NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
@@ -23,7 +21,7 @@ NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
 def config(sites: int, slices: int) -> dict[str, Any]:
     """Return a network in which only the answers of peers are right."""
     return {
-        "policy": {"preset": "cos", "slices": slices, "horizon": 500},
+        "policy": {"preset": "cos", "slices": slices},
         "learner": [
             {
                 "name": f"site{k}",
@@ -51,7 +49,7 @@ def world_of(
         budgets: ClassVar = {"site0": allowed}
         noon_s = NOON_S
 
-    return Paying(config(sites, slices), functions, dimension=1, link=PayingLink)
+    return Paying(config(sites, slices), functions, dimension=1)
 
 
 async def answered(node: Node, rows: int = 1) -> Request:
@@ -64,57 +62,48 @@ def peers_of(requests: Sequence[Request]) -> list[str]:
     return [one.group(row).peer for one in requests for row in range(len(one))]
 
 
-def lines(world: World, site: str, *, is_ours: bool) -> list[Payment]:
-    return world.stores[site].payments(0, is_ours=is_ours)
+def amount(world: World, site: str, *, is_ours: bool) -> int:
+    """Return what a site paid, or earned, in millionths."""
+    return sum(one.amount for one in world.stores[site].payments() if one.is_ours == is_ours)
 
 
-def as_received(paid: Sequence[Payment]) -> list[Payment]:
-    return [Payment("site0", False, one.id, one.at_ms, one.rows, one.amount) for one in paid]
+@virtual.timed
+async def test_a_peer_whose_budget_is_spent_is_not_asked_until_the_next_day() -> None:
+    world = world_of(peer=0.5)
+    node = world.nodes["site0"]
+    today = [await answered(node) for _ in range(60)]
+    state = node.state()
+    await asyncio.sleep(DAY_S / 2)
+    tomorrow = [await answered(node) for _ in range(30)]
+
+    assert peers_of(today).count("site1") == 10
+    assert (state.peers[0].state, state.peers[0].spent_today) == ("over_budget", 0.5)
+    assert state.peers[0].budget == 0.5
+    assert peers_of(tomorrow).count("site1") == 10
 
 
-def test_a_peer_whose_budget_is_spent_is_not_asked_until_the_next_day() -> None:
-    async def main() -> None:
-        world = world_of(peer=0.5)
-        node = world.nodes["site0"]
-        today = [await answered(node) for _ in range(60)]
-        state = node.state()
-        await asyncio.sleep(DAY_S / 2)
-        tomorrow = [await answered(node) for _ in range(30)]
+@virtual.timed
+async def test_the_budget_of_a_site_holds_for_all_peers_together() -> None:
+    world = world_of(3, total=0.4)
+    node = world.nodes["site0"]
+    today = [await answered(node) for _ in range(60)]
+    state = node.state()
 
-        assert peers_of(today).count("site1") == 10
-        assert (state.peers[0].state, state.peers[0].spent_today) == ("over_budget", 0.5)
-        assert state.peers[0].budget == 0.5
-        assert peers_of(tomorrow).count("site1") == 10
-
-    virtual.run(main())
+    assert sum(map(bool, peers_of(today))) == 8
+    assert (state.spent_today, state.budget) == (0.4, 0.4)
+    assert {one.state for one in state.peers} == {"over_budget"}
 
 
-def test_the_budget_of_a_site_holds_for_all_peers_together() -> None:
-    async def main() -> None:
-        world = world_of(3, total=0.4)
-        node = world.nodes["site0"]
-        today = [await answered(node) for _ in range(60)]
-        state = node.state()
+@virtual.timed
+async def test_what_was_spent_today_is_known_after_a_crash() -> None:
+    world = world_of(peer=0.5)
+    before = [await answered(world.nodes["site0"]) for _ in range(12)]
+    world.crash("site0")
+    world.boot("site0")
+    after = [await answered(world.nodes["site0"]) for _ in range(40)]
 
-        assert sum(map(bool, peers_of(today))) == 8
-        assert (state.spent_today, state.budget) == (0.4, 0.4)
-        assert {one.state for one in state.peers} == {"over_budget"}
-
-    virtual.run(main())
-
-
-def test_what_was_spent_today_is_known_after_a_crash() -> None:
-    async def main() -> None:
-        world = world_of(peer=0.5)
-        before = [await answered(world.nodes["site0"]) for _ in range(12)]
-        world.crash("site0")
-        world.boot("site0")
-        after = [await answered(world.nodes["site0"]) for _ in range(40)]
-
-        assert 0 < peers_of(before).count("site1") < 10
-        assert peers_of([*before, *after]).count("site1") == 10
-
-    virtual.run(main())
+    assert 0 < peers_of(before).count("site1") < 10
+    assert peers_of([*before, *after]).count("site1") == 10
 
 
 def test_requests_at_the_same_time_and_batches_stay_within_the_budget_together() -> None:
@@ -129,7 +118,7 @@ def test_requests_at_the_same_time_and_batches_stay_within_the_budget_together()
         found = node.state().peers[0].spent_today
 
         assert all(len(one.answers) == len(one) for one in together)
-        assert sum(one.amount for one in lines(world, "site0", is_ours=True)) == round(found * 1e6)
+        assert amount(world, "site0", is_ours=True) == round(found * 1e6)
         return before, found
 
     before, free = virtual.run(spent(99.0))
@@ -139,22 +128,20 @@ def test_requests_at_the_same_time_and_batches_stay_within_the_budget_together()
     assert limited == pytest.approx(before + PRICE)
 
 
-def test_a_call_without_an_answer_costs_nothing() -> None:
-    async def main() -> None:
-        world = world_of(peer=0.5)
-        node = world.nodes["site0"]
-        world.down.add("site1")
-        for _ in range(20):
-            await answered(node)
-        spent, paid = node.state().peers[0].spent_today, lines(world, "site0", is_ours=True)
-        world.down.clear()
-        await asyncio.sleep(120)
-        later = [await answered(node) for _ in range(40)]
+@virtual.timed
+async def test_a_call_without_an_answer_costs_nothing() -> None:
+    world = world_of(peer=0.5)
+    node = world.nodes["site0"]
+    world.down.add("site1")
+    for _ in range(20):
+        await answered(node)
+    spent, paid = node.state().peers[0].spent_today, amount(world, "site0", is_ours=True)
+    world.down.clear()
+    await asyncio.sleep(120)
+    later = [await answered(node) for _ in range(40)]
 
-        assert (spent, paid) == (0.0, [])
-        assert peers_of(later).count("site1") == 10
-
-    virtual.run(main())
+    assert (spent, paid) == (0.0, 0)
+    assert peers_of(later).count("site1") == 10
 
 
 def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
@@ -173,86 +160,92 @@ def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
             request = await node.answer([k % 2, 2], [(0.1,), (0.9,)])
             await node.learn_rows(request.id, [0, 1], [k % 2, 2])
         is_broken, failures = True, 0
-        before = lines(world, "site1", is_ours=False)
+        before = node.state().peers[0].spent_today
         for _ in range(20):
             with contextlib.suppress(FunctionError):
                 await node.answer([1, 2], [(0.1,), (0.9,)])
                 failures -= 1
             failures += 1
-        spent = node.state().peers[0].spent_today
-        await asyncio.sleep(60)
 
         assert failures == 20
-        assert before
-        assert lines(world, "site1", is_ours=False) == before
-        assert spent == sum(one.amount for one in before) / 1e6
+        assert node.state().peers[0].spent_today == before > 0
+        assert amount(world, "site0", is_ours=True) == round(before * 1e6)
 
     virtual.run(main())
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_both_ends_have_the_same_payments_after_losses_and_crashes(seed: int) -> None:
-    async def main() -> None:
-        world = world_of()
-        world.chance.seed(seed)
-        world.weather = Weather(delay_s=0.2, loss=0.2, repeats=0.1, commit_s=0.01, crash=0.01)
-        for k in range(150):
-            for site in ("site0", "site1"):
-                if site not in world.nodes:
-                    world.boot(site)
-            with contextlib.suppress(Crashed, CoveyError):
-                await world.predict("site0", f"r{k}", k % 2, (0.5,))
-                await world.learn("site0", f"r{k}", k % 2)
-        world.weather = Weather()
+@virtual.timed
+async def test_both_ends_have_the_same_price_of_every_answer_after_losses_and_crashes(
+    seed: int,
+) -> None:
+    world = world_of()
+    world.chance.seed(seed)
+    world.weather = Weather(delay_s=0.2, loss=0.2, repeats=0.1, commit_s=0.01, crash=0.01)
+    for k in range(150):
         for site in ("site0", "site1"):
             if site not in world.nodes:
                 world.boot(site)
-        await asyncio.sleep(3_600)
-        paid, received = lines(world, "site0", is_ours=True), lines(world, "site1", is_ours=False)
+        with contextlib.suppress(Crashed, CoveyError):
+            await world.predict("site0", f"r{k}", k % 2, (0.5,))
+            await world.learn("site0", f"r{k}", k % 2)
+    world.weather = Weather()
+    for site in ("site0", "site1"):
+        if site not in world.nodes:
+            world.boot(site)
+    asked = list(world.stores["site0"].requests())
+    ids = [answer.id for one in asked for answer in one.peer_answers.values() if answer.id]
+    answered = world.stores["site1"].find_many("site0", ids)
+    price = round(PRICE * 1e6)
 
-        assert world.counts["crashes"] > 3
-        assert len(paid) > 10
-        assert received == as_received(paid)
-        assert world.stores["site0"].unstated() == []
-
-    virtual.run(main())
-
-
-def test_a_payment_for_an_answer_that_was_never_given_is_refused() -> None:
-    async def main() -> None:
-        world = world_of()
-        words = await world.nodes["site1"].take_payments([Payment("site0", False, "x", 1, 1, 9)])
-
-        assert words == ["unknown"]
-        assert lines(world, "site1", is_ours=False) == []
-
-    virtual.run(main())
+    assert world.counts["crashes"] > 3
+    assert len(ids) > 5
+    assert [answered[id_][0].price for id_ in ids] == [price] * len(ids)
+    assert amount(world, "site0", is_ours=True) == price * len(ids)
+    given = [one for one in world.stores["site1"].requests() if one.source == "site0"]
+    assert amount(world, "site1", is_ours=False) == price * len(given)
 
 
-def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> None:
-    async def main() -> None:
-        ledger = PaymentLedger({"south": PRICE}, Budgets({"south": 150_000}), lambda: NOON_S)
-        answer = asyncio.Event()
+@virtual.timed
+async def test_an_answer_is_earned_once_at_the_price_that_was_offered_first() -> None:
+    world = world_of()
+    node = world.nodes["site1"]
+    for price in (100, 100, 10**9):
+        await node.assist([AskRow("x", "g1:0", 1, 1, price)], source="site0")
+    await node.assist([AskRow("y", "g1:0", 2, 1)], source="site0")
+    world.crash("site1")
+    world.boot("site1")
+    await world.nodes["site1"].assist([AskRow("z", "g1:0", 3, 1, 50)], source="site0")
+    (found,) = world.stores["site1"].payments()
 
-        async def call() -> list[Assistance]:
-            await answer.wait()
-            raise PeerError("no answer")
-
-        calls = [ledger.ask("south", [AskRow(str(k), "g1:0", 1)], call) for k in range(10)]
-        running = asyncio.gather(*calls, return_exceptions=True)
-        await asyncio.sleep(1)
-        spent = ledger.spent("south")
-        answer.set()
-        refused = [str(one) for one in await running]
-
-        assert spent == 150_000
-        assert sum("budget for peer 'south' is spent" in one for one in refused) == 7
-        assert ledger.spent("south") == 0
-
-    virtual.run(main())
+    assert (found.is_ours, found.peer) == (False, "site0")
+    assert (found.requests, found.rows, found.amount) == (2, 2, 150)
 
 
-def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
+@virtual.timed
+async def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> None:
+    learner = world_of().nodes["site0"].learner
+    counters = PaymentCounters(learner, Budgets({"site1": 150_000}), lambda: NOON_S)
+    answer = asyncio.Event()
+
+    async def call(rows: Sequence[AskRow]) -> list[Assistance]:
+        await answer.wait()
+        raise PeerError("no answer")
+
+    calls = [counters.ask("site1", [AskRow(str(k), "g1:0", 1)], call) for k in range(10)]
+    running = asyncio.gather(*calls, return_exceptions=True)
+    await asyncio.sleep(1)
+    spent = counters.spent("site1")
+    answer.set()
+    refused = [str(one) for one in await running]
+
+    assert spent == 150_000
+    assert sum("budget for peer 'site1' is spent" in one for one in refused) == 7
+    assert counters.spent("site1") == 0
+
+
+@virtual.timed
+async def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
     table = config(2, 1)
     learners = [{key: one[key] for key in one if key != "peers"} for one in table["learner"]]
     link = {"from": "site0", "to": "site1", "cost-column": "line", "guess": PRICE}
@@ -260,17 +253,13 @@ def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
     learnt["policy"] = {**table["policy"], "relearn-every": 10}
     functions = {"f0": lambda x: 1 - x, "f1": lambda x: x}
 
-    async def main() -> None:
-        world = World(learnt, functions, dimension=1, link=PayingLink)
-        node, prices = world.nodes["site0"], list[float]()
-        for slot in range(1, 41):
-            ticket = await node.predict(slot % 2, (0.5,), slot=slot)
-            await node.learn(ticket.ticket, slot % 2, cost={"line": 0.25})
-            prices += [ticket.price] if ticket.arm == "site1" else []
-        paid = [one.amount for one in lines(world, "site0", is_ours=True)]
+    world = World(learnt, functions, dimension=1)
+    node, prices = world.nodes["site0"], list[float]()
+    for slot in range(1, 41):
+        ticket = await node.predict(slot % 2, (0.5,), slot=slot)
+        await node.learn(ticket.ticket, slot % 2, cost={"line": 0.25})
+        prices += [ticket.price] if ticket.arm == "site1" else []
 
-        assert sorted(set(prices)) == [PRICE, 0.25]
-        assert sorted(paid) == sorted(round(1e6 * price) for price in prices)
-        assert node.state().spent_today == pytest.approx(sum(prices))
-
-    virtual.run(main())
+    assert sorted(set(prices)) == [PRICE, 0.25]
+    assert amount(world, "site0", is_ours=True) == sum(round(1e6 * one) for one in prices)
+    assert node.state().spent_today == pytest.approx(sum(prices))

@@ -240,7 +240,8 @@ def test_a_change_is_written_whole_or_not_at_all() -> None:
     changed(GRID, use)
 
 
-def test_a_label_after_a_change_trains_the_function_that_had_answered() -> None:
+@virtual.timed
+async def test_a_label_after_a_change_trains_the_function_that_had_answered() -> None:
     class Teaching(ChangingWorld):
         taught: ClassVar[list[tuple[str, Any]]] = []
 
@@ -250,19 +251,16 @@ def test_a_label_after_a_change_trains_the_function_that_had_answered() -> None:
 
             return super().function(name, owner)._replace(teach=teach)
 
-    async def main() -> None:
-        world = Teaching(site(GRID, peers={}), {}, dimension=1)
-        node = world.nodes["north"]
-        requests = [await node.answer([k], [(0.3,)]) for k in range(6)]
-        arms = [request.group(0).arm for request in requests]
-        assert set(arms) == {"a", "b"}
-        node = await world.become(site(GRID, peers={}, functions=["x", "b"]), is_restarted=False)
-        for k, request in enumerate(requests):
-            await node.learn(request.id, k % 2)
+    world = Teaching(site(GRID, peers={}), {}, dimension=1)
+    node = world.nodes["north"]
+    requests = [await node.answer([k], [(0.3,)]) for k in range(6)]
+    arms = [request.group(0).arm for request in requests]
+    assert set(arms) == {"a", "b"}
+    node = await world.become(site(GRID, peers={}, functions=["x", "b"]), is_restarted=False)
+    for k, request in enumerate(requests):
+        await node.learn(request.id, k % 2)
 
-        assert world.taught == [("b", k) for k, arm in enumerate(arms) if arm == "b"]
-
-    virtual.run(main())
+    assert world.taught == [("b", k) for k, arm in enumerate(arms) if arm == "b"]
 
 
 @BOTH_WAYS

@@ -1,12 +1,11 @@
 """Stores that are removed or damaged: nothing more is acknowledged, and nothing is hidden."""
 
-import json
+import os
 import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,16 +13,13 @@ import pytest
 from chaos.flips import build, flip_bits
 from covey import cli
 from covey.errors import StoreError
+from covey.node import tables
 from covey.node.requests import Arm, Commit, Loaded, Regrouped, SetAside, StoreChange
 from covey.node.store import Store
 from covey.node.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
-from support.served import INFER, Client, infer, run
+from support.served import INFER, SITE, Client, infer, run
 
-pytestmark = pytest.mark.beside_the_kernel
-
-FROZEN = Path(__file__).parents[1] / "frozen"
-VERSION_2 = sorted((FROZEN / "stores_2").glob("*.store"))
 Remove = Callable[[Path], object]
 
 
@@ -86,20 +82,66 @@ def test_a_log_without_its_store_begins_no_new_store(tmp_path: Path, is_empty: b
     assert (tmp_path / "a-wal").stat().st_size > 0
 
 
+def emptied(path: Path, how: str) -> Path:
+    if how == "no byte":
+        path.touch()
+    else:
+        with closing(sqlite3.connect(path)) as base:
+            base.execute(f"PRAGMA user_version = {tables.VERSION}")
+    return path
+
+
+@pytest.mark.parametrize("how", ["no byte", "no table"])
+def test_an_empty_file_begins_no_new_store_and_is_not_whole(
+    tmp_path: Path, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "site.toml").write_text(SITE)
+    path = emptied(tmp_path / "north.store", how)
+
+    for command in (["check", str(path)], ["serve", str(tmp_path / "site.toml")]):
+        assert cli.main(command) == 2
+        assert "north.store is empty; restore a copy or remove it" in capsys.readouterr().err
+
+
+def test_a_store_whose_first_start_ended_before_its_tables_were_made_is_new(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "a")) as base:
+        base.execute(f"PRAGMA application_id = {tables.APPLICATION}")
+
+    assert Store(tmp_path / "a").is_new
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_check_changes_no_byte_and_leaves_no_file(tmp_path: Path, is_open: bool) -> None:
+    store = Store(tmp_path / "a")
+    load(store)
+    store.commit(commit_of([request(1)]))
+    if not is_open:
+        store.close()
+
+    def seen() -> dict[str, tuple[bytes, int]]:
+        files = [one for one in sorted(tmp_path.iterdir()) if not one.name.endswith("-shm")]
+        return {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+
+    before = seen()
+
+    assert cli.main(["check", str(tmp_path / "a")]) == 0
+    assert seen() == before
+
+
+def test_a_store_that_is_emptied_while_it_is_open_takes_no_more(tmp_path: Path) -> None:
+    store = Store(tmp_path / "a")
+    load(store)
+    os.truncate(tmp_path / "a", 0)
+
+    with pytest.raises(StoreError, match="was emptied while the site ran; restore a copy"):
+        store.commit(commit_of([request(1)]))
+
+
 def test_a_saved_copy_without_its_store_begins_no_new_store(tmp_path: Path) -> None:
     Store(tmp_path / "a.saved").close()
 
     with pytest.raises(StoreError, match=r"a\.saved, is there; rename it to a, or remove it"):
         Store(tmp_path / "a")
-
-
-def test_a_store_knows_whether_it_is_new(tmp_path: Path) -> None:
-    made = [Store(tmp_path / "a"), Store.memory()]
-    made[0].close()
-
-    again = Store(tmp_path / "a")
-
-    assert [one.is_new for one in (*made, again)] == [True, True, False]
 
 
 def test_a_served_site_says_that_its_store_is_new_and_later_what_it_reads(
@@ -146,7 +188,6 @@ CHANGES = {
     "outbox": "UPDATE outbox SET label = '0'",
     "row_ids": "UPDATE row_ids SET row = row + 1",
     "payments": "UPDATE payments SET amount = amount + 1",
-    "payments stated": "UPDATE payments SET is_unstated = 1 - is_unstated",
     "folded_asked": "UPDATE folded_asked SET answers = answers + 1",
     "site": "UPDATE site SET starts = starts + 1",
 }
@@ -197,10 +238,10 @@ def test_a_changed_configuration_is_written_with_checksums(
     groups = [msgspec.structs.replace(one, code=4) for one in first.groups]
     now = [Regrouped(one, groups, one.group_of) for one in (first, second)]
     aside = [SetAside("f", "", "g1:0", [1, 1])]
-    store.change(StoreChange("arm: f", [Arm("f", "f")], requests=now, set_aside=aside))
+    store.change(StoreChange("arm: f", [Arm("f", "f", "own")], requests=now, set_aside=aside))
 
     assert store.check() == []
-    assert (store.arms(), store.set_aside("f")) == ([Arm("f", "f")], aside)
+    assert (store.arms(), store.set_aside("f")) == ([Arm("f", "f", "own")], aside)
     assert [one.groups for one in store._requests("1")] == [groups, groups]
     store._base.execute(statement)
     assert f"the row of table {table} that begins with" in store.check()[0]
@@ -224,44 +265,6 @@ def test_a_changed_constraint_of_the_schema_is_found(tmp_path: Path) -> None:
     base.close()
 
     assert Store(tmp_path / "a").check() == ["the schema is damaged"]
-
-
-@pytest.mark.parametrize("frozen", VERSION_2, ids=lambda path: path.stem)
-def test_a_store_of_version_2_gets_checksums_and_holds_what_it_held(
-    frozen: Path, tmp_path: Path
-) -> None:
-    told = json.loads(frozen.with_suffix(".json").read_text())
-    path = Path(shutil.copy(frozen, tmp_path))
-    before = rows_of(path)
-
-    store = Store(path)
-    after = {
-        name: [row[:-1] if name in SEALS else row for row in rows]
-        for name, rows in rows_of_store(store).items()
-    }
-    loaded = store.load(told["site"], told["shape"])
-
-    assert store.copy == path.with_name(f"{path.name}.v2.bak")
-    assert rows_of(store.copy) == before
-    assert {name: after[name] for name in before} == before
-    assert store.check() == []
-    assert [[*key, *counts] for key, counts in sorted(loaded.counters.items())] == told["counters"]
-
-
-def rows_of(path: Path) -> dict[str, list[Any]]:
-    with sqlite3.connect(path) as base:
-        found = _rows(base)
-    base.close()
-    return found
-
-
-def rows_of_store(store: Store) -> dict[str, list[Any]]:
-    return _rows(store._base)
-
-
-def _rows(base: sqlite3.Connection) -> dict[str, list[Any]]:
-    known = base.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-    return {name: base.execute(f"SELECT * FROM {name}").fetchall() for (name,) in known}  # noqa: S608
 
 
 def change(path: Path, statement: str) -> None:

@@ -6,14 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.bandit.policies import resolve, settings_from
+from covey.bandit.policies import policy_from
 from covey.kernel.rules import Cell
-from covey.node.drift import BLOCK, CHANGE_LEVEL, FEWEST_PAST, ChangeTest
-from covey.node.earned import EarnedTrust
+from covey.node.earned import BLOCK, CHANGE_LEVEL, FEWEST_PAST, ChangeTest, EarnedTrust
 from covey.node.requests import OWN
 from reference import drift as reference
-
-pytestmark = pytest.mark.beside_the_kernel
 
 PEERS = ("a", "b", "c")
 Accuracy = Callable[[str, int], float]  # of a source, after so many labels
@@ -201,7 +198,7 @@ CELL = Cell(0, (0,))
 
 
 def earned(**policy: Any) -> EarnedTrust:
-    made = resolve(settings_from({"horizon": 500, **policy}), dimension=1, most_functions=2)
+    made = policy_from(policy).resolve(dimension=1, most_functions=2)
     return EarnedTrust(PEERS, {"": made})
 
 

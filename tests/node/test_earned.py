@@ -7,13 +7,11 @@ import pytest
 from test_overlay import ADDITIVE, POLICIES, drawn_cell, make, own_row, settle
 
 from covey.bandit.learner import Learner
-from covey.bandit.policies import ALARMED
 from covey.kernel import arm_of
 from covey.kernel.rules import Cell
 from covey.node.earned import is_audit
-from covey.node.pool import PoolingLearner
-from covey.node.trust import SourceStatistics, Trust
-from support.presets import with_seeds
+from covey.node.trust import PoolingLearner, SourceStatistics, Trust
+from support.presets import INDEXED, with_seeds
 
 SOUTH, EAST, NEAR = "south", "east", "near"
 TRUST: dict[str, Trust] = {SOUTH: "earned", EAST: "earned", NEAR: "full"}
@@ -46,7 +44,7 @@ def labels_of(statistics: SourceStatistics, source: str, seed: int, right: float
     rng = np.random.default_rng(seed)
     for slot in range(1, 60):
         cell = drawn_cell(rng, statistics._learner)
-        (code,) = statistics.serve(source, [cell], [slot])
+        code = statistics.serve(source, cell, slot)
         settle(statistics, source, code, slot, int(rng.random() < right))
 
 
@@ -55,7 +53,7 @@ def decisions(judge: Any, learner: Learner) -> list[Any]:
     found = []
     for place in range(16):
         context, slot = ((place + 0.5) / 16,), 200 + place
-        code = own_row(judge, context, slot)
+        code = own_row(learner, context, slot, judge)
         found.append((arm_of(code), code & 3))
         learner.retract(code, context, slot)
     return found
@@ -67,7 +65,7 @@ def test_own_rows_are_decided_as_if_pooled_labels_were_in_the_same_table(
 ) -> None:
     """Without change detection, and where a row is no audit."""
     rng = np.random.default_rng(seed)
-    alarm = {"alarm": 0} if policy["preset"] in ALARMED else {}
+    alarm = {"alarm": 0} if policy["preset"] in INDEXED else {}
     site, both = make({**policy, **alarm}), make({**policy, **alarm})
     apart, full = SourceStatistics(site, TRUST), SourceStatistics(both, {SOUTH: "full"})
     judge: Any = PoolingLearner(site, apart)
@@ -77,15 +75,15 @@ def test_own_rows_are_decided_as_if_pooled_labels_were_in_the_same_table(
             learner.table.locate(context, slot)
         if is_audit(slot):
             continue
-        cell = site.table.cell(site.table.locate(context, slot))
+        cell = site.table.cells.cell(site.table.locate(context, slot))
         if rng.random() < 0.5:
-            a, b = own_row(judge, context, slot), own_row(both, context, slot)
+            a, b = own_row(site, context, slot, judge), own_row(both, context, slot)
             assert (arm_of(a), a & 3) == (arm_of(b), b & 3)
             gain = int(rng.random() < 0.5)
             site.settle(a, gain, context, slot)
             both.settle(b, gain, context, slot)
         else:
-            (a,), (b,) = (one.serve(SOUTH, [cell], [slot]) for one in (apart, full))
+            a, b = (one.serve(SOUTH, cell, slot) for one in (apart, full))
             assert arm_of(a) == arm_of(b)
             label = int(rng.random() < 0.3 + 0.2 * arm_of(a))
             settle(apart, SOUTH, a, slot, label)
@@ -102,7 +100,8 @@ def test_a_parted_source_leaves_exactly_what_the_others_gave(
         own_labels(learner, np.random.default_rng(seed), 80)
     statistics, never = SourceStatistics(poisoned, TRUST), SourceStatistics(clean, TRUST)
     before = {
-        poisoned.name_at("", row): poisoned.table.stored(row) for row in range(len(poisoned.table))
+        poisoned.name_at("", row): poisoned.table.saved.stored(row)
+        for row in range(len(poisoned.table))
     }
     labels_of(statistics, SOUTH, seed + 1, 0.0)
     part(statistics, SOUTH)
@@ -114,9 +113,9 @@ def test_a_parted_source_leaves_exactly_what_the_others_gave(
     assert found == decisions(PoolingLearner(clean, never), clean)
     table = poisoned.table
     own = {
-        poisoned.name_at("", row): table.stored(row)
+        poisoned.name_at("", row): table.saved.stored(row)
         for row in range(len(table))
-        if not table.is_foreign(row)
+        if not table.cells.is_foreign(row)
     }
     known = 2 + len(poisoned.arms)  # what is after them holds caches of reports
     for name, counters in before.items():

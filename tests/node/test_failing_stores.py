@@ -19,8 +19,6 @@ from covey import cli
 from covey.node.store import Store
 from support.served import FEEDBACK, INFER, SITE, infer
 
-pytestmark = pytest.mark.beside_the_kernel
-
 ROOM = 300_000  # bytes that a file of the site may have: enough for its start, and a few labels
 # A write beyond that fails as a broken disk does, and not as a full one.
 SERVE = f"""

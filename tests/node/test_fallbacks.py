@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,12 +56,15 @@ def counted(node: Node) -> list[tuple[int, int]]:
     """Return labels and right ones of each arm, over all cells."""
     learner = node.learner
     table, arms = learner.tables[""], len(learner.arms)
-    rows = np.array([table.counters(row) for row in range(len(table))])[:, 3 : 3 + 2 * arms]
+    rows = np.array([table.saved.stored(row) for row in range(len(table))])[:, 3 : 3 + 2 * arms]
     sums = rows.sum(axis=0).tolist()
     return list(zip(sums[:arms], sums[arms:], strict=True))
 
 
-def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that_failed() -> None:
+@pytest.mark.parametrize("failing", [broken, sys.exit])
+def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that_failed(
+    failing: Callable[[Any], int],
+) -> None:
     async def story(node: Node, world: World) -> None:
         request = await node.answer(["x"], [(0.5,)])
         assert (request.group(0).arm, request.function(0), request.answers[0]) == ("a", "b", 1)
@@ -70,7 +74,7 @@ def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that
         assert world.stores["north"].check() == []
         assert node.failures == {"a": 1, "b": 0}
 
-    lived(story, a=broken, b=lambda _: 1)
+    lived(story, a=failing, b=lambda _: 1)
 
 
 def test_a_function_that_fails_is_chosen_less_and_less() -> None:
@@ -206,7 +210,7 @@ def test_a_request_of_a_peer_fails_with_a_function_and_nothing_is_counted(rows: 
         cell = (await node.answer(["y"], [(0.5,)])).group(0).cell
         before = await node.report(cell, 1, source="south")
         asked = [AskRow(str(k), cell, 1, "x" if k == rows - 1 else "y") for k in range(rows)]
-        with pytest.raises(FunctionError, match="cannot read 'x'"):
+        with pytest.raises(FunctionError, match="SystemExit: x"):
             await node.assist(asked, source="south")
 
         assert sum(node.failures.values()) == 1
@@ -214,7 +218,7 @@ def test_a_request_of_a_peer_fails_with_a_function_and_nothing_is_counted(rows: 
         assert world.stores["north"].size()["rows"] == 1
 
     def picky(row: Any) -> int:
-        return 1 if row == "y" else broken(row)
+        return 1 if row == "y" else sys.exit(row)
 
     lived(story, a=picky, b=picky)
 
@@ -275,10 +279,11 @@ def test_failures_are_logged_once_a_minute_without_the_instance(
     assert "secret" not in caplog.text
 
 
-def test_failures_are_counted_in_the_metrics(tmp_path: Path) -> None:
-    text = SITE.replace(
-        'kind = "constant"\nlabel = 0', 'kind = "python"\nentry = "operator:truediv"'
-    )
+@pytest.mark.parametrize("entry", ["operator:truediv", "sys:exit", "support.hanging:interrupt"])
+def test_a_served_site_answers_and_counts_whatever_a_function_raises(
+    tmp_path: Path, entry: str
+) -> None:
+    text = SITE.replace('kind = "constant"\nlabel = 0', f'kind = "python"\nentry = "{entry}"')
 
     async def story(client: Client) -> None:
         status, told = await client.post(INFER, infer("a"))

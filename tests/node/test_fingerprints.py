@@ -88,9 +88,9 @@ def test_other_contexts_are_refused_with_a_sentence_that_names_what_differs(
     ("new", "said"),
     [
         ("slices = 2", "cells: 4 slices per dimension before, 2 slices per dimension now"),
-        ("slices = 4\npreset = 'cos'", "preset: auto (tree of cells) before, cos now"),
+        ("slices = 4\npreset = 'cos'", "preset: auto before, cos now"),
         (
-            "slices = 4\nforget = { window = 9 }",
+            "slices = 4\npreset = 'cos'\nforget = { window = 9 }",
             "forgets: nothing before, all but the latest 9 labels of a cell now",
         ),
     ],
@@ -99,17 +99,6 @@ def test_other_counters_of_the_same_contexts_are_counted_again(
     tmp_path: Path, new: str, said: str
 ) -> None:
     assert said in opened(tmp_path, SITE.replace("slices = 4", new)).settings
-
-
-def test_counters_of_the_former_default_are_counted_again_for_the_default(tmp_path: Path) -> None:
-    """Up to 0.1.0 `auto` was what is two-sizes now; with slices both have the same cells."""
-    former = SITE.replace("slices = 4", "slices = 4\npreset = 'two-sizes'")
-    before = fingerprint(tmp_path, former)
-
-    assert before.endswith("preset: auto\nforgets: nothing\n" + before.split("nothing\n")[1])
-    assert opened(tmp_path, SITE, before=former).settings == [
-        "preset: auto before, auto (tree of cells) now"
-    ]
 
 
 @pytest.mark.parametrize(

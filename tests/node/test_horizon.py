@@ -41,10 +41,19 @@ def test_a_passed_horizon_is_logged_once_and_stands_in_the_status(
     assert (states[-1].slot, states[-1].horizon) == (30, 20)
 
 
-def test_the_doctor_says_what_comes_after_the_horizon_of_the_policy(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("horizon", "message"),
+    [
+        ("20", "[policy] horizon is 20 slots; after them"),
+        ('"doubling"\nfirst-epoch = 24', "epochs of 24 slots, then 48, 96 and so on"),
+    ],
+)
+def test_the_doctor_says_what_comes_after_the_horizon_of_the_policy(
+    tmp_path: Path, horizon: str, message: str
+) -> None:
     file = tmp_path / "site.toml"
-    file.write_text(SITE.replace("slices = 4\n", "horizon = 20\n"))
+    file.write_text(SITE.replace("slices = 4\n", f"horizon = {horizon}\n"))
 
     found = {one.what: one for one in doctor.examine(file)}
 
-    assert found["horizon"].message.startswith("[policy] horizon is 20 slots; after them")
+    assert found["horizon"].message.startswith(message)

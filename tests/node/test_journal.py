@@ -9,8 +9,6 @@ from covey.errors import StoreError, StoreFull
 from covey.node.workers import RETRY_S, Journal
 from support import virtual
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 class Numbers:
     """A state whose changes are numbers; a commit has all since the last one."""

@@ -14,28 +14,10 @@ from sklearn.linear_model import SGDClassifier
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import ConfigError, FunctionError
-from support.flow import config_of, recorded_stream
+from support.flow import MORE, config_of, recorded_stream, with_more
 
 OWN = "support.own_policies"
 EVERY_POLICY = [*sorted(PRESETS), f"{OWN}:CellUCB", f"{OWN}:EpsilonGreedy"]
-MORE: dict[str, dict[str, Any]] = {
-    "several contexts": {"data": {"candidates": ["a", ["b"], ["a", "b"]]}},
-    "context-only peers of the default policy": {
-        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
-    },
-    "context-only peers": {
-        "policy": {"preset": "cos", "slices": 2},
-        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
-    },
-    "an unknown horizon": {"policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 40}},
-    "unsupervised": {"policy": {"preset": "cos", "slices": 2}, "at": {"supervised": False}},
-    "links that change": {
-        "learner": {"peers": None},
-        "link": [{"from": "site0", "to": "site1", "cost": 0.05}],
-        "link-change": [{"slot": 150, "from": "site0", "to": "site1", "cost": 0.3}],
-    },
-    "a loss": {"data": {"loss": {"kind": "absolute", "bound": 1.0}}},
-}
 
 
 def checked(config: dict[str, Any], *, delay: int = 20, slots: int = 200) -> list[Any]:
@@ -76,21 +58,7 @@ def test_peek_says_what_predict_decides_and_changes_nothing(preset: str, delay: 
 
 @pytest.mark.parametrize("what", MORE)
 def test_peek_says_what_predict_decides_in_extensions(what: str) -> None:
-    more = MORE[what]
-    config = config_of("auto", "spec")
-    config["policy"] = more.get("policy", {})
-    for key in ("data", "link", "link-change"):
-        if key in more:
-            config[key] = more[key]
-    for learner in config["learner"]:
-        learner.update(more.get("learner", {}))
-        if learner["name"] == "site2" and "context-peers" in learner:
-            learner["context-peers"] = {}
-        if learner.get("peers", 0) is None:
-            del learner["peers"]
-    config["learner"][0].update(more.get("at", {}))
-
-    assert checked(config)
+    assert checked(with_more(MORE[what]))
 
 
 SITE: dict[str, Any] = {

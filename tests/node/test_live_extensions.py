@@ -1,140 +1,20 @@
-"""The extensions with real functions: what a replay decides, a network in one process decides."""
+"""Extensions with real functions in a network: costs, losses, views, peers that see cells only."""
 
 import gc
 import weakref
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import covey
 from covey.errors import ConfigError, DataError
-
-SLOTS = 800
-NAMES = ("phase", "arm", "function", "cost", "correct")
+from support.presets import fitting
 
 
 def site(name: str, functions: list[str], **more: Any) -> dict[str, Any]:
     return {"name": name, "functions": functions, **more}
-
-
-def both_ways(
-    config: dict[str, Any], *, classes: int = 2, columns: dict[str, Any] | None = None, **data: Any
-) -> tuple[list[Any], list[Any]]:
-    """Return the decisions of a replay and of a network that is given the same stream."""
-    rng = np.random.default_rng(5)
-    functions = [name for one in config["learner"] for name in one["functions"]]
-    labels = rng.integers(0, classes, SLOTS)
-    accuracies = rng.uniform(0.4, 1.0, (len(functions), 1))
-    is_right = rng.random((len(functions), SLOTS)) < accuracies
-    predictions = np.where(is_right, labels, (labels + 1) % classes)
-    contexts = rng.random((SLOTS, 2))
-    # Labels go with the second coordinate, so that a memory of them is worth something.
-    labels = np.where(rng.random(SLOTS) < 0.8, (contexts[:, 1] * classes).astype(int), labels)
-    at = [config["learner"][k]["name"] for k in rng.integers(0, 2, SLOTS)]
-    trace = covey.replay(
-        {"data": {"context": ["x0", "x1"]}, **config},
-        predictions=predictions,
-        labels=labels,
-        contexts=contexts,
-        at=at,
-        columns=columns,
-        **data,
-    )
-    network = covey.Network(
-        {"data": {"context": ["x0", "x1"]}, **config},
-        functions={
-            name: lambda slot, row=row: int(row[slot])
-            for name, row in zip(functions, predictions, strict=True)
-        },
-    )
-    own = {
-        one["name"]: [int(c[1]) for c in one.get("context", ["x0", "x1"])]
-        for one in config["learner"]
-    }
-    live: list[Any] = []
-    for slot in range(SLOTS):
-        member = network[at[slot]]
-        context = tuple(contexts[slot][own[at[slot]]])
-        answer = member.predict(slot, context, slot=slot + 1)
-        paid = _paid(config, columns, at[slot], answer.arm, slot)
-        if member.learner.is_supervised:
-            member.learn(answer.ticket, int(labels[slot]), cost=paid)
-        cost = answer.price + (paid or 0.0)
-        is_right_now = int(answer.label == labels[slot])
-        live.append((answer.phase, answer.arm, answer.function, pytest.approx(cost), is_right_now))
-    recorded = trace.columns()
-    return list(zip(*(recorded[name] for name in NAMES), strict=True)), live
-
-
-def _paid(config: Any, columns: Any, who: str, arm: str, slot: int) -> float | None:
-    (table,) = (one for one in config["learner"] if one["name"] == who)
-    column = table.get("cost-columns", {}).get(arm)
-    return None if column is None else float(columns[column][slot])
-
-
-@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
-def test_context_only_peers_are_asked_alike_in_replay_and_live(preset: str) -> None:
-    phases = {"slices": 3, "split-scale": 30.0, "train": {"scale": 0.3, "power": 0.1}}
-    config = {
-        "policy": {"preset": preset, **(phases if preset != "auto" else {})},
-        "learner": [
-            site("north", ["a"], **{"peers": {"south": 0.1}, "context-peers": {"south": 0.02}}),
-            site("south", ["b", "c"], peers={}),
-        ],
-    }
-
-    recorded, live = both_ways(config, classes=3)
-
-    assert recorded == live
-    assert any(row[1] == "south (context)" for row in live)
-
-
-@pytest.mark.parametrize("preset", ["cos", "dcza"])
-def test_learners_with_own_contexts_decide_alike_in_replay_and_live(preset: str) -> None:
-    config = {
-        "policy": {"preset": preset, "slices": 3, "split-power": 2.0},
-        "learner": [
-            site("north", ["a"], context=["x1"], peers={"south": 0.05}),
-            site("south", ["b", "c"], context=["x0"], peers={"north": 0.05}),
-        ],
-    }
-
-    recorded, live = both_ways(config)
-
-    assert recorded == live
-
-
-def test_random_costs_are_learnt_alike_in_replay_and_live() -> None:
-    rng = np.random.default_rng(3)
-    columns = {"p": np.round(rng.random(SLOTS), 3), "q": np.round(rng.random(SLOTS) / 4, 3)}
-    config = {
-        "policy": {"slices": 2},
-        "learner": [
-            site("north", ["a"], **{"cost-columns": {"south": "p", "a": "q"}}),
-            site("south", ["b", "c"], peers={}),
-        ],
-    }
-
-    recorded, live = both_ways(config, columns=columns)
-
-    assert recorded == live
-
-
-def test_a_learner_without_labels_decides_alike_in_replay_and_live() -> None:
-    config = {
-        "policy": {"slices": 2},
-        "learner": [
-            site("north", ["a"], supervised=False, **{"context-peers": {"south": 0.01}}),
-            site("south", ["b", "c"]),
-        ],
-    }
-
-    recorded, live = both_ways(config)
-
-    assert recorded == live
 
 
 def test_a_learner_without_labels_refuses_them_and_counts_its_decisions_without_estimates() -> None:
@@ -186,7 +66,7 @@ def test_no_feature_leaves_a_learner_whose_peers_see_the_context_only(
 ) -> None:
     seen: list[Any] = []
     config = {
-        "policy": {"preset": preset, "slices": 2},
+        "policy": fitting({"preset": preset, "slices": 2}),
         "learner": [
             site("north", ["own"], **{"peers": {}, "context-peers": {"south": 0.0, "west": 0.1}}),
             site("south", ["theirs"], peers={}),

@@ -18,7 +18,7 @@ from covey.node.local_site import LocalSite
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
 CONFIG: dict[str, Any] = {
-    "policy": {"slices": 1, "explore": ONCE, "explore-peers": ONCE, "train": ONCE},
+    "policy": {"preset": "cos", "slices": 1, "explore": ONCE, "explore-peers": ONCE, "train": ONCE},
     "learner": [
         {"name": "north", "functions": ["guess", "other"], "peers": {"south": 0.2}},
         {"name": "south", "functions": ["sign"], "peers": {}},
@@ -194,16 +194,6 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
     assert pupil.lessons == [("mail", 0)]
 
 
-def test_a_peer_that_waits_no_longer_does_not_keep_the_label_from_the_asker() -> None:
-    sites = network()
-    go_on_until_south_is_asked(sites["north"])
-    answer = sites["north"].predict("mail", (0.5,))
-    sites["south"].predict("own", (0.5,), slot=1_000_000)
-
-    assert answer.arm == "south"
-    assert sites["north"].learn(answer.ticket, 1).is_new
-
-
 def _error(function: object, *, slots: int = 600) -> float:
     """Return the error over the second half of a stream in which everything turns round."""
     rng = np.random.default_rng(3)
@@ -257,7 +247,7 @@ def test_a_river_model_without_a_first_answer_is_given_one() -> None:
 
 
 def test_the_theorems_parameters_count_time_as_one_more_dimension() -> None:
-    policy = {"parameters": "theorem", "horizon": 100_000}
+    policy = {"preset": "cos", "parameters": "theorem", "horizon": 100_000}
     learners = [{"name": "north", "functions": ["f"]}]
     timeless = load({"data": {"context": ["a"]}, "policy": policy, "learner": learners})
     time = {"scale": "slot", "horizon": 100_000}

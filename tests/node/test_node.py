@@ -9,24 +9,20 @@ import pytest
 
 from chaos.states import picture
 from covey.bandit.learner import NO_ANSWER
-from covey.bandit.policies import PRESETS
 from covey.errors import (
     ConflictingLabel,
     DataError,
     FunctionError,
-    LateLabel,
     LimitError,
-    StoreError,
-    UnknownTicket,
 )
 from covey.kernel.rules import Report
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
 from covey.node.store import Store
-from covey.node.workers import Limits
 from covey.types import MEMORY
 from support import virtual
+from support.presets import fitting
 from support.virtual import Weather, World
 
 ONE_S = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
@@ -34,7 +30,7 @@ ONE_S = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)
 
 def config(sites: int = 2, preset: str = "cos", **more: Any) -> dict[str, Any]:
     return {
-        "policy": {"preset": preset, "slices": 1, "horizon": 500, **more},
+        "policy": fitting({"preset": preset, "slices": 1, **more}),
         "learner": [
             {
                 "name": f"site{k}",
@@ -72,242 +68,92 @@ def truth(store: Store, source: str, id_: str) -> Any:
     return request.truths[row or 0]
 
 
-def test_the_same_request_again_gets_the_same_answer() -> None:
-    async def main() -> None:
-        node = world_of().nodes["site0"]
-        asked = Question("", "a", "digest")
-
-        first = await node.predict(1, (0.5,), question=asked)
-        again = await node.predict(1, (0.5,), question=asked)
-
-        assert again == first
-        assert node.learner.slot == 1
-
-    virtual.run(main())
-
-
-def test_the_same_request_twice_at_once_is_answered_once() -> None:
-    async def main() -> None:
-        world = world_of()
-        world.weather = Weather(commit_s=0.01)
-        node, asked = world.nodes["site0"], Question("", "a")
-
-        both = await asyncio.gather(*(node.predict(1, (0.5,), question=asked) for _ in range(2)))
-
-        assert both[0] == both[1]
-        assert world.stores["site0"].size()["rows"] == 1
-
-    virtual.run(main())
-
-
-def test_another_request_under_the_same_id_is_refused() -> None:
-    async def main() -> None:
-        node = world_of().nodes["site0"]
-        await node.predict(1, (0.5,), question=Question("", "a", "one"))
-
-        with pytest.raises(ConflictingLabel, match="was used for another request"):
-            await node.predict(1, (0.5,), question=Question("", "a", "other"))
-
-    virtual.run(main())
-
-
-def test_a_label_is_new_then_repeated_then_conflicting() -> None:
-    async def main() -> None:
-        world = world_of()
-        node = world.nodes["site0"]
-        answer = await node.predict(1, (0.5,))
-
-        first = await node.learn(answer.ticket, 1)
-        again = await node.learn(answer.ticket, 1)
-        with pytest.raises(ConflictingLabel):
-            await node.learn(answer.ticket, 0)
-
-        assert (first.is_new, again.is_new, again.is_right) == (True, False, True)
-        assert list(world.stores["site0"].counters().values()) == [(1, 1)]
-
-    virtual.run(main())
-
-
-def test_a_label_of_a_cancelled_call_is_still_delivered_to_the_peer() -> None:
-    async def main() -> None:
-        world = world_of()
-        world.weather = Weather(commit_s=0.01)
-        node = world.nodes["site0"]
+@virtual.timed
+async def test_a_label_of_a_cancelled_call_is_still_delivered_to_the_peer() -> None:
+    world = world_of()
+    world.weather = Weather(commit_s=0.01)
+    node = world.nodes["site0"]
+    asked = await node.answer([1], [(0.5,)])
+    while not asked.group(0).peer:
+        await node.learn(asked.id, 1)
         asked = await node.answer([1], [(0.5,)])
-        while not asked.group(0).peer:
-            await node.learn(asked.id, 1)
-            asked = await node.answer([1], [(0.5,)])
 
-        sending = asyncio.ensure_future(node.learn(asked.id, 1))
-        await asyncio.sleep(0)
-        sending.cancel()
-        await asyncio.sleep(1.0)
-        await node.drained()
+    sending = asyncio.ensure_future(node.learn(asked.id, 1))
+    await asyncio.sleep(0)
+    sending.cancel()
+    await asyncio.sleep(1.0)
+    await node.drained()
 
-        assert truth(world.stores["site1"], "site0", asked.peer_answers[0].id) == 1
-
-    virtual.run(main())
+    assert truth(world.stores["site1"], "site0", asked.peer_answers[0].id) == 1
 
 
-def test_a_label_is_refused_only_because_of_one_in_the_store() -> None:
-    async def main() -> None:
-        world = world_of(config(1))
-        node = world.nodes["site0"]
-        answer = await node.predict(1, (0.5,))
-        world.weather = Weather(commit_s=0.01)
+@virtual.timed
+async def test_a_label_is_refused_only_because_of_one_in_the_store() -> None:
+    world = world_of(config(1))
+    node = world.nodes["site0"]
+    answer = await node.predict(1, (0.5,))
+    world.weather = Weather(commit_s=0.01)
 
-        first = asyncio.ensure_future(node.learn(answer.ticket, 1))
-        await asyncio.sleep(0)
-        with pytest.raises(ConflictingLabel):
-            await node.learn(answer.ticket, 0)
+    first = asyncio.ensure_future(node.learn(answer.ticket, 1))
+    await asyncio.sleep(0)
+    with pytest.raises(ConflictingLabel):
+        await node.learn(answer.ticket, 0)
 
-        assert truth(world.stores["site0"], "", answer.ticket) == 1
-        assert (await first).is_new
-
-    virtual.run(main())
+    assert truth(world.stores["site0"], "", answer.ticket) == 1
+    assert (await first).is_new
 
 
-def test_a_label_of_a_peer_is_refused_only_because_of_one_in_the_store() -> None:
-    async def main() -> None:
-        world = world_of()
-        node = world.nodes["site0"]
-        await node.assist([AskRow("a", "g1:0", 1, 1)], source="site1")
-        world.weather = Weather(commit_s=0.01)
+@virtual.timed
+async def test_two_labels_of_a_row_that_a_peer_delivers_at_once_are_one_taken_and_a_conflict() -> (
+    None
+):
+    world = world_of()
+    node = world.nodes["site0"]
+    world.weather = Weather(commit_s=0.1)
+    rows = [AskRow("a", "g1:0", 1, 1), AskRow("b", "g1:0", 2, 1)]
+    await node.assist(rows, source="site1")
 
-        first = asyncio.ensure_future(node.take_labels([("a", 1)], source="site1"))
-        await asyncio.sleep(0)
-        assert await node.take_labels([("a", 0)], source="site1") == ["conflict"]
+    # The unknown id lets both wait for the disk after their labels were checked.
+    deliveries = [[("a", label), ("unknown", 1), ("b", 1)] for label in (1, 0)]
+    first, second = await asyncio.gather(
+        *(node.take_labels(labels, source="site1") for labels in deliveries)
+    )
 
-        assert truth(world.stores["site0"], "site1", "a") == 1
-        assert await first == ["taken"]
-
-    virtual.run(main())
-
-
-def test_two_labels_of_a_row_that_a_peer_delivers_at_once_are_one_taken_and_one_conflict() -> None:
-    async def main() -> None:
-        world = world_of()
-        node = world.nodes["site0"]
-        world.weather = Weather(commit_s=0.1)
-        rows = [AskRow("a", "g1:0", 1, 1), AskRow("b", "g1:0", 2, 1)]
-        await node.assist(rows, source="site1")
-
-        # The unknown id lets both wait for the disk after their labels were checked.
-        deliveries = [[("a", label), ("unknown", 1), ("b", 1)] for label in (1, 0)]
-        first, second = await asyncio.gather(
-            *(node.take_labels(labels, source="site1") for labels in deliveries)
-        )
-
-        assert first == ["taken", "unknown", "taken"]
-        assert second == ["conflict", "unknown", "repeated"]
-
-    virtual.run(main())
+    assert first == ["taken", "unknown", "taken"]
+    assert second == ["conflict", "unknown", "repeated"]
 
 
-def test_a_late_label_and_an_unknown_id_get_different_errors() -> None:
-    async def main() -> None:
-        node = world_of(config(**{"label-wait": 3})).nodes["site0"]
-        old = await node.predict(1, (0.5,))
-        settled = await node.predict(1, (0.5,))
-        await node.learn(settled.ticket, 1)
-        for _ in range(6):
-            await node.predict(1, (0.5,))
+@virtual.timed
+async def test_a_request_of_a_peer_is_never_passed_on() -> None:
+    world = world_of(config(3))
 
-        with pytest.raises(LateLabel):
-            await node.learn(old.ticket, 1)
-        with pytest.raises(UnknownTicket, match="unknown id 'x'"):
-            await node.learn("x", 1)
-        assert (await node.learn(settled.ticket, 1)).is_new is False
-        with pytest.raises(ConflictingLabel):
-            await node.learn(settled.ticket, 0)
+    for k in range(50):
+        row = AskRow(str(k), "g1:0", k + 1, 1)
+        (answer,) = await world.nodes["site1"].assist([row], source="site0")
+        assert answer.function == "f1"
 
-    virtual.run(main())
+    assert world.counts["messages"] == 0
 
 
-def test_a_source_cannot_label_requests_of_another() -> None:
-    async def main() -> None:
-        node = world_of().nodes["site0"]
-        answer = await node.predict(1, (0.5,))
+@virtual.timed
+async def test_asking_twice_under_one_id_counts_once_at_the_peer() -> None:
+    node = world_of(trust="full").nodes["site1"]
+    for _ in range(2):
+        await node.assist([AskRow("r", "g1:0", 1, 1)], source="site0")
+        await node.learn("r", 1, source="site0")
 
-        with pytest.raises(UnknownTicket):
-            await node.learn(answer.ticket, 1, source="site1")
-
-    virtual.run(main())
-
-
-@pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_with_every_peer_down_a_node_answers_within_the_timeout(preset: str) -> None:
-    async def main() -> None:
-        world = world_of(config(3, preset))
-        world.down = {"site1", "site2"}
-        clock = asyncio.get_running_loop()
-        waits = []
-        for _ in range(60):
-            before = clock.time()
-            answer = await world.nodes["site0"].predict(1, (0.5,))
-            waits.append(clock.time() - before)
-            await world.nodes["site0"].learn(answer.ticket, 1)
-            assert answer.function == "f0"
-
-        assert max(waits) <= ONE_S.timeout_s + 1e-9
-        # Both circuits open after three failures; then only a few trials wait.
-        assert sum(wait > 0 for wait in waits) <= 12
-
-    virtual.run(main())
-
-
-def test_a_recovered_peer_is_asked_again() -> None:
-    async def main() -> None:
-        world = world_of()
-        world.down = {"site1"}
-        await live(world, 40)
-        world.down = set()
-        await asyncio.sleep(2 * ONE_S.most_open_s)
-
-        requests = await live(world, 40)
-
-        assert any(request.group(0).peer == "site1" for request in requests)
-
-    virtual.run(main())
-
-
-def test_a_request_of_a_peer_is_never_passed_on() -> None:
-    async def main() -> None:
-        world = world_of(config(3))
-
-        for k in range(50):
-            row = AskRow(str(k), "g1:0", k + 1, 1)
-            (answer,) = await world.nodes["site1"].assist([row], source="site0")
-            assert answer.function == "f1"
-
-        assert world.counts["messages"] == 0
-
-    virtual.run(main())
-
-
-def test_asking_twice_under_one_id_counts_once_at_the_peer() -> None:
-    async def main() -> None:
-        node = world_of(trust="full").nodes["site1"]
-        for _ in range(2):
-            await node.assist([AskRow("r", "g1:0", 1, 1)], source="site0")
-            await node.learn("r", 1, source="site0")
-
-        assert dict(node.learner.snapshot().cells) == {"g1:0": [1, 1, 0, 1, 0, 1, 0, 0]}
-
-    virtual.run(main())
+    assert dict(node.learner.snapshot().cells) == {"g1:0": [1, 1, 0, 1, 0, 1, 0, 0]}
 
 
 @pytest.mark.parametrize(
     "cell", ["g2:0", "g1:0:0", "g1:1", "z0:0", "else/g1:0", "", "g1:" + "9" * 99]
 )
-def test_an_invalid_cell_is_refused_with_a_sentence(cell: str) -> None:
-    async def main() -> None:
-        node = world_of().nodes["site0"]
+@virtual.timed
+async def test_an_invalid_cell_is_refused_with_a_sentence(cell: str) -> None:
+    node = world_of().nodes["site0"]
 
-        with pytest.raises(DataError, match="cell"):
-            await node.report(cell, 1, source="site1")
-
-    virtual.run(main())
+    with pytest.raises(DataError, match="cell"):
+        await node.report(cell, 1, source="site1")
 
 
 def lying(**lies: Callable[[Any], Any]) -> type[virtual.Link]:
@@ -341,258 +187,158 @@ def test_a_peer_that_hides_its_arrivals_is_trained_no_more_than_an_honest_one() 
     "reports",
     [(-1, 0.0, 1.0), (2**60, 0.0, 1.0), (True, 0.0, 1.0), (1.5, 0.0, 1.0), (1, float("nan"), 1.0)],
 )
-def test_an_invalid_report_is_a_failure_of_the_peer(reports: Any) -> None:
-    async def main() -> None:
-        world = world_of(link=lying(report=lambda _: reports))
+@virtual.timed
+async def test_an_invalid_report_is_a_failure_of_the_peer(reports: Any) -> None:
+    world = world_of(link=lying(report=lambda _: reports))
 
-        requests = await live(world, 30)
+    requests = await live(world, 30)
 
-        assert {request.function(0) for request in requests} == {"f0"}
-
-    virtual.run(main())
+    assert {request.function(0) for request in requests} == {"f0"}
 
 
 @pytest.mark.parametrize("label", [None, float("nan"), [1], 2**70, object()])
-def test_an_answer_that_is_no_label_is_a_failure_of_the_peer(label: Any) -> None:
-    async def main() -> None:
-        world = world_of(link=lying(answer=lambda _: Assistance(label, "f1")))
+@virtual.timed
+async def test_an_answer_that_is_no_label_is_a_failure_of_the_peer(label: Any) -> None:
+    world = world_of(link=lying(answer=lambda _: Assistance(label, "f1")))
 
-        requests = await live(world, 30)
+    requests = await live(world, 30)
 
-        assert {request.function(0) for request in requests} == {"f0"}
-
-    virtual.run(main())
+    assert {request.function(0) for request in requests} == {"f0"}
 
 
-def test_a_peer_that_is_shown_the_cell_only_never_receives_the_instance() -> None:
-    async def main() -> None:
-        setup = config()
-        for learner, other in zip(setup["learner"], ("site1", "site0"), strict=True):
-            learner["peers"] = {}
-            learner["context-peers"] = {other: 0.05}
-        seen: list[AskRow] = []
+@virtual.timed
+async def test_a_peer_that_is_shown_the_cell_only_never_receives_the_instance() -> None:
+    setup = config()
+    for learner, other in zip(setup["learner"], ("site1", "site0"), strict=True):
+        learner["peers"] = {}
+        learner["context-peers"] = {other: 0.05}
+    seen: list[AskRow] = []
 
-        class Spy(virtual.Link):
-            async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
-                seen.extend(rows)
-                return await super().ask(rows)
+    class Spy(virtual.Link):
+        async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
+            seen.extend(rows)
+            return await super().ask(rows)
 
-        world = world_of(setup, link=Spy)
-        await live(world, 20, at="site1")
-        requests = await live(world, 60)
+    world = world_of(setup, link=Spy)
+    await live(world, 20, at="site1")
+    requests = await live(world, 60)
 
-        asked = [one for one in requests if one.group(0).peer]
-        assert seen
-        assert {row.instance for row in seen} == {NO_INSTANCE}
-        assert {one.function(0) for one in asked} <= {MEMORY, "f0"}
-        assert any(one.predictions[0] is not NO_ANSWER for one in asked)
-
-    virtual.run(main())
+    asked = [one for one in requests if one.group(0).peer]
+    assert seen
+    assert {row.instance for row in seen} == {NO_INSTANCE}
+    assert {one.function(0) for one in asked} <= {MEMORY, "f0"}
+    assert any(one.predictions[0] is not NO_ANSWER for one in asked)
 
 
-def test_a_node_without_labels_decides_by_the_estimates_of_peers() -> None:
-    async def main() -> None:
-        setup = config()
-        setup["learner"][0]["supervised"] = False
-        world = World(setup, {"f0": lambda x: 1 - x, "f1": lambda x: x}, dimension=1)
-        await live(world, 60, at="site1")
+@virtual.timed
+async def test_a_node_without_labels_decides_by_the_estimates_of_peers() -> None:
+    setup = config()
+    setup["learner"][0]["supervised"] = False
+    world = World(setup, {"f0": lambda x: 1 - x, "f1": lambda x: x}, dimension=1)
+    await live(world, 60, at="site1")
 
-        first = await world.nodes["site0"].predict(1, (0.5,))
-        world.down = {"site1"}
-        alone = await world.nodes["site0"].predict(1, (0.5,))
-        with pytest.raises(DataError, match="takes no labels"):
-            await world.nodes["site0"].learn(first.ticket, 1)
+    first = await world.nodes["site0"].predict(1, (0.5,))
+    world.down = {"site1"}
+    alone = await world.nodes["site0"].predict(1, (0.5,))
+    with pytest.raises(DataError, match="takes no labels"):
+        await world.nodes["site0"].learn(first.ticket, 1)
 
-        assert (first.arm, alone.function) == ("site1", "f0")
-
-    virtual.run(main())
-
-
-def test_a_function_that_fails_leaves_all_counters_unchanged() -> None:
-    async def main() -> None:
-        def broken(instance: Any) -> int:
-            raise RuntimeError("out of order")
-
-        world = World(config(), {"f0": broken, "f1": broken}, dimension=1)
-        node = world.nodes["site0"]
-
-        with pytest.raises(FunctionError, match="out of order"):
-            await node.predict(1, (0.5,))
-
-        assert node.state().open_tickets == 0
-        assert dict(node.learner.snapshot().cells) == {"g1:0": [1, 0, 0, 0, 0, 0, 0, 0]}
-
-    virtual.run(main())
+    assert (first.arm, alone.function) == ("site1", "f0")
 
 
 @pytest.mark.parametrize("preset", ["auto", "cos"])
-def test_a_refusal_while_deciding_without_peers_leaves_all_peers_available(preset: str) -> None:
+@virtual.timed
+async def test_a_refusal_while_deciding_without_peers_leaves_all_peers_available(
+    preset: str,
+) -> None:
     """The first row cannot query the peer; the last one needs a cell more than allowed."""
+    world = world_of(config(preset=preset, slices=4, **{"max-cells": 2}))
+    node = world.nodes["site0"]
+    costs = node.learner.costs
+    world.down = {"site1"}
 
-    async def main() -> None:
-        world = world_of(config(preset=preset, slices=4, **{"max-cells": 2}))
-        node = world.nodes["site0"]
-        costs = node.learner.costs
-        world.down = {"site1"}
+    with pytest.raises(LimitError):
+        await node.answer([1, 1, 1], [(0.1,), (0.4,), (0.9,)])
 
-        with pytest.raises(LimitError):
-            await node.answer([1, 1, 1], [(0.1,), (0.4,), (0.9,)])
-
-        assert node.learner.costs == costs
-        assert (node.learner.slot, node.state().open_tickets) == (0, 0)
-        assert all(known[1] == 0 for _, known in node.learner.snapshot().cells)
-        world.down = set()
-        arms = set()
-        for _ in range(40):
-            request = await node.answer([1], [(0.1,)])
-            await node.learn(request.id, 0)
-            arms.add(request.group(0).arm)
-        assert "site1" in arms
-
-    virtual.run(main())
+    assert node.learner.costs == costs
+    assert (node.learner.slot, node.state().open_tickets) == (0, 0)
+    assert all(known[1] == 0 for _, known in node.learner.snapshot().cells)
+    world.down = set()
+    arms = set()
+    for _ in range(40):
+        request = await node.answer([1], [(0.1,)])
+        await node.learn(request.id, 0)
+        arms.add(request.group(0).arm)
+    assert "site1" in arms
 
 
-def test_contexts_are_made_for_the_slot_that_the_request_gets() -> None:
+@virtual.timed
+async def test_contexts_are_made_for_the_slot_that_the_request_gets() -> None:
     """Requests that wait for peers, fail or come with a slot of their own move the others."""
+    world = world_of(config(slices=4))
+    world.weather = Weather(delay_s=0.05, commit_s=0.01)
+    node, made = world.nodes["site0"], list[tuple[str, int]]()
 
-    async def main() -> None:
-        world = world_of(config(slices=4))
-        world.weather = Weather(delay_s=0.05, commit_s=0.01)
-        node, made = world.nodes["site0"], list[tuple[str, int]]()
+    def contexts(id_: str, rows: int) -> Callable[[int], list[tuple[float]]]:
+        def of_slot(slot: int) -> list[tuple[float]]:
+            made.append((id_, slot))
+            return [((slot + row) / 1000,) for row in range(rows)]
 
-        def contexts(id_: str, rows: int) -> Callable[[int], list[tuple[float]]]:
-            def of_slot(slot: int) -> list[tuple[float]]:
-                made.append((id_, slot))
-                return [((slot + row) / 1000,) for row in range(rows)]
+        return of_slot
 
-            return of_slot
+    async def answered(number: int, slot: int | None) -> Request | None:
+        rows, asked = number % 3 + 1, Question("", str(number))
+        instances = [None] * rows if number % 7 == 6 else [1] * rows
+        await asyncio.sleep(number // 4 / 100)
+        try:
+            return await node.answer(instances, contexts(asked.id, rows), question=asked, slot=slot)
+        except FunctionError:
+            return None
 
-        async def answered(number: int, slot: int | None) -> Request | None:
-            rows, asked = number % 3 + 1, Question("", str(number))
-            instances = [None] * rows if number % 7 == 6 else [1] * rows
-            await asyncio.sleep(number // 4 / 100)
-            try:
-                return await node.answer(
-                    instances, contexts(asked.id, rows), question=asked, slot=slot
-                )
-            except FunctionError:
-                return None
+    slots = [300 if number == 20 else None for number in range(40)]
+    found = await asyncio.gather(*map(answered, range(40), slots))
+    again = await answered(1, None)
 
-        slots = [300 if number == 20 else None for number in range(40)]
-        found = await asyncio.gather(*map(answered, range(40), slots))
-        again = await answered(1, None)
-
-        requests = [request for request in found if request is not None]
-        assert 30 < len(requests) < 40
-        assert len(made) == 40
-        for request in requests:
-            assert (request.id, request.slot) in made
-            expected = [request.slot_of(row) / 1000 for row in range(len(request))]
-            assert [request.context(row)[0] for row in range(len(request))] == expected
-        assert again is found[1]
-        assert max(request.slot for request in requests) >= 300
-
-    virtual.run(main())
-
-
-def test_many_requests_share_a_commit() -> None:
-    async def main() -> None:
-        world = world_of(config(1))
-        world.weather = Weather(commit_s=0.01)
-        commits = 0
-        store = world.stores["site0"]
-        write = store._write
-
-        def count(commit: Any) -> None:
-            nonlocal commits
-            commits += 1
-            write(commit)
-
-        store._write = count  # type: ignore[method-assign]
-        node = world.nodes["site0"]
-
-        await asyncio.gather(*(node.predict(1, (0.5,)) for _ in range(100)))
-
-        assert store.size()["rows"] == 100
-        assert commits <= 2
-
-    virtual.run(main())
-
-
-def test_a_node_whose_store_fails_refuses_all_requests() -> None:
-    async def main() -> None:
-        world = world_of(config(1))
-        node = world.nodes["site0"]
-        answer = await node.predict(1, (0.5,))
-        world.stores["site0"].close()
-
-        for id_ in (answer.ticket, answer.ticket, "unknown"):
-            with pytest.raises(StoreError):
-                await node.learn(id_, 1)
-        with pytest.raises(StoreError):
-            await node.predict(1, (0.5,))
-
-        assert not node.is_ready
-
-    virtual.run(main())
-
-
-def test_a_node_holds_no_more_than_its_limits() -> None:
-    async def main() -> None:
-        world = world_of(config(1))
-        world.limits = Limits(tickets=3, requests=2)
-        world.crash("site0")
-        world.boot("site0")
-        node = world.nodes["site0"]
-        world.weather = Weather(commit_s=0.01)
-
-        async def tried() -> str:
-            try:
-                await node.predict(1, (0.5,))
-            except LimitError as error:
-                return str(error)
-            return ""
-
-        messages = [await tried() for _ in range(4)]
-
-        assert messages == ["", "", "", "3 rows are in memory or in progress; try again later"]
-
-    virtual.run(main())
+    requests = [request for request in found if request is not None]
+    assert 30 < len(requests) < 40
+    assert len(made) == 40
+    for request in requests:
+        assert (request.id, request.slot) in made
+        expected = [request.slot_of(row) / 1000 for row in range(len(request))]
+        assert [request.context(row)[0] for row in range(len(request))] == expected
+    assert again is found[1]
+    assert max(request.slot for request in requests) >= 300
 
 
 @pytest.mark.parametrize("slot", [0, -1, 2**53 + 1])
-def test_an_invalid_slot_is_refused_with_a_sentence(slot: int) -> None:
-    async def main() -> None:
-        node = world_of().nodes["site0"]
+@virtual.timed
+async def test_an_invalid_slot_is_refused_with_a_sentence(slot: int) -> None:
+    node = world_of().nodes["site0"]
 
-        with pytest.raises(DataError, match="it must lie from 1 to"):
-            await node.assist([AskRow("r", "g1:0", slot, 1)], source="site1")
+    with pytest.raises(DataError, match="it must lie from 1 to"):
+        await node.assist([AskRow("r", "g1:0", slot, 1)], source="site1")
 
-        assert node.learner.slot == 0
-
-    virtual.run(main())
+    assert node.learner.slot == 0
 
 
 @pytest.mark.parametrize("preset", ["auto", "cos", "share-ucb"])
-def test_after_a_cancelled_request_a_restarted_node_has_the_counters_of_this_one(
+@virtual.timed
+async def test_after_a_cancelled_request_a_restarted_node_has_the_counters_of_this_one(
     preset: str,
 ) -> None:
-    async def main() -> None:
-        world = world_of(config(3, preset, slices=4), seed=2)
-        world.weather = Weather(delay_s=0.05, commit_s=0.01)
-        chance = random.Random(2)  # noqa: S311
-        for _ in range(40):
-            node = world.nodes["site0"]
-            asked = [asyncio.ensure_future(node.answer([1], [(chance.random(),)])) for _ in "abc"]
-            await asyncio.sleep(0.2 * chance.random())
-            for one in asked[:2]:
-                one.cancel()
-            await asyncio.wait(asked)
-            await node.learn(asked[2].result().id, 1)
-            before = picture(node._state)
-            world.crash("site0")
-            world.boot("site0")
+    world = world_of(config(3, preset, slices=4), seed=2)
+    world.weather = Weather(delay_s=0.05, commit_s=0.01)
+    chance = random.Random(2)  # noqa: S311
+    for _ in range(40):
+        node = world.nodes["site0"]
+        asked = [asyncio.ensure_future(node.answer([1], [(chance.random(),)])) for _ in "abc"]
+        await asyncio.sleep(0.2 * chance.random())
+        for one in asked[:2]:
+            one.cancel()
+        await asyncio.wait(asked)
+        await node.learn(asked[2].result().id, 1)
+        before = picture(node._state)
+        world.crash("site0")
+        world.boot("site0")
 
-            assert picture(world.nodes["site0"]._state) == before
-
-    virtual.run(main())
+        assert picture(world.nodes["site0"]._state) == before

@@ -13,8 +13,6 @@ from covey.node.requests import AskRow, Assistance, Delivery
 from covey.types import Label
 from support import virtual
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 class Receiver:
     """A peer that fails a number of times, then takes labels with a fixed outcome."""
@@ -125,14 +123,6 @@ def test_undelivered_labels_are_logged_after_a_minute_and_then_every_ten(
     assert all(line.endswith("s (peer 'south' gave not now)") for line in lines)
     waited_s = [float(line.split()[6]) for line in lines]
     assert [round(waited_s[0] / 60), *(round(one / 600) for one in waited_s[1:])] == [1, 1, 2]
-
-
-def test_labels_undelivered_for_less_than_a_minute_are_not_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    delivered(Receiver(failures=6), 3)
-
-    assert undelivered(caplog) == []
 
 
 def undelivered(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -1,6 +1,5 @@
 """An isolated source is served from the site's labels and its own, and changes nothing else."""
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,30 +7,31 @@ import numpy as np
 import pytest
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
-from covey.bandit.policies import ALARMED, PRESETS
-from covey.errors import LimitError
-from covey.kernel import NOT_DECIDED, SERVE, arm_of, code_of, row_of, undecided_row
+from covey.bandit.policies import PRESETS
+from covey.kernel import NOT_DECIDED, arm_of, row_of, undecided_row
 from covey.kernel.rules import Cell
-from covey.node.medians import RobustMedians
 from covey.node.requests import (
     OWN,
     CellLine,
-    Counts,
     Loaded,
-    MigratedCell,
     Request,
     RowGroup,
     SourceState,
 )
-from covey.node.trust import DirtyCells, SourceStatistics, Trust
-from support.presets import policy_of, sides, with_seeds
+from covey.node.trust import DirtyCells, PoolingLearner, SourceStatistics, Trust
+from support.presets import INDEXED, policy_of, sides, with_seeds
+from support.tables import rows_of
 
 SOUTH, EAST = "south", "east"
 POLICIES: list[dict[str, Any]] = [
     {"preset": preset, **more} for preset in sorted(PRESETS) for more in ({}, {"pending": True})
 ]
-# In a tree, what labels of a cell are worth in its parent is not a sum over sources.
-ADDITIVE = [one for one in POLICIES if one["preset"] not in ("auto", "discounted")]
+# In a tree, what labels of a cell are worth in its parent is not a sum over sources; nor is the
+# share of pending labels that arrives, by which the phases weigh them.
+ADDITIVE: list[dict[str, Any]] = [
+    *({"preset": preset} for preset in ("cos", "dcza", "share-ucb")),
+    {"preset": "share-ucb", "pending": True},
+]
 
 
 def make(policy: dict[str, Any], **more: Any) -> Learner:
@@ -43,7 +43,6 @@ def make(policy: dict[str, Any], **more: Any) -> Learner:
         peers=("west",),
         costs=costs,
         policy=made,
-        learns_costs=made.keeps_widths,
         **{"remembers": True, **more},
     )
 
@@ -88,20 +87,23 @@ def settle(
     statistics.settle(request(statistics, source, [code], [slot], **more), [0], [label])
 
 
-def own_row(learner: Learner, context: tuple[float, ...], slot: int) -> int:
-    code = learner.decide(context, slot)
+def own_row(
+    learner: Learner, context: tuple[float, ...], slot: int, judge: PoolingLearner | None = None
+) -> int:
+    decides = judge or learner
+    code = decides.decide(context, slot)
     while code < 0:
         row = undecided_row(code)
-        for peer in learner.peers_to_query(row, slot):
+        for peer in decides.peers_to_query(row, slot):
             learner.receive_report(row, peer, (slot // 2, 0.3, 0.7), slot)
-        code = learner.resume(row, context, slot)
+        code = decides.resume(row, context, slot)
     learner.advance(slot)
     return code
 
 
 def overlay_rows(statistics: SourceStatistics, source: str) -> dict[Cell, list[int]]:
     table = statistics._overlays[source].tables[""]
-    return {table.cell(row): table.counters(row) for row in range(len(table))}
+    return {row.cell: row.counters for row in rows_of(table)}
 
 
 # -- what a source is served from ------------------------------------------------------------------
@@ -113,7 +115,7 @@ def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one
 ) -> None:
     """Without change detection, which looks at either part alone."""
     rng = np.random.default_rng(seed)
-    alarm = {"alarm": 0} if policy["preset"] in ALARMED else {}
+    alarm = {"alarm": 0} if policy["preset"] in INDEXED else {}
     site, both = make({**policy, **alarm}), make({**policy, **alarm})
     apart = SourceStatistics(site, {EAST: "full"})
     pooled = SourceStatistics(both, {EAST: "full", SOUTH: "full"})
@@ -127,9 +129,8 @@ def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one
             b = both.serve(both.open(cell, slot), slot, "", function)
             waiting.append((EAST, a, b, slot))
         else:
-            (a,), (b,) = (one.serve(SOUTH, [cell], [slot]) for one in (apart, pooled))
+            a, b = (one.serve(SOUTH, cell, slot) for one in (apart, pooled))
             assert arm_of(a) == arm_of(b)
-            assert apart.width(SOUTH, "", a) == pooled.width(SOUTH, "", b)
             waiting.append((SOUTH, a, b, slot))
         assert apart.report(SOUTH, cell, slot) == pooled.report(SOUTH, cell, slot)
         for by_context in (False, True):
@@ -170,12 +171,14 @@ def test_what_isolated_sources_do_changes_no_own_decision_and_no_own_cell(
         site.settle(b, gain, context, slot)
         for source in (SOUTH, EAST):
             named = int(rng.integers(1, 1_000))
-            (code,) = statistics.serve(source, [drawn_cell(rng, site)], [named])
+            code = statistics.serve(source, drawn_cell(rng, site), named)
             settle(statistics, source, code, named, int(rng.integers(2)))
     table = site.tables[""]
-    own = [row for row in range(len(table)) if not table.is_foreign(row)]
+    own = [row for row in range(len(table)) if not table.cells.is_foreign(row)]
 
-    assert {site.name_at("", row): table.stored(row) for row in own} == dict(alone.snapshot().cells)
+    assert {site.name_at("", row): table.saved.stored(row) for row in own} == dict(
+        alone.snapshot().cells
+    )
     assert site.slot == alone.slot
 
 
@@ -198,12 +201,11 @@ def test_an_overlay_holds_only_what_its_source_caused(policy: dict[str, Any]) ->
     cell = Cell(0, (0,))
     for slot in range(1, 30):
         learner.settle(own_row(learner, (0.01,), slot), 1, (0.01,), slot)
-    (code,) = statistics.serve(SOUTH, [cell], [5])
+    code = statistics.serve(SOUTH, cell, 5)
     before = overlay_rows(statistics, SOUTH)
 
     statistics.report(SOUTH, cell, 6)
     statistics.estimate(SOUTH, cell, 6, is_by_context=False)
-    statistics.width(SOUTH, "", code)
     with pytest.raises(ZeroDivisionError):
         statistics._combined(statistics._overlays[SOUTH], "", 0, lambda table: 1 // 0)
 
@@ -212,20 +214,6 @@ def test_an_overlay_holds_only_what_its_source_caused(policy: dict[str, Any]) ->
     settle(statistics, SOUTH, code, 5, 1)
     assert sum(overlay_rows(statistics, SOUTH)[cell][3:6]) == 1
     assert statistics.slot(SOUTH) == 6
-
-
-def test_sources_do_not_see_each_others_labels() -> None:
-    statistics = SourceStatistics(make({"preset": "cos", "slices": 4}), {})
-    cell = Cell(0, (0,))
-    (code,) = statistics.serve(SOUTH, [cell], [1])
-    settle(statistics, SOUTH, code, 1, 1)
-
-    seen = {
-        source: statistics.estimate(source, cell, 2, is_by_context=False)
-        for source in (SOUTH, EAST)
-    }
-
-    assert seen == {SOUTH: (1.0, 1), EAST: (0.0, 0)}
 
 
 @pytest.mark.parametrize(
@@ -258,45 +246,12 @@ def test_labels_seen_are_those_of_the_site_and_of_the_source(
     assert (accuracy * max(1, labels), labels) == (pytest.approx(count), total)
 
 
-def test_a_site_that_keeps_only_labels_it_was_right_about_does_so_for_a_source() -> None:
-    learner = make({"preset": "cos", "slices": 4, "reading": {"history": "asked"}})
-    statistics = SourceStatistics(learner, {})
-    cell = Cell(0, (0,))
-
-    for label in (1, 0, 0, 1):
-        _, code = statistics.recall(SOUTH, cell, 3)
-        settle(statistics, SOUTH, code, 3, label, phase="recall")
-
-    table = statistics._overlays[SOUTH].tables[""]
-    assert table.known(0) == [(0, 2)]
-
-
-# -- the cap ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("trust", ["isolated", "full"])
-def test_a_source_may_open_so_many_cells_and_no_more(trust: Trust) -> None:
-    learner = make({"preset": "cos", "slices": 8})
-    statistics = SourceStatistics(learner, {SOUTH: trust}, most_cells=2)
-    own_row(learner, (0.99,), 1)
-    cells = [Cell(0, (place,)) for place in (7, 0, 1)]
-    statistics.serve(SOUTH, cells, [2, 3, 4])
-    before = statistics.report(SOUTH, cells[0], 5)
-
-    with pytest.raises(LimitError, match="peer 'south' has opened 2 cells"):
-        statistics.serve(SOUTH, [cells[0], Cell(0, (2,))], [6, 7])
-
-    assert statistics.report(SOUTH, cells[0], 8) == before
-    assert statistics.opened == 2
-    statistics.serve(EAST, [Cell(0, (2,))], [1])
-
-
 # -- change detection ------------------------------------------------------------------------------
 
 
 def wrong_then(statistics: SourceStatistics, source: str, slots: range, right: int) -> None:
     for slot in slots:
-        (code,) = statistics.serve(source, [Cell(0, (0,))], [slot])
+        code = statistics.serve(source, Cell(0, (0,)), slot)
         settle(statistics, source, code, slot, int(slot < right))
 
 
@@ -306,23 +261,23 @@ def test_an_alarm_by_a_sources_labels_forgets_these_alone() -> None:
     for slot in range(1, 20):
         learner.settle(own_row(learner, (0.5,), slot), 1, (0.5,), slot)
     before = learner.snapshot()
-    (late,) = statistics.serve(SOUTH, [Cell(0, (0,))], [20])
+    late = statistics.serve(SOUTH, Cell(0, (0,)), 20)
 
     wrong_then(statistics, SOUTH, range(1, 60), right=40)
 
     table = statistics._overlays[SOUTH].tables[""]
     assert 40 <= table.doubts()[3] < 60
     assert learner.snapshot() == before
-    known = table.counters(0)
+    known = table.saved.stored(0)
     settle(statistics, SOUTH, late, 20, 1)  # decided before that
-    assert table.counters(0) == known
+    assert table.saved.stored(0) == known
 
 
 def test_a_source_forgets_when_the_site_does() -> None:
     learner = make({"preset": "share-ucb", "alarm": 1.0, "slices": 1})
     statistics = SourceStatistics(learner, {})
     wrong_then(statistics, SOUTH, range(1, 30), right=100)
-    (open_,) = statistics.serve(SOUTH, [Cell(0, (0,))], [30])
+    open_ = statistics.serve(SOUTH, Cell(0, (0,)), 30)
     for slot in range(1, 200):
         learner.settle(own_row(learner, (0.5,), slot), int(slot < 100), (0.5,), slot)
         if learner.snapshot().doubts[""][3]:
@@ -334,41 +289,9 @@ def test_a_source_forgets_when_the_site_does() -> None:
     assert lines[0].counters[3:9] == [0] * 6
     settle(statistics, SOUTH, open_, 30, 1)
     assert overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:9] == [0] * 6
-    (code,) = statistics.serve(SOUTH, [Cell(0, (0,))], [31])
+    code = statistics.serve(SOUTH, Cell(0, (0,)), 31)
     settle(statistics, SOUTH, code, 31, 1)
     assert sum(overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:6]) == 1
-
-
-# -- robust trust ----------------------------------------------------------------------------------
-
-
-def test_robust_sources_are_served_by_the_median_of_all_sources() -> None:
-    learner = make({"preset": "cos", "slices": 1})
-    trust: dict[str, Trust] = {SOUTH: "robust"}
-    statistics = SourceStatistics(learner, trust)
-    cell = Cell(0, (0,))
-    counted: Counts = {("", "", arm): (40, 10 + 10 * k) for k, arm in enumerate("abc")}
-    name = learner.names.of(cell)
-    for source in (OWN, "client/x", EAST, "other"):
-        statistics.count(source, {(name, source, arm): c for (_, _, arm), c in counted.items()})
-
-    (code,), (other,) = (statistics.serve(one, [cell], [3]) for one in (SOUTH, EAST))
-
-    assert (arm_of(code), arm_of(other)) == (2, 0)
-
-
-def test_medians_need_enough_sources_with_enough_labels() -> None:
-    medians = RobustMedians("ab")
-    for source in ("x", "y", "z"):
-        assert medians.best("cell") is None
-        medians.add("cell", source, "a", (20, 10))
-        medians.add("cell", source, "peer", (20, 20))
-        medians.add("cell", source, "b", (19, 19))
-    assert medians.best("cell") is None
-    for source in ("x", "y", "z"):
-        medians.add("cell", source, "b", (1, 0 if source == "x" else 1))
-
-    assert medians.best("cell") == 1
 
 
 # -- commits ---------------------------------------------------------------------------------------
@@ -410,7 +333,7 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
     pending = []
     for slot in range(1, 60):
         source = str(rng.choice([SOUTH, EAST]))
-        (code,) = statistics.serve(source, [drawn_cell(rng, learner)], [slot])
+        code = statistics.serve(source, drawn_cell(rng, learner), slot)
         if rng.random() < 0.2:
             pending.append(request(statistics, source, [code], [slot]))
         else:
@@ -431,7 +354,7 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
     assert others.opened == statistics.opened
     for slot in range(60, 90):
         cell, label = drawn_cell(rng, learner), int(rng.integers(2))
-        (a,), (b,) = (one.serve(SOUTH, [cell], [slot]) for one in (statistics, others))
+        a, b = (one.serve(SOUTH, cell, slot) for one in (statistics, others))
         assert a == b
         assert statistics.report(SOUTH, cell, slot) == others.report(SOUTH, cell, slot)
         for one in (statistics, others):
@@ -445,7 +368,7 @@ def test_only_cells_that_changed_are_taken() -> None:
     learner = make({"preset": "cos", "slices": 8})
     statistics = SourceStatistics(learner, {})
     cells = [Cell(0, (place,)) for place in range(4)]
-    codes = statistics.serve(SOUTH, cells, [1, 2, 3, 4])
+    codes = [statistics.serve(SOUTH, cell, slot) for slot, cell in enumerate(cells, 1)]
     assert [line.line for line in statistics.take()[1]] == [0, 1, 2, 3]
 
     settle(statistics, SOUTH, codes[2], 3, 1)
@@ -454,32 +377,6 @@ def test_only_cells_that_changed_are_taken() -> None:
 
     assert [(line.source, line.line, line.name) for line in lines] == [(SOUTH, 2, "g8:2")]
     assert [(state.source, state.slot) for state in states] == [(SOUTH, 9)]
-
-
-def test_sums_of_an_old_store_become_rows_that_are_taken_with_the_state() -> None:
-    policy = {"preset": "multi-resolution"}
-    learner = make(policy)
-    fine = Cell(1, (1,))
-    name = learner.names.of(fine)
-    migrated = {name: MigratedCell(7, {"a": (4, 3), "c": (2, 0)}, [("x", 5), ("y", 1)])}
-    state = SourceState(SOUTH, 40, migrated=migrated)
-    old = RowGroup(-1 - code_of(0, 2, SERVE), name, "serve", "c", 0.0)
-    waiting = request(SourceStatistics(learner, {EAST: "full"}), EAST, [], [5])
-    waiting.source, waiting.groups, waiting.group_of = SOUTH, [old], [0]
-    waiting.truths, waiting.predictions = [UNKNOWN], [1]
-
-    _, statistics = restored(learner, policy, loaded(learner, [], [state], [waiting]))
-
-    table = statistics._overlays[SOUTH].tables[""]
-    assert [table.record(table.find(fine), k) for k in range(3)] == [(4, 3), (0, 0), (2, 0)]
-    assert [table.record(table.find(Cell(0, (0,))), k)[0] for k in range(3)] == [4, 0, 2]
-    assert statistics.recall(SOUTH, fine, 41)[0] == "x"
-    assert waiting.groups[0].code == code_of(table.find(fine), 2, SERVE)
-    statistics.settle(waiting, [0], [1])
-    assert table.record(table.find(fine), 2) == (3, 1)
-    states, lines = statistics.take()
-    assert [(one.source, one.migrated) for one in states] == [(SOUTH, None)]
-    assert name in [line.name for line in lines]
 
 
 @pytest.mark.parametrize("trust", [{}, {SOUTH: "full"}])
@@ -491,7 +388,8 @@ def test_codes_of_requests_are_resolved_when_the_trust_has_changed(
     own_row(learner, (0.99,), 1)
     was: dict[str, Trust] = {} if trust else {SOUTH: "full"}
     statistics = SourceStatistics(learner, was)
-    codes = statistics.serve(SOUTH, [Cell(0, (3,)), Cell(0, (7,))], [1, 2])
+    cells = [Cell(0, (3,)), Cell(0, (7,))]
+    codes = [statistics.serve(SOUTH, cell, slot) for slot, cell in enumerate(cells, 1)]
     waiting = request(statistics, SOUTH, codes, [1, 2])
     states, lines = statistics.take()
 
@@ -516,7 +414,7 @@ def test_lines_taken_make_the_same_learner(policy: dict[str, Any], seed: int) ->
     for slot in range(1, 60, 4):
         statistics.report(SOUTH, drawn_cell(rng, learner), slot)
         statistics.report(EAST, drawn_cell(rng, learner), slot)
-        (served,) = statistics.serve(EAST, [drawn_cell(rng, learner)], [slot])
+        served = statistics.serve(EAST, drawn_cell(rng, learner), slot)
         learner.settle(served, 1, (), slot, space="")
         dirty.note("", served)
         point = (float(rng.random()),)
@@ -537,50 +435,3 @@ def test_lines_taken_make_the_same_learner(policy: dict[str, Any], seed: int) ->
     assert [(name, counters[:known]) for name, counters in cells] == [
         (name, counters[:known]) for name, counters in snapshot.cells
     ]
-
-
-def test_nothing_is_taken_twice_nor_after_clearing() -> None:
-    learner = make({"preset": "cos", "slices": 8})
-    dirty = DirtyCells(learner)
-    dirty.note("", own_row(learner, (0.5,), 1), (0.5,))
-    assert len(dirty.take()) == 1
-    assert dirty.take() == []
-    own_row(learner, (0.9,), 2)
-
-    dirty.clear()
-
-    assert dirty.take() == []
-
-
-# -- costs -----------------------------------------------------------------------------------------
-
-
-def calls_of_own_rows(sources: int) -> int:
-    """Return how many calls own rows and their labels take beside so many isolated sources."""
-    learner = make({"preset": "dcza", "split-power": 0.9})
-    statistics = SourceStatistics(learner, {})
-    dirty = DirtyCells(learner)
-    for k in range(sources):
-        statistics.serve(f"peer{k}", [Cell(2, (place,)) for place in range(4)], [1, 2, 3, 4])
-    dirty.take()
-    calls = 0
-
-    def count(frame: Any, event: str, _what: Any) -> None:
-        nonlocal calls
-        caller = {"call": frame.f_back, "c_call": frame}.get(event)
-        # What the plain kernel calls within itself is one call, as that of the compiled one.
-        calls += caller is not None and "/covey/kernel/" not in caller.f_code.co_filename
-
-    sys.setprofile(count)
-    try:
-        for slot in range(1, 21):
-            code = own_row(learner, (0.1,), slot)
-            learner.settle(code, 1, (0.1,), slot)
-            dirty.note("", code, (0.1,))
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-def test_own_rows_take_as_many_calls_however_many_isolated_sources_there_are() -> None:
-    assert calls_of_own_rows(0) == calls_of_own_rows(1) == calls_of_own_rows(16) > 60

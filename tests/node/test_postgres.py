@@ -10,16 +10,14 @@ import pytest
 from covey import cli
 from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError, StoreFull
 from covey.node import postgres, tables, workers
-from covey.node.copies import snapshot
 from covey.node.database import DatabaseUrl, store_place
-from covey.node.requests import Commit, Payment
+from covey.node.requests import Commit, DayPayments
 from covey.node.store import Store
 from support.postgres import Server
 from support.requests_of_nodes import commit_of, request
 from support.stores import database, server
 
 __all__ = ["database", "server"]  # fixtures
-pytestmark = pytest.mark.beside_the_kernel
 SECRET = "s3cr3t"  # noqa: S105 - of no database
 FULL = (  # as the server says it of its disk
     "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
@@ -243,8 +241,11 @@ def test_an_id_is_found_by_an_index_before_the_server_knows_what_the_tables_hold
 def test_a_store_that_is_not_there_is_not_begun_by_a_check(database: str) -> None:
     with pytest.raises(StoreError, match="there is no store in postgresql://"):
         Store(database, is_new_allowed=False)
-    with pytest.raises(StoreError, match="there is no store in postgresql://"):
-        snapshot(DatabaseUrl(database), Path())
+    with (
+        pytest.raises(StoreError, match="there is no store in postgresql://"),
+        Store.reading(DatabaseUrl(database)),
+    ):
+        pass
 
 
 def test_without_the_extra_a_sentence_names_it(
@@ -339,7 +340,7 @@ def test_a_store_moves_to_a_database_and_back_with_every_row(
     first, again = tmp_path / "a.store", tmp_path / "b.store"
     with closing(opened(str(first))) as store:
         commit = commit_of([request(k, rows=1 + k % 3) for k in range(1, 6_000)], {7: [1], 8: [0]})
-        commit.payments = [Payment("south", True, "p", 1_000, 1, 5)]
+        commit.payments = [DayPayments(True, 20_000, "south", 1, 1, 5)]
         store.commit(commit)
 
     codes = [
@@ -382,7 +383,7 @@ def test_a_statement_is_read_from_a_database_that_is_in_use(
     database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = opened(database)
-    store.commit(Commit(payments=[Payment("south", True, "p1", 1_793_000_000_000, 2, 500_000)]))
+    store.commit(Commit(payments=[DayPayments(True, 20_750, "south", 1, 2, 500_000)]))
 
     code = cli.main(["statement", database, "--month", "2026-10"])
 

@@ -7,12 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.errors import ConflictingLabel, LateLabel, UnknownRow, UnknownTicket
+from covey.node import store as stores
 from covey.node.node import Question
-from covey.node.requests import AskRow
+from covey.node.requests import AskRow, Commit
 from covey.node.store import Store
 from covey.node.trust import Trust
 from support import virtual
 from support.lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
+from support.pruned import some_commits
+from support.requests_of_nodes import commit_of, request
 from support.virtual import World
 
 WAIT = 12
@@ -81,91 +84,136 @@ def fingerprint(store: Store) -> str:
 
 
 @pytest.mark.parametrize("rows", [1, 4], ids=["1 row", "n rows"])
-def test_a_folded_id_is_unknown_and_a_kept_one_is_not(rows: int) -> None:
-    async def main() -> None:
-        world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
-        node, where = world.nodes["north"], [(0.5,)] * rows
-        asked = Question("", "first", "digest")
-        first = await node.answer([1] * rows, where, question=asked)
+@virtual.timed
+async def test_a_folded_id_is_unknown_and_a_kept_one_is_not(rows: int) -> None:
+    world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
+    node, where = world.nodes["north"], [(0.5,)] * rows
+    asked = Question("", "first", "digest")
+    first = await node.answer([1] * rows, where, question=asked)
+    await node.learn_rows("first", [0], [1])
+    assert (await node.learn_rows("first", [0], [1])).is_new == [False]
+    later = [await node.answer([1] * rows, where) for _ in range(30)]
+    store = world.stores["north"]
+
+    assert store.find("", "first") is None
+    with pytest.raises(UnknownTicket, match="unknown id 'first'"):
         await node.learn_rows("first", [0], [1])
-        assert (await node.learn_rows("first", [0], [1])).is_new == [False]
-        later = [await node.answer([1] * rows, where) for _ in range(30)]
-        store = world.stores["north"]
-
-        assert store.find("", "first") is None
-        with pytest.raises(UnknownTicket, match="unknown id 'first'"):
-            await node.learn_rows("first", [0], [1])
-        with pytest.raises(UnknownTicket):
-            await node.learn("first" if rows == 1 else "first:0", 1)
-        late = later[-2 if rows > 1 else -6]
-        with pytest.raises(LateLabel, match="label-wait has expired"):
-            await node.learn_rows(late.id, [rows - 1], [1])
-        with pytest.raises(UnknownRow):
-            await node.learn_rows(late.id, [rows], [1])
-        await node.learn_rows(later[-1].id, [0], [1])
-        with pytest.raises(ConflictingLabel):
-            await node.learn_rows(later[-1].id, [0], [0])
-        assert KEPT - store.size()["rows"] in range(rows)
-        assert sum(labels for labels, _ in store.counters().values()) <= 2
-        assert store.check() == []
-        again = await node.answer([1] * rows, where, question=asked)
-        assert again.slot > first.slot
-
-    virtual.run(main())
-
-
-def test_labels_across_pruning_get_the_same_outcomes_after_a_restart() -> None:
-    async def outcomes(world: World, ids: list[str]) -> list[Any]:
-        found: list[Any] = []
-        for id_ in ids:
-            try:
-                found.append(await world.nodes["north"].learn(id_, 0))
-            except (ConflictingLabel, LateLabel, UnknownTicket) as error:
-                found.append((type(error), str(error)))
-        return found
-
-    async def main() -> None:
-        world = Pruned(config({**GRID, "label-wait": 3}), FUNCTIONS, dimension=1)
-        ids = []
-        for k in range(24):
-            request = await world.nodes["north"].predict(k, (0.5,))
-            ids.append(request.ticket)
-            if k % 2:
-                await world.nodes["north"].learn(request.ticket, k % 4 - 1)
-        await outcomes(world, ids)  # labels that are still accepted are settled
-        before = await outcomes(world, ids)
-        world.crash("north")
-        world.boot("north")
-
-        assert await outcomes(world, ids) == before
-        kinds = [one[0] if isinstance(one, tuple) else one.is_new for one in before]
-        assert set(kinds) == {UnknownTicket, LateLabel, ConflictingLabel, False}
-        assert kinds[: 24 - KEPT] == [UnknownTicket] * (24 - KEPT)
-        assert UnknownTicket not in kinds[24 - KEPT :]
-
-    virtual.run(main())
+    with pytest.raises(UnknownTicket):
+        await node.learn("first" if rows == 1 else "first:0", 1)
+    late = later[-2 if rows > 1 else -6]
+    with pytest.raises(LateLabel, match="label-wait has expired"):
+        await node.learn_rows(late.id, [rows - 1], [1])
+    with pytest.raises(UnknownRow):
+        await node.learn_rows(late.id, [rows], [1])
+    await node.learn_rows(later[-1].id, [0], [1])
+    with pytest.raises(ConflictingLabel):
+        await node.learn_rows(later[-1].id, [0], [0])
+    assert KEPT - store.size()["rows"] in range(rows)
+    assert sum(labels for labels, _ in store.counters().values()) <= 2
+    assert store.check() == []
+    again = await node.answer([1] * rows, where, question=asked)
+    assert again.slot > first.slot
 
 
 @pytest.mark.parametrize("trust", ["full", "isolated"])
-def test_labels_of_a_peer_across_pruning_get_their_outcomes(trust: Trust) -> None:
-    async def main() -> None:
-        world = Pruned(config({**GRID, "label-wait": 1}), FUNCTIONS, dimension=1, trust=trust)
-        node = world.nodes["north"]
-        for k in range(20):
-            ask = [AskRow(f"{k}:{row}", "g2:1", k + 1, row) for row in range(2)]
-            await node.assist(ask, source="south")
-            await node.predict(k, (0.5,))  # pooled peers share the slots of the site
-            assert await node.take_labels([(f"{k}:1", 1)], source="south") == ["taken"]
+@virtual.timed
+async def test_labels_of_a_peer_across_pruning_get_their_outcomes(trust: Trust) -> None:
+    world = Pruned(config({**GRID, "label-wait": 1}), FUNCTIONS, dimension=1, trust=trust)
+    node = world.nodes["north"]
+    for k in range(20):
+        ask = [AskRow(f"{k}:{row}", "g2:1", k + 1, row) for row in range(2)]
+        await node.assist(ask, source="south")
+        await node.predict(k, (0.5,))  # pooled peers share the slots of the site
+        assert await node.take_labels([(f"{k}:1", 1)], source="south") == ["taken"]
 
-        async def deliver(row: int, label: int) -> list[str]:
-            """Return the outcomes, each kind once, oldest first."""
-            labels = [(f"{k}:{row}", label) for k in range(20)]
-            return list(dict.fromkeys(await node.take_labels(labels, source="south")))
+    async def deliver(row: int, label: int) -> list[str]:
+        """Return the outcomes, each kind once, oldest first."""
+        labels = [(f"{k}:{row}", label) for k in range(20)]
+        return list(dict.fromkeys(await node.take_labels(labels, source="south")))
 
-        assert await deliver(1, 1) == ["unknown", "repeated"]
-        assert await deliver(1, 0) == ["unknown", "conflict"]
-        assert await deliver(0, 1) == ["unknown", "late", "taken"]
-        assert await deliver(0, 1) == ["unknown", "late", "repeated"]
-        assert world.stores["north"].check() == []
+    assert await deliver(1, 1) == ["unknown", "repeated"]
+    assert await deliver(1, 0) == ["unknown", "conflict"]
+    assert await deliver(0, 1) == ["unknown", "late", "taken"]
+    assert await deliver(0, 1) == ["unknown", "late", "repeated"]
+    assert world.stores["north"].check() == []
 
-    virtual.run(main())
+
+# -- old requests leave the store, and nothing but their ids is lost ------------------------------
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**31))
+def test_a_store_that_folds_old_requests_counts_as_one_that_keeps_them(seed: int) -> None:
+    pruned, whole = Store(":memory:", rows_kept=KEPT), Store.memory()
+    for store in (pruned, whole):
+        store.load("north", "fingerprint")
+        for commit in some_commits(seed):
+            store.commit(commit)
+    again, kept = (store.load("north", "fingerprint") for store in (pruned, whole))
+
+    assert pruned.check() == whole.check() == []
+    assert again.counters == kept.counters
+    assert again.asked == kept.asked
+    assert [one.number for one in again.requests] == [one.number for one in kept.requests]
+    assert [one.truths for one in again.requests] == [one.truths for one in kept.requests]
+    rows_open = sum(map(len, again.requests))
+    if whole.size()["rows"] > KEPT + rows_open:
+        assert pruned.size()["rows"] < whole.size()["rows"]
+    assert pruned.size()["rows"] <= max(KEPT, rows_open)
+
+
+def test_the_oldest_closed_requests_are_folded_first_and_their_ids_are_unknown() -> None:
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    ids = ["x", "y", "z"]
+    many = request(1, rows=3, source="south", id="x", row_ids=ids, slots=[1] * 3)
+    store.commit(commit_of([many], {1: [1, 0]}))
+    store.commit(commit_of([request(k) for k in range(2, 14)], {2: [1]}))
+    store.commit(Commit(closed=[1, 2, 3, 4]))
+    found = [store.find("south", one) for one in ids] + [store.find("", "t2")]
+
+    assert found == [None] * 4
+    assert store.find("", "t3") is None  # five of 15 rows are too many
+    assert store.find("", "t4") is not None
+    assert store.size() == {"requests": 10, "rows": 10, "labels": 0, "deliveries": 0}
+    assert store.counters() == {("g4:1", "south", "f"): (2, 1), ("g4:1", "", "f"): (1, 1)}
+    assert store._base.execute("SELECT COUNT(*) FROM row_ids").fetchone() == (0,)
+
+
+def test_open_requests_stay_however_many_they_are() -> None:
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    store.commit(commit_of([request(k) for k in range(1, 41)]))
+    store.commit(Commit(closed=[20, 40]))
+
+    left = [one.number for one in store.load("north", "fingerprint").requests]
+
+    assert left == [k for k in range(1, 41) if k not in (20, 40)]
+    assert store.find("", "t20") is None
+
+
+def test_more_is_folded_in_a_commit_than_comes_but_never_all_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stores, "PRUNED_AT_ONCE", 4)
+    store = Store(":memory:", rows_kept=1000)
+    store.load("north", "fingerprint")
+    store.commit(commit_of([request(k) for k in range(1, 101)]))
+    store.commit(Commit(closed=list(range(1, 101))))
+    store._rows_kept = KEPT
+
+    store.commit(commit_of([request(101)]))
+
+    assert store.size()["rows"] == 101 - (2 * 1 + 4)
+
+
+def test_check_finds_folded_sums_that_were_changed_in_the_file() -> None:
+    store = Store(":memory:", rows_kept=KEPT)
+    store.load("north", "fingerprint")
+    for k in range(1, 31):
+        store.commit(commit_of([request(k)], {k: [1]}))
+        store.commit(Commit(closed=[k]))
+    assert store.check() == []
+
+    store._base.execute("UPDATE folded SET labels = labels + 1")
+    assert store.check() != []

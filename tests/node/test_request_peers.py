@@ -13,6 +13,7 @@ from covey.node.requests import AskRow, Assistance
 from covey.node.trust import Trust
 from support import virtual
 from support.lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, config, live, row_of
+from support.presets import fitting
 from support.virtual import Link, Weather, World
 
 
@@ -29,7 +30,7 @@ class CountingLink(Link):
         return await super().report(cell, slot)
 
 
-@pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos-ce", "cos"])
+@pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos"])
 def test_a_peer_reports_on_a_cell_once_in_a_request_and_again_when_the_slot_doubled(
     preset: str,
 ) -> None:
@@ -49,7 +50,7 @@ def test_a_peer_reports_on_a_cell_once_in_a_request_and_again_when_the_slot_doub
             world.counts.clear()
         assert node.counters.alone == 0
 
-    live(story, {"preset": preset, "slices": 4, "pending": True}, link=CountingLink)
+    live(story, fitting({"preset": preset, "slices": 4, "pending": True}), link=CountingLink)
 
     assert any(known)
 
@@ -108,7 +109,7 @@ def test_every_function_and_every_peer_is_called_once() -> None:
     virtual.run(main())
 
 
-@pytest.mark.parametrize("name", ["grid", "zooming", "inheriting", "layered", "auto"])
+@pytest.mark.parametrize("name", ["grid", "zooming", "inheriting", "auto"])
 @pytest.mark.parametrize("trust", ["full", "isolated"])
 def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: Trust) -> None:
     async def story(node: Node, world: World) -> None:
@@ -152,7 +153,17 @@ def counted(node: Node) -> Any:
     for k, table in enumerate(tables):
         for row in rows_of(table):
             labels = [count for arm in arms for count in table.record(row, arm)]
-            rows.append((k, [table.arrivals(row), table.own(row), *labels, *table.pending(row)]))
+            rows.append(
+                (
+                    k,
+                    [
+                        table.cells.arrivals(row),
+                        table.cells.own(row),
+                        *labels,
+                        *table.saved.pending(row),
+                    ],
+                )
+            )
     return [row for row in rows if any(row[1])]
 
 
@@ -187,7 +198,7 @@ def test_a_request_is_answered_within_the_timeout_if_its_peer_is_down(name: str)
 def pending(node: Node) -> list[int]:
     """Return the pending labels of each cell and arm."""
     table = node.learner.tables[""]
-    return [count for row in rows_of(table) for count in table.pending(row)]
+    return [count for row in rows_of(table) for count in table.saved.pending(row)]
 
 
 class FailingLink(Link):
@@ -211,7 +222,7 @@ def test_rows_of_a_peer_that_fails_when_asked_are_decided_again() -> None:
         await node.learn_rows(request.id, range(60), [1] * 60)
         assert not any(pending(node))
         table = node.learner.tables[""]
-        assert [table.arrivals(row) for row in rows_of(table)] == [60]
+        assert [table.cells.arrivals(row) for row in rows_of(table)] == [60]
 
     live(story, link=FailingLink)
 
@@ -233,24 +244,5 @@ def test_the_best_own_function_answers_where_a_peer_has_no_answer() -> None:
         assert sum(rights) == (40 - len(asked)) * (FUNCTIONS["e"](5) == 1)
         await east.drained()
         assert world.stores["north"].size()["labels"] == len(asked)
-
-    live(story)
-
-
-def test_undelivered_labels_of_rows_reach_the_peer_after_a_restart() -> None:
-    async def story(node: Node, world: World) -> None:
-        request = await node.answer([1] * 60, np.full((60, 1), 0.1))
-        asked = sum(group.peer == "south" for group in map(request.group, range(60)))
-        world.down = {"south"}
-        await node.learn_rows(request.id, range(60), [1] * 60)
-        assert world.stores["north"].size()["deliveries"] == asked > 0
-        world.crash("north")
-        world.down = set()
-        world.boot("north")
-        await world.nodes["north"].drained()
-
-        size = world.stores["south"].size()
-        assert size == {"requests": 1, "rows": asked, "labels": asked, "deliveries": 0}
-        assert world.nodes["north"]._state.answered(request.group(59).cell, "south") == asked
 
     live(story)

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,10 +15,8 @@ from covey.node.workers import Answering, Limits, Workers
 from support import virtual
 from support.virtual import Disk, World
 
-pytestmark = pytest.mark.beside_the_kernel
-
 CONFIG = {
-    "policy": {"preset": "cos", "slices": 1, "horizon": 500},
+    "policy": {"preset": "cos", "slices": 1},
     "learner": [{"name": "site", "functions": ["f"], "peers": {}}],
 }
 OWN_ROWS, PEER_ROWS = 9, 4
@@ -43,7 +40,7 @@ class SlowDisk(Disk):
 class Slow(World):
     """A world whose functions take as long as their instances say."""
 
-    limits = Limits(tickets=OWN_ROWS, peer_tickets=PEER_ROWS, requests=1_000, peer_requests=1_000)
+    limits, peer_tickets = Limits(tickets=OWN_ROWS), PEER_ROWS
 
     def disk(self, name: str) -> Workers:
         return SlowDisk(self, name)

@@ -9,6 +9,7 @@ import pytest
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import ConflictingLabel, UnknownTicket
+from support.presets import fitting
 
 SITES = [
     {"name": "north", "functions": ["zero", "odd"], "peers": {"south": 0.05, "east": 0.1}},
@@ -26,7 +27,7 @@ ROWS = 500
 
 
 def network(preset: str = "cos", wait: int = 30, **data: Any) -> covey.Network:
-    policy = {"preset": preset, "slices": 3, "horizon": ROWS, "label-wait": wait}
+    policy = fitting({"preset": preset, "slices": 3, "label-wait": wait})
     setup = {"policy": policy, "learner": SITES, **data}
     return covey.Network(setup, functions=FUNCTIONS, dimension=1)
 
@@ -137,6 +138,6 @@ def test_a_label_that_was_waited_for_in_vain_counts_as_pending_no_longer() -> No
     counted = []
     for k in range(6):
         site.predict(k, (0.5,))
-        counted.append(sum(table.pending(0)))
+        counted.append(sum(table.saved.pending(0)))
 
     assert counted == [1, 2, 3, 3, 3, 3]

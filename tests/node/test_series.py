@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 
 from covey.node.requests import Commit, SeriesLine
-from covey.node.series import DAY_S, MINUTE_S, TOGETHER_S, SiteHistory, Tally
-from covey.node.status import ArmState
+from covey.node.status import DAY_S, MINUTE_S, TOGETHER_S, ArmState, SeriesPoint, SiteHistory
 from covey.node.store import Store
 from covey.node.tables import HOUR_S
-
-pytestmark = pytest.mark.beside_the_kernel
 
 BEGIN = 1_800_000_000 // DAY_S * DAY_S  # the first second of a day
 
@@ -27,7 +24,7 @@ def test_what_was_counted_before_the_first_look_is_no_news() -> None:
     history = SiteHistory()
     history.note(arms(100, 90, 80), BEGIN)
 
-    assert history.span(None, BEGIN) == {}
+    assert history.points(DAY_S, 0) == []
     assert history.due(BEGIN + DAY_S) == []
 
 
@@ -36,15 +33,14 @@ def test_spans_add_up_what_happened_in_them() -> None:
     history.note(arms(0), BEGIN)
     history.note(arms(1, 1, 1, 0.5), BEGIN + 10)
     history.note(arms(3, 2, 1, 1.5), BEGIN + 2 * HOUR_S)
-    history.note(arms(6, 2, 1, 1.5), BEGIN + 25 * HOUR_S)
-
     now = BEGIN + 25 * HOUR_S
-    assert history.span(HOUR_S, now) == {"a": Tally(3, 0, 0, 0)}
-    assert history.span(DAY_S, now) == {"a": Tally(5, 1, 0, 1_000_000)}
-    assert history.span(None, now) == {"a": Tally(6, 2, 1, 1_500_000)}
+    history.note(arms(6, 2, 1, 1.5), now)
+
+    hours = [SeriesPoint(BEGIN + 2 * HOUR_S, 2, 1, 0, 1.0), SeriesPoint(now, 3, 0, 0, 0.0)]
+    assert history.points(HOUR_S, now - DAY_S) == hours
     assert history.points(DAY_S, 0) == [
-        (BEGIN, Tally(3, 2, 1, 1_500_000)),
-        (BEGIN + DAY_S, Tally(3, 0, 0, 0)),
+        SeriesPoint(BEGIN, 3, 2, 1, 1.5),
+        SeriesPoint(BEGIN + DAY_S, 3, 0, 0, 0.0),
     ]
 
 
@@ -54,7 +50,7 @@ def test_an_arm_that_is_counted_anew_adds_nothing_negative() -> None:
     history.note(arms(4), BEGIN + 1)
     history.note(arms(6), BEGIN + 2)
 
-    assert history.span(None, BEGIN + 2) == {"a": Tally(2, 0, 0, 0)}
+    assert history.points(DAY_S, 0) == [SeriesPoint(BEGIN, 2, 0, 0, 0.0)]
 
 
 def spans(lines: list[SeriesLine]) -> dict[tuple[int, int], int]:
@@ -105,7 +101,7 @@ def test_hours_and_days_that_were_never_written_are_the_sums_of_their_parts() ->
         (HOUR_S, 2 * HOUR_S): 1,
         (DAY_S, 0): 4,
     }
-    assert again.span(None, BEGIN + DAY_S) == history.span(None, BEGIN + DAY_S)
+    assert again.points(DAY_S, 0) == history.points(DAY_S, 0)
 
 
 def test_an_hour_whose_minutes_are_gone_is_as_it_was_written() -> None:
@@ -116,7 +112,8 @@ def test_an_hour_whose_minutes_are_gone_is_as_it_was_written() -> None:
 
     history = SiteHistory(lines)
 
-    assert history.span(None, BEGIN) == {"a": Tally(9, 8, 7, 6), "b": Tally(1)}
+    (day,) = history.points(DAY_S, 0)
+    assert (day.decisions, day.labels, day.right) == (10, 8, 7)
 
 
 def test_the_store_keeps_a_day_of_minutes_a_month_of_hours_and_all_days(tmp_path: Path) -> None:
@@ -138,9 +135,9 @@ def test_the_store_keeps_a_day_of_minutes_a_month_of_hours_and_all_days(tmp_path
     assert 31 * 24 <= sizes.count(HOUR_S) <= 31 * 24 + 1
     assert sizes.count(DAY_S) == days - 1  # and the last one is the sum of its hours
     again = SiteHistory(kept)
-    for span in (HOUR_S, DAY_S, None):
-        assert again.span(span, now) == history.span(span, now)
-    assert again.span(None, now) == {"a": Tally(count, 0, 0, 0)}
+    for every_s, since_s in ((MINUTE_S, now - HOUR_S), (HOUR_S, now - DAY_S), (DAY_S, 0)):
+        assert again.points(every_s, since_s) == history.points(every_s, since_s)
+    assert sum(day.decisions for day in again.points(DAY_S, 0)) == count
 
 
 def test_a_restart_goes_on_with_the_same_minute() -> None:
@@ -148,7 +145,8 @@ def test_a_restart_goes_on_with_the_same_minute() -> None:
     history.note(arms(0), BEGIN + 5)
     history.note(arms(1), BEGIN + 10)
 
-    assert history.span(HOUR_S, BEGIN + 10) == {"a": Tally(6, 4, 3, 2)}
+    (minute,) = history.points(MINUTE_S, BEGIN)
+    assert (minute.decisions, minute.labels, minute.right) == (6, 4, 3)
 
 
 @pytest.mark.parametrize("counts", ['{"a": [1', '{"a": "x"}'])

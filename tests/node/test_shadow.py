@@ -1,45 +1,39 @@
 """Shadow mode: a drawn share of rows gets the answers of all arms, and nothing else changes."""
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from covey.errors import FunctionBusy
 from covey.node import shadow
-from covey.node.budgets import Budgets
 from covey.node.node import Node, Question
 from covey.node.requests import OWN, SHADOW, ShadowRow, ShadowSpan
-from covey.node.shadow import ShadowSettings, is_drawn
+from covey.node.shadow import is_drawn
 from covey.node.store import Store
 from covey.node.threads import FairQueue, Job
 from support import virtual
-from support.virtual import Disk, PayingLink, World
+from support.virtual import Disk, World
 
 FUNCTIONS = {"low": lambda x: x % 2, "high": lambda x: x % 3, "south_own": lambda x: x % 5}
 PRICE = 0.25
 
 
-def broken(_: Any) -> int:
-    raise ValueError("nothing")
-
-
 class Drawn(World):
     """Two sites, of which the first draws rows."""
 
-    noon_s = 1_794_916_800.0
-
-    def __init__(self, settings: ShadowSettings, **functions: Any) -> None:
-        self.shadow = {"north": settings}
+    def __init__(self, share: float, **functions: Any) -> None:
+        self.shadow = {"north": share}
         learners = [
             {"name": "north", "functions": ["low", "high"], "peers": {"south": PRICE}},
             {"name": "south", "functions": ["south_own"], "peers": {}},
         ]
-        policy = {"preset": "cos", "slices": 2, "horizon": 500, "label-wait": 100}
+        policy = {"preset": "cos", "slices": 2, "label-wait": 100}
         config = {"policy": policy, "learner": learners}
-        super().__init__(config, FUNCTIONS | functions, dimension=1, seed=5, link=PayingLink)
+        super().__init__(config, FUNCTIONS | functions, dimension=1, seed=5)
 
     @property
     def north(self) -> Node:
@@ -63,38 +57,36 @@ async def stream(world: World, rows: range, *, labelled: bool = True) -> list[An
     return decided
 
 
-def test_every_drawn_row_has_the_answers_of_all_own_functions() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(0.3))
-        await stream(world, range(200))
-        (span,) = world.stores["north"].shadow_spans()
-        requests = {one.number: one for one in world.stores["north"].requests()}
-        drawn = {(number, 0) for number, one in requests.items() if is_drawn(span, OWN, one.id, 0)}
+@virtual.timed
+async def test_every_drawn_row_has_the_answers_of_all_own_functions() -> None:
+    world = Drawn(0.3)
+    await stream(world, range(200))
+    (span,) = world.stores["north"].shadow_spans()
+    requests = {one.number: one for one in world.stores["north"].requests()}
+    drawn = {(number, 0) for number, one in requests.items() if is_drawn(span, OWN, one.id, 0)}
 
-        assert 30 < len(drawn) < 90
-        assert world.kept.keys() == drawn
-        for (number, _), one in world.kept.items():
-            request = requests[number]
-            case = int(request.id[1:])
-            answers = {**one.answers, request.group(0).arm: request.predictions[0]}
-            assert (answers["low"], answers["high"]) == (case % 2, case % 3)
-            assert one.bought == {}
-
-    virtual.run(main())
+    assert 30 < len(drawn) < 90
+    assert world.kept.keys() == drawn
+    for (number, _), one in world.kept.items():
+        request = requests[number]
+        case = int(request.id[1:])
+        answers = {**one.answers, request.group(0).arm: request.predictions[0]}
+        assert (answers["low"], answers["high"]) == (case % 2, case % 3)
 
 
 def test_the_shadow_changes_no_decision_and_no_counter() -> None:
-    async def lived(settings: ShadowSettings) -> Any:
-        world = Drawn(settings)
+    async def lived(share: float) -> Any:
+        world = Drawn(share)
         decided = await stream(world, range(150))
         return decided, world.north.learner.snapshot(), world.stores["north"].counters()
 
-    plain = virtual.run(lived(ShadowSettings()))
+    plain = virtual.run(lived(0.0))
 
-    assert virtual.run(lived(ShadowSettings(1.0))) == plain
+    assert virtual.run(lived(1.0)) == plain
 
 
-def test_functions_run_in_the_shadow_after_the_answer() -> None:
+@virtual.timed
+async def test_functions_run_in_the_shadow_after_the_answer() -> None:
     events: list[Any] = []
 
     def noted(name: str) -> Any:
@@ -104,50 +96,43 @@ def test_functions_run_in_the_shadow_after_the_answer() -> None:
 
         return call
 
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0), low=noted("low"), high=noted("high"))
-        answer = await world.north.predict(1, (0.5,))
-        events.append("answered")
-        await asyncio.sleep(5.0)
-        other = "high" if answer.arm == "low" else "low"
+    world = Drawn(1.0, low=noted("low"), high=noted("high"))
+    answer = await world.north.predict(1, (0.5,))
+    events.append("answered")
+    await asyncio.sleep(5.0)
+    other = "high" if answer.arm == "low" else "low"
 
-        assert events == [answer.arm, "answered", other]
-
-    virtual.run(main())
+    assert events == [answer.arm, "answered", other]
 
 
-def test_a_request_that_is_sent_again_is_not_run_again() -> None:
+@virtual.timed
+async def test_a_request_that_is_sent_again_is_not_run_again() -> None:
     calls: Counter[int] = Counter()
 
     def counted(x: int) -> int:
         calls[x] += 1
         return 0
 
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0), low=counted)
-        for _ in range(3):
-            for k in range(20):
-                await world.predict("north", f"r{k}", k, (0.5,))
-            await asyncio.sleep(5.0)
-
-        assert calls == Counter(range(20))
-
-    virtual.run(main())
-
-
-def test_rows_of_a_batch_are_drawn_one_by_one() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(0.4))
-        rows = list(range(100))
-        asked = Question(OWN, "many")
-        await world.north.answer(rows, [(0.5,)] * 100, question=asked)
+    world = Drawn(1.0, low=counted)
+    for _ in range(3):
+        for k in range(20):
+            await world.predict("north", f"r{k}", k, (0.5,))
         await asyncio.sleep(5.0)
-        (span,) = world.stores["north"].shadow_spans()
 
-        assert 20 < len(world.kept) < 60
-        assert world.kept.keys() == {(1, row) for row in rows if is_drawn(span, OWN, "many", row)}
+    assert calls == Counter(range(20))
 
-    virtual.run(main())
+
+@virtual.timed
+async def test_rows_of_a_batch_are_drawn_one_by_one() -> None:
+    world = Drawn(0.4)
+    rows = list(range(100))
+    asked = Question(OWN, "many")
+    await world.north.answer(rows, [(0.5,)] * 100, question=asked)
+    await asyncio.sleep(5.0)
+    (span,) = world.stores["north"].shadow_spans()
+
+    assert 20 < len(world.kept) < 60
+    assert world.kept.keys() == {(1, row) for row in rows if is_drawn(span, OWN, "many", row)}
 
 
 def test_draws_depend_on_source_id_row_and_seed_only() -> None:
@@ -164,46 +149,43 @@ def test_draws_depend_on_source_id_row_and_seed_only() -> None:
     assert not is_drawn(ShadowSpan(1, 0.0, "ab" * 32, []), "client/x", "a", 3)
 
 
-def test_a_restart_draws_on_and_keeps_what_is_known() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(0.5))
-        await stream(world, range(40))
-        before, spans = world.kept, world.stores["north"].shadow_spans()
+@virtual.timed
+async def test_a_restart_draws_on_and_keeps_what_is_known() -> None:
+    world = Drawn(0.5)
+    await stream(world, range(40))
+    before, spans = world.kept, world.stores["north"].shadow_spans()
+    world.crash("north")
+    world.boot("north")
+    await stream(world, range(40, 80))
+
+    assert world.stores["north"].shadow_spans() == spans
+    assert before.items() <= world.kept.items()
+    assert len(world.kept) > len(before)
+    assert world.stores["north"].check() == []
+
+
+@virtual.timed
+async def test_another_share_begins_another_span() -> None:
+    world = Drawn(1.0)
+    await stream(world, range(10))
+    for share in (0.5, 0.0):
         world.crash("north")
+        world.shadow = {"north": share}
         world.boot("north")
-        await stream(world, range(40, 80))
+        await stream(world, range(10, 20) if share else range(20, 30))
+    spans = world.stores["north"].shadow_spans()
 
-        assert world.stores["north"].shadow_spans() == spans
-        assert before.items() <= world.kept.items()
-        assert len(world.kept) > len(before)
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
-
-
-def test_another_share_begins_another_span() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0))
-        await stream(world, range(10))
-        for share in (0.5, 0.0):
-            world.crash("north")
-            world.shadow = {"north": ShadowSettings(share)}
-            world.boot("north")
-            await stream(world, range(10, 20) if share else range(20, 30))
-        spans = world.stores["north"].shadow_spans()
-
-        assert [(one.first, one.share, one.arms) for one in spans] == [
-            (1, 1.0, ["low", "high"]),
-            (11, 0.5, ["low", "high"]),
-            (21, 0.0, []),
-        ]
-        assert len({one.seed for one in spans}) == 3
-        assert max(number for number, _ in world.kept) <= 20
-
-    virtual.run(main())
+    assert [(one.first, one.share, one.arms) for one in spans] == [
+        (1, 1.0, ["low", "high"]),
+        (11, 0.5, ["low", "high"]),
+        (21, 0.0, []),
+    ]
+    assert len({one.seed for one in spans}) == 3
+    assert max(number for number, _ in world.kept) <= 20
 
 
-def test_a_function_that_fails_has_the_answer_none_and_a_busy_one_has_no_answer() -> None:
+@virtual.timed
+async def test_a_function_that_fails_has_the_answer_none_and_a_busy_one_has_no_answer() -> None:
     class Busy(Disk):
         async def run(self, function: Any, call: Any, /, *arguments: Any) -> Any:
             if function.name == "high" and getattr(call, "source", "") == SHADOW:
@@ -214,144 +196,85 @@ def test_a_function_that_fails_has_the_answer_none_and_a_busy_one_has_no_answer(
         def disk(self, name: str) -> Any:
             return Busy(self, name)
 
-    async def main() -> None:
-        failing = Drawn(ShadowSettings(1.0), high=broken)
-        await stream(failing, range(20))
-        busy = Crowded(ShadowSettings(1.0))
-        await stream(busy, range(20))
-        state = busy.north.state().shadow
-        assert state is not None
+    failing = Drawn(1.0, high=sys.exit)
+    await stream(failing, range(20))
+    busy = Crowded(1.0)
+    await stream(busy, range(20))
+    state = busy.north.state().shadow
+    assert state is not None
 
-        assert {one.answers.get("high", 0) for one in failing.kept.values()} <= {None, 0}
-        assert None in [one.answers.get("high", 0) for one in failing.kept.values()]
-        assert all("high" not in one.answers for one in busy.kept.values())
-        assert state.complete + state.incomplete == 20
-        assert state.incomplete > 0
-
-    virtual.run(main())
+    assert {one.answers.get("high", 0) for one in failing.kept.values()} <= {None, 0}
+    assert None in [one.answers.get("high", 0) for one in failing.kept.values()]
+    assert all("high" not in one.answers for one in busy.kept.values())
+    assert state.complete + state.incomplete == 20
+    assert state.incomplete > 0
 
 
-def test_rows_beyond_the_queue_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+@virtual.timed
+async def test_rows_beyond_the_queue_are_dropped_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shadow, "MOST_WAITING", 8)
 
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0))
-        await world.north.answer(list(range(30)), [(0.5,)] * 30)
-        waiting = world.north.state().shadow
-        await asyncio.sleep(5.0)
-        done = world.north.state().shadow
-        assert waiting is not None
-        assert done is not None
+    world = Drawn(1.0)
+    await world.north.answer(list(range(30)), [(0.5,)] * 30)
+    waiting = world.north.state().shadow
+    await asyncio.sleep(5.0)
+    done = world.north.state().shadow
+    assert waiting is not None
+    assert done is not None
 
-        assert (waiting.dropped, waiting.waiting) == (22, 8)
-        assert (done.complete, done.dropped, done.waiting) == (8, 22, 0)
-        assert len(world.kept) == 8
-
-    virtual.run(main())
+    assert (waiting.dropped, waiting.waiting) == (22, 8)
+    assert (done.complete, done.dropped, done.waiting) == (8, 22, 0)
+    assert len(world.kept) == 8
 
 
-def test_answers_are_written_also_if_no_other_request_comes() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0))
-        await world.predict("north", "a", 1, (0.5,))
-        await asyncio.sleep(shadow.WRITE_S / 2)
-        early = dict(world.kept)
-        await asyncio.sleep(shadow.WRITE_S)
+@virtual.timed
+async def test_answers_are_written_also_if_no_other_request_comes() -> None:
+    world = Drawn(1.0)
+    await world.predict("north", "a", 1, (0.5,))
+    await asyncio.sleep(shadow.WRITE_S / 2)
+    early = dict(world.kept)
+    await asyncio.sleep(shadow.WRITE_S)
 
-        assert (len(early), len(world.kept)) == (0, 1)
-
-    virtual.run(main())
+    assert (len(early), len(world.kept)) == (0, 1)
 
 
-def test_a_pause_waits_for_rows_that_were_drawn() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0))
-        await world.north.answer(list(range(50)), [(0.5,)] * 50)
-        await world.north.pause()
+@virtual.timed
+async def test_a_pause_waits_for_rows_that_were_drawn() -> None:
+    world = Drawn(1.0)
+    await world.north.answer(list(range(50)), [(0.5,)] * 50)
+    await world.north.pause()
 
-        assert len(world.kept) == 50
-
-    virtual.run(main())
+    assert len(world.kept) == 50
 
 
-# -- peers --------------------------------------------------------------------------------------
+@virtual.timed
+async def test_no_peer_is_asked_for_the_shadow() -> None:
+    world = Drawn(1.0)
+    await stream(world, range(30))
+    requests = list(world.stores["north"].requests())
+    chosen = sum(one.groups[0].peer == "south" for one in requests)
 
-
-def test_peers_are_asked_paid_and_given_the_label() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0, asks_peers=True))
-        await stream(world, range(20))
-        await stream(world, range(20, 30), labelled=False)
-        world.crash("north")
-        world.boot("north")
-        for k in range(20, 30):
-            await world.learn("north", f"r{k}", k % 2)
-        await asyncio.sleep(100.0)
-        requests = list(world.stores["north"].requests())
-        chosen = sum(one.groups[0].peer == "south" for one in requests)
-        bought = [one for one in world.kept.values() if one.bought]
-        paid = world.stores["north"].payments(0, is_ours=True)
-        received = world.stores["south"].payments(0, is_ours=False)
-        answers = {one.number: int(one.id[1:]) % 5 for one in requests}
-
-        assert len(bought) == 30 - chosen
-        assert all(one.answers["south"] == answers[one.request] for one in bought)
-        assert {one.bought["south"].price for one in bought} == {PRICE}
-        assert sum(one.amount for one in paid) == 30 * PRICE * 1e6
-        assert [one.id for one in received] == [one.id for one in paid]
-        assert world.stores["south"].size()["labels"] == 30
-
-    virtual.run(main())
-
-
-def test_the_shadow_stays_within_the_budget_of_a_peer() -> None:
-    class Thrifty(Drawn):
-        budgets: ClassVar = {"north": Budgets({"south": round(4 * PRICE * 1e6)})}
-
-    async def main() -> None:
-        world = Thrifty(ShadowSettings(1.0, asks_peers=True))
-        await stream(world, range(40))
-        paid = world.stores["north"].payments(0, is_ours=True)
-        state = world.north.state()
-        assert state.shadow is not None
-
-        assert sum(one.amount for one in paid) == 4 * PRICE * 1e6
-        assert state.shadow.incomplete == 40 - state.shadow.complete > 0
-        assert state.spent_today == 4 * PRICE
-
-    virtual.run(main())
-
-
-def test_without_shadow_peers_no_peer_is_asked_for_the_shadow() -> None:
-    async def main() -> None:
-        world = Drawn(ShadowSettings(1.0))
-        await stream(world, range(30))
-        requests = list(world.stores["north"].requests())
-        chosen = sum(one.groups[0].peer == "south" for one in requests)
-
-        assert world.stores["south"].size()["rows"] == chosen
-
-    virtual.run(main())
+    assert world.stores["south"].size()["rows"] == chosen
 
 
 # -- the store and the queue --------------------------------------------------------------------
 
 
-def test_folded_requests_take_their_shadow_with_them() -> None:
+@virtual.timed
+async def test_folded_requests_take_their_shadow_with_them() -> None:
     class Small(Drawn):
         def store(self, name: str) -> Store:
             return self.stores.get(name) or Store(":memory:", rows_kept=20)
 
-    async def main() -> None:
-        world = Small(ShadowSettings(1.0))
-        await stream(world, range(400))
-        numbers = {one.number for one in world.stores["north"].requests()}
+    world = Small(1.0)
+    await stream(world, range(400))
+    numbers = {one.number for one in world.stores["north"].requests()}
 
-        assert len(numbers) < 400
-        assert {request for request, _ in world.kept} <= numbers
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
+    assert len(numbers) < 400
+    assert {request for request, _ in world.kept} <= numbers
+    assert world.stores["north"].check() == []
 
 
 def test_calls_in_the_shadow_come_after_all_others() -> None:

@@ -5,6 +5,7 @@ import functools
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,24 @@ def test_threads_that_share_a_ticket_settle_it_once() -> None:
     together(work)
 
     assert sum(new) == EACH
+
+
+def test_threads_that_save_to_one_file_leave_the_newest_state_in_it(tmp_path: Path) -> None:
+    network = covey.Network(CONFIG, functions=FUNCTIONS, dimension=1)
+    path = tmp_path / "network.covey"
+    network.save(path)
+
+    def work(number: int) -> None:
+        for k in range(10):
+            network["north"].observe(0.5, 1, ((number * 10 + k) % 97 / 97,))
+            network.save(path)
+            covey.Network.load(path, functions=FUNCTIONS)
+
+    together(work)
+    again = covey.Network.load(path, functions=FUNCTIONS)
+
+    assert [one.name for one in tmp_path.iterdir()] == ["network.covey"]
+    assert again["north"].learner.snapshot() == network["north"].learner.snapshot()
 
 
 def test_threads_that_send_batches_and_vote_and_save_lose_nothing(tmp_path: Any) -> None:

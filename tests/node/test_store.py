@@ -17,8 +17,6 @@ from covey.node.store import Store
 from covey.node.tables import APPLICATION, VERSION
 from support.requests_of_nodes import commit_of, request
 
-pytestmark = pytest.mark.beside_the_kernel
-
 PHASES = ("train", "explore", "exploit", "recall")
 
 
@@ -59,7 +57,7 @@ def test_a_new_store_is_for_its_owner_alone_and_the_mode_of_an_old_one_stays(
     path.chmod(0o640)
     Store(path).close()
 
-    assert modes == {"a": 0o600, "a-wal": 0o600}
+    assert modes == dict.fromkeys(["a", "a-wal", "a-shm", "a.lock"], 0o600)
     assert path.stat().st_mode & 0o777 == 0o640
 
 
@@ -86,12 +84,19 @@ def open_elsewhere(path: Path) -> str:
     return "opened"
 
 
-def test_a_newer_store_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [0, VERSION + 1])
+def test_a_store_of_another_form_is_refused_and_left_as_it_is(
+    tmp_path: Path, form: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     Store(tmp_path / "a").close()
-    change(tmp_path / "a", f"PRAGMA user_version = {VERSION + 1}")
+    change(tmp_path / "a", f"PRAGMA user_version = {form}")
+    before = (tmp_path / "a").read_bytes()
 
-    with pytest.raises(StoreError, match="written by a newer covey"):
-        Store(tmp_path / "a")
+    assert cli.main(["check", str(tmp_path / "a")]) == 2
+    message = capsys.readouterr().err
+    assert f"a is a store of form {form}, and this covey reads form {VERSION}" in message
+    assert "use the covey that wrote it, or give another file" in message
+    assert (tmp_path / "a").read_bytes() == before
 
 
 def test_another_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

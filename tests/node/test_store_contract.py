@@ -14,13 +14,11 @@ from covey.node.requests import (
     CellLine,
     Commit,
     Counts,
+    DayPayments,
     Delivery,
     LabelPart,
     Loaded,
-    MigratedCell,
-    Payment,
     PeerAnswer,
-    Purchase,
     Regrouped,
     Request,
     RowGroup,
@@ -36,10 +34,7 @@ from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
 from support.stores import KINDS, PLACES, Make, database, make, server
 
-pytestmark = pytest.mark.beside_the_kernel
-
 __all__ = ["database", "make", "server"]  # fixtures
-pytestmark = pytest.mark.beside_the_kernel
 PHASES = ("train", "explore", "exploit", "recall")
 
 
@@ -58,8 +53,7 @@ def test_what_was_answered_in_the_shadow_is_kept_until_its_request_is_folded(mak
     store = make(rows_kept=2)
     load(store)
     spans = [ShadowSpan(1, 0.05, "ab" * 32, ["a", "b"]), ShadowSpan(3, 1 / 3, "cd" * 32, ["a"])]
-    bought = {"south": Purchase("south", "p1", 0.25)}
-    rows = [ShadowRow(1, 0, {"b": "red", "c": None}), ShadowRow(2, 0, {"b": 1.5}, bought)]
+    rows = [ShadowRow(1, 0, {"b": "red", "c": None}), ShadowRow(2, 0, {"b": 1.5})]
     unknown = ShadowRow(99, 0, {"b": "red"})  # its request was folded meanwhile
     first = commit_of([request(1, id="a"), request(2, id="b")])
     first.shadow_spans, first.shadow_rows = spans[:1], [*rows, unknown]
@@ -67,7 +61,6 @@ def test_what_was_answered_in_the_shadow_is_kept_until_its_request_is_folded(mak
     store.commit(Commit(shadow_spans=spans[1:], shadow_rows=rows[:1]))
 
     assert (store.shadow_spans(), store.shadow_rows()) == (spans, rows)
-    assert load(store).bought == rows[1:]
     assert store.check() == []
     later = commit_of([request(number, id=f"r{number}") for number in range(3, 9)])
     later.closed = [1, 2]
@@ -84,7 +77,10 @@ def test_there_are_three_kinds_of_stores() -> None:
 def test_what_was_committed_is_loaded_again(store: Store) -> None:
     group = RowGroup(7, "g4:1", "exploit", "south", 0.5, "south")
     asked = request(
-        groups=[group], prediction="red", peer_answers={0: PeerAnswer("f", "p1", 7)}, digest="d"
+        groups=[group],
+        prediction="red",
+        peer_answers={0: PeerAnswer("f", "p1", is_awaited=True)},
+        digest="d",
     )
     state = SourceState("", 9, {"": [1, 2]}, (8, "blue"))
     cell = CellLine("", "", 0, "g4:1", [1, 2, 3], [("red", 2)])
@@ -101,7 +97,7 @@ def test_what_was_committed_is_loaded_again(store: Store) -> None:
     assert again.groups == [group]
     assert (again.digest, again.slot, again.contexts) == ("d", 1, [(0.3,)])
     assert (again.predictions, again.truths, again.parts) == (["red"], ["blue"], 1)
-    assert again.peer_answers == {0: PeerAnswer("f", "p1", 7)}
+    assert again.peer_answers == {0: PeerAnswer("f", "p1", is_awaited=True)}
     assert (again.is_open, again.is_stored) == (True, True)
     assert loaded.asked == {("g4:1", "south"): (1, 1)}
 
@@ -150,7 +146,6 @@ def test_rows_of_a_peer_keep_their_slots_and_are_found_by_their_ids(store: Store
     again = load(store).requests[0]
     assert (again.slots, again.last_slot, again.slot_of(2)) == ([5, 9, 2], 9, 2)
     assert (again.contexts, again.row_ids) == ([()] * 3, ids)
-    assert all(store.may_have("south", id_) for id_ in [*ids, "x:3"])
 
 
 def test_labels_keep_their_type(store: Store) -> None:
@@ -289,16 +284,6 @@ def test_the_cells_and_the_state_of_each_source_are_its_own(store: Store) -> Non
     assert loaded.cells == {"": cells[:1], "south": cells[1:]}
 
 
-def test_what_was_migrated_stays_until_the_state_is_written_again(store: Store) -> None:
-    migrated = {"g4:1": MigratedCell(3, {"f": (2, 1)}, [("red", 2)])}
-    store.commit(Commit([SourceState("south", 7, migrated=migrated)]))
-
-    before = load(store).sources["south"].migrated
-    store.commit(Commit([SourceState("south", 8)]))
-
-    assert (before, load(store).sources["south"].migrated) == (migrated, None)
-
-
 def test_a_closed_request_is_not_loaded_but_found(store: Store) -> None:
     store.commit(commit_of([request(k) for k in range(1, 8)], {2: [1]}))
     store.commit(Commit(closed=[1, 2, 3, 4, 6]))
@@ -368,7 +353,7 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
     now = [Regrouped(one, groups, one.group_of) for one in (first, second)]
     aside = [SetAside("f", "", "g4:1", [1, 1])]
     cells = [CellLine("", "", 0, "g4:2", [7])]
-    arms = [Arm("f", "f"), Arm("g", "g", "own", "v1", 0, 1, None)]
+    arms = [Arm("f", "f", "own"), Arm("g", "g", "own", "v1", 0, 1, None)]
 
     store.change(
         StoreChange(
@@ -388,16 +373,13 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
     assert store.check() == []
 
 
-def test_payments_are_listed_until_they_are_stated(store: Store) -> None:
-    paid = [Payment("south", True, f"p{k}", 1_000 + k, 2, 500) for k in range(3)]
-    earned = Payment("south", False, "q", 1_001, 1, 7)
-    store.commit(Commit(payments=[*paid, earned, paid[0]]))
-    store.commit(Commit(stated=paid[:2]))
+def test_the_payments_of_a_day_are_replaced(store: Store) -> None:
+    paid = [DayPayments(True, 20_000, "south", k, 2 * k, 9 * k) for k in (1, 2)]
+    earned = DayPayments(False, 20_000, "south", 1, 1, 5)
+    store.commit(Commit(payments=[paid[0], earned]))
+    store.commit(Commit(payments=paid))
 
-    assert store.payments(0, is_ours=True) == paid
-    assert store.payments(1_001, 1_002, is_ours=True) == paid[1:2]
-    assert store.payments(0, is_ours=False) == [earned]
-    assert store.unstated() == paid[2:]
+    assert store.payments() == [earned, paid[1]]
     assert store.check() == []
 
 
@@ -412,22 +394,6 @@ def test_spans_of_time_are_replaced_and_old_minutes_removed_with_an_hour(store: 
     store.commit(Commit(series=[hour]))
 
     assert store.series() == [minutes[2], hour]
-
-
-def test_rows_in_the_shadow_are_kept_once_and_go_with_their_request(make: Make) -> None:
-    store = make(rows_kept=1)
-    load(store)
-    span = ShadowSpan(1, 0.5, "seed", ["f"])
-    rows = [ShadowRow(number, 0, {"f": number}, {}) for number in (1, 2, 7)]
-    store.commit(commit_of([request(1), request(2)]))
-
-    store.commit(Commit(shadow_spans=[span], shadow_rows=[*rows, rows[0]]))  # there is no 7
-    before = store.shadow_rows()
-    store.commit(Commit(closed=[1]))
-
-    assert (store.shadow_spans(), before) == ([span], rows[:2])
-    assert store.shadow_rows() == rows[1:2]
-    assert store.check() == []
 
 
 def test_a_store_that_is_in_use_is_refused_and_opens_after_it_is_closed(make: Make) -> None:
@@ -457,7 +423,7 @@ def test_a_changed_schema_is_found(store: Store) -> None:
     assert store.check() == ["the schema is damaged"]
 
 
-def test_a_newer_form_is_refused(make: Make) -> None:
+def test_another_form_is_refused(make: Make) -> None:
     first = make()
     if first.path == ":memory:":
         return
@@ -467,5 +433,5 @@ def test_a_newer_form_is_refused(make: Make) -> None:
     first._base.execute(statement)
     first.close()
 
-    with pytest.raises(StoreError, match="written by a newer covey"):
+    with pytest.raises(StoreError, match=f"form {tables.VERSION + 1}.*use the covey that wrote it"):
         Store(place)

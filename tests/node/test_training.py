@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from river import naive_bayes
 
-from covey.errors import ConflictingLabel, FunctionError, LateLabel
-from covey.node.node import Node, Question
+from covey.errors import ConflictingLabel, FunctionError
+from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, AskRow
 from covey.node.store import Store
 from covey.node.trust import Trust
@@ -80,17 +80,6 @@ def lived(
     return trainee
 
 
-def test_a_label_trains_the_function_that_answered_once() -> None:
-    async def story(node: Node, world: World) -> None:
-        answer = await node.predict("x", (0.5,))
-        assert (await node.learn(answer.ticket, 0)).is_new
-        assert not (await node.learn(answer.ticket, 0)).is_new
-        with pytest.raises(ConflictingLabel):
-            await node.learn(answer.ticket, 1)
-
-    assert lived(story).seen == [("x", 0)]
-
-
 def test_the_same_label_twice_at_once_trains_once_and_a_conflicting_one_never() -> None:
     async def story(node: Node, world: World) -> None:
         answer = await node.predict("x", (0.5,))
@@ -114,17 +103,6 @@ def test_training_that_fails_after_its_call_was_cancelled_is_repeated_with_the_l
         assert (await node.learn(answer.ticket, 0)).is_new
 
     assert lived(story, kind=SlowWorld).seen == [("x", 0)]
-
-
-def test_rows_whose_training_fails_after_their_call_was_cancelled_are_trained_again() -> None:
-    async def story(node: Node, world: World) -> None:
-        batch = await node.answer(["x", "y"], [(0.5,), (0.5,)])
-        cancelled = asyncio.ensure_future(node.learn_rows(batch.id, [0, 1], [0, 9]))
-        await asyncio.sleep(0.5)
-        cancelled.cancel()
-        await node.learn_rows(batch.id, [0, 1], [0, 1])
-
-    assert lived(story, kind=SlowWorld).seen == [("x", 0), ("y", 1)]
 
 
 def test_a_call_cancelled_during_training_does_not_train_twice() -> None:
@@ -207,20 +185,9 @@ def test_successful_training_resets_the_count_of_failures() -> None:
     assert lived(story).seen == expected
 
 
-def test_training_stops_after_three_batches_that_failed_at_once() -> None:
-    async def story(node: Node, world: World) -> None:
-        batch = await node.answer(["y", "z"], [(0.5,)] * 2)
-        for _ in range(3):
-            with pytest.raises(FunctionError):
-                await node.learn_rows(batch.id, [0, 1], [9, 0])
-        assert (await node.learn_rows(batch.id, [0, 1], [9, 0])).is_new == [True, True]
-
-    assert lived(story).seen == []
-
-
 @pytest.mark.parametrize(
     ("trust", "trained"),
-    [("isolated", []), ("robust", []), ("earned", ["x"]), ("full", ["x"])],
+    [("isolated", []), ("earned", ["x"]), ("full", ["x"])],
 )
 def test_only_labels_that_count_for_the_site_train(trust: Trust, trained: list[str]) -> None:
     async def story(node: Node, world: World) -> None:
@@ -242,45 +209,6 @@ def test_a_label_of_a_request_before_a_restart_counts_without_training() -> None
         assert list(world.stores["north"].counters().values()) == [(1, 0)]
 
     assert lived(story).seen == []
-
-
-def test_a_late_label_does_not_train() -> None:
-    async def story(node: Node, world: World) -> None:
-        answer = await node.predict("x", (0.5,))
-        for _ in range(6):
-            await node.predict("y", (0.5,))
-        with pytest.raises(LateLabel):
-            await node.learn(answer.ticket, 0)
-
-    assert lived(story, **{"label-wait": 3}).seen == []
-
-
-def test_a_function_that_replaces_a_peer_without_an_answer_is_trained() -> None:
-    """South shows north the cell only, and north has seen no label in it."""
-    trainee = Trainee()
-    setup = config()
-    setup["learner"][1] = {
-        "name": "south",
-        "functions": ["trainee"],
-        "peers": {},
-        "context-peers": {"north": 0.0},
-    }
-    setup["learner"][0]["functions"] = ["other"]
-
-    async def main() -> None:
-        world = World(setup, {"trainee": trainee, "other": int}, dimension=1)
-        for k in range(30):
-            answer = await world.nodes["south"].predict(k, (0.5,), question=Question("", str(k)))
-            await world.nodes["south"].learn(str(k), 0)
-            if answer.function == "trainee":
-                answered.append(k)
-                arms.add(answer.arm)
-
-    answered: list[int] = []
-    arms: set[str] = set()
-    virtual.run(main())
-    assert len(arms) == 2
-    assert [instance for instance, _ in trainee.seen] == answered
 
 
 SITE = """

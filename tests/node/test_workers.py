@@ -17,8 +17,6 @@ from covey.node.store import Store
 from covey.node.threads import FunctionThread
 from covey.node.workers import Answering, ThreadWorkers
 
-pytestmark = pytest.mark.beside_the_kernel
-
 
 def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
     seen: list[int] = []
@@ -243,22 +241,6 @@ def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> None:
 
     asyncio.run(main())
     gate.may_return.set()
-
-
-def test_one_function_does_not_wait_for_another() -> None:
-    gate = Gate()
-    slow, fast = (as_function(one, name=str(k), owner="n") for k, one in enumerate((gate, str)))
-
-    async def main() -> None:
-        runner = ThreadWorkers(Store.memory())
-        waiting = asyncio.create_task(runner.run(slow, slow.answer, 1))
-        await gate.called()
-        assert await runner.run(fast, fast.answer, 2) == "2"
-        gate.may_return.set()
-        assert await waiting == 1
-        runner.close()
-
-    asyncio.run(main())
 
 
 # -- fair shares --------------------------------------------------------------------------------

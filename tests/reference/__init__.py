@@ -132,7 +132,7 @@ def busy_in(setup: Setup, busy: Sequence[Sequence[int]] | None, row: int) -> Seq
 def label_comes(setup: Setup, site: int, *, shown: bool, late: int) -> bool:
     if not setup.sites[site].supervised:
         return False
-    if not shown and (setup.hidden_from == "all" or site == 0):
+    if not shown and (not setup.is_paper or site == 0):
         return False
     return setup.label_wait is None or late <= setup.label_wait
 
@@ -188,7 +188,7 @@ class Network:
         return sum(earlier.functions for earlier in self.setup.sites[:site])
 
     def may_ask(self, site: int) -> bool:
-        return self.setup.askers == "all" or site == 0
+        return not self.setup.is_paper or site == 0
 
     def peers(self, site: int) -> tuple[tuple[int, float], ...]:
         return self.setup.sites[site].peers if self.may_ask(site) else ()
@@ -264,7 +264,8 @@ class Network:
         record = self.known[site][cell]
         own, waits = self.setup.sites[site].functions, self.waits[site, cell.space]
         waits.own.look(slot)
-        for step in self.setup.order.split("-"):
+        steps = ("train", "own", "peers") if self.setup.is_paper else ("own", "train", "peers")
+        for step in steps:
             if step == "own":
                 arm = under_explored(record, range(own), limit(self.setup.explore, slot))
             elif step == "train":
@@ -283,7 +284,7 @@ class Network:
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
         enough = limit(self.setup.train, slot)
-        if self.setup.queries == "one":
+        if self.setup.is_paper:
             return self.first_untrained(site, cell, slot)
         for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
             # Once it was seen above the limit, a peer is not asked again until the limit is there.
@@ -324,7 +325,7 @@ class Network:
     def mean(self, site: int, cell: Cell, arm: int) -> float:
         """Return the accuracy of an arm that is exploited by: of the cell, or of its children."""
         of_cell = self.known[site][cell].arms[arm].accuracy
-        if not (self.setup.inherit and self.setup.zooming and self.setup.children == "averaged"):
+        if not (self.setup.inherit and self.setup.zooming and self.setup.is_paper):
             return of_cell
         means = []
         for number in range(2 ** len(cell.place)):
@@ -375,7 +376,7 @@ class Network:
             function = under_explored(record, own_arms, enough)
             if function is None:
                 function = short_of_labels(record, dict.fromkeys(own_arms, enough), waits)
-            if function is not None and self.setup.helper == "explore-first":
+            if function is not None:
                 return function
         best = [self.most_accurate(record, own_arms) for record in records]
         accuracies = [r.arms[f].accuracy for r, f in zip(records, best, strict=True)]
@@ -383,11 +384,7 @@ class Network:
 
     def most_accurate(self, record: Record, functions: range) -> int:
         # The price of the request is settled, so what a function costs its owner plays no part.
-        accuracies = [record.arms[function].accuracy for function in functions]
-        if self.setup.helper == "greedy":
-            # It stays with its last function until another one has done better.
-            return max(functions, key=lambda function: (accuracies[function], function))
-        return lowest_of_largest(accuracies)
+        return lowest_of_largest([record.arms[function].accuracy for function in functions])
 
     def leader(self, reader: int, cells: tuple[Cell, ...], slot: int) -> object:
         """Answer a request that shows the cells alone; None: no label was seen in any."""
@@ -432,7 +429,7 @@ class Network:
             leaf = self.known[decision.site][cell]
             leaf.own_arrivals += 1
             if self.setup.zooming and cell.place:
-                level = level_of(cell) + self.setup.level_offset
+                level = level_of(cell) + self.setup.is_paper
                 full = self.setup.split_scale * 2 ** (self.setup.split_power * level)
                 leaf.has_split = leaf.own_arrivals >= full
 
@@ -504,11 +501,8 @@ class Network:
         return found
 
     def count_arrival(self, decision: Decision) -> None:
-        # What another site was asked has used none of the site's own functions. That holds by
-        # the arm: an own function that stood in for a missing answer is not counted either.
-        if decision.is_own or self.setup.count != "uses":
-            for record in self.records_around(decision):
-                record.arrivals += 1
+        for record in self.records_around(decision):
+            record.arrivals += 1
         if decision.asks_for_data:
             for record in self.records_asked(decision):
                 record.arrivals += 1

@@ -33,24 +33,18 @@ class Setup:
     slices: int
     split_scale: float
     split_power: float
-    level_offset: int
     explore: Curve
     train: Curve
     explore_peers: Curve
-    order: str  # "own-train-peers" | "train-own-peers"
-    helper: str  # "explore-first" | "greedy"
-    count: str  # "arrivals" | "labelled" | "uses"
-    askers: str  # "all" | "first"
-    hidden_from: str  # "all" | "first"
-    pending: bool
-    label_wait: int | None  # in slots
+    is_paper: bool = False  # the paper's pseudocode, and what its tables need, to the letter
+    count: str = "arrivals"  # "arrivals" | "labelled"
+    pending: bool = False
+    label_wait: int | None = None  # in slots
     inherit: bool = False
     window: int = 0  # labels of a cell that accuracies go by; 0: all
     discount: float = 1.0
     spaces: tuple[tuple[int, ...], ...] | None = None  # coordinates of each; None: one, of all
     batch: str = "slots"  # "slots" | "slot": of the rows of a batch
-    queries: str = "all"  # "all" | "one": untrained peers that are asked in a decision
-    children: str = "pooled"  # "pooled" | "averaged": what is exploited where cells inherit
     unlabelled: str = "net"  # "net" | "accuracy": what a site without labels goes by
     history: str = "labels"  # "labels" | "predictions": what readers answer by
 

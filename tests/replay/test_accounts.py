@@ -88,5 +88,5 @@ def test_without_serving_costs_there_is_no_account(tmp_path: Path) -> None:
 
 
 def test_a_negative_serving_cost_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="serving-cost is -0.1; it must be 0 or more"):
+    with pytest.raises(ConfigError, match="serving-cost: expected float >= 0"):
         replay(tmp_path, carry=False, cost=-0.1)

@@ -10,17 +10,14 @@ import pytest
 
 import covey
 from covey import cli
-from covey.bandit.policies import settings_from
+from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
 from covey.replay.engine import start
 from covey.report import replay as replay_report
-from covey.report import simulation as simulation_report
-from covey.simulation.comparison import compare
 from covey.simulation.environment import Drift, Environment
 from covey.simulation.run import play
-from support.compared import CHOSEN, runs
-from support.outcomes import numbers_of, small_learner, small_outcome
+from support.outcomes import small_learner, small_outcome
 
 POLICY = {"preset": "share-ucb", "slices": 1, "alarm": 1.8}
 ONE: dict[str, Any] = {"policy": POLICY, "learner": [{"name": "north", "functions": ["a"]}]}
@@ -100,18 +97,6 @@ def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() 
     assert (first.alarm[first.learner == 1].tolist(), second.alarm.tolist()) == ([], [0, 1, 0, 0])
 
 
-def test_slots_of_alarms_count_across_epochs() -> None:
-    policy = {**POLICY, "horizon": "doubling", "first-epoch": 32}
-    setup = load({**ONE, "policy": policy})
-    engine = start(setup, setup.sites, 1, [0, 1])
-    right = [1] * 20 + [0] + [1] * 11 + [1] * 20 + [0]  # the second epoch begins at slot 33
-    log = chunk(right, [0] * len(right))
-    trace = engine.play(log._replace(predictions=np.array([right], np.int32).data))
-
-    assert engine.alarms() == [[21, 53]]
-    assert (np.flatnonzero(trace.alarm) + 1).tolist() == [21, 53]
-
-
 def test_a_network_knows_the_slots_of_its_alarms_that_a_replay_finds() -> None:
     network = covey.Network(ONE, functions={"a": lambda right: right}, dimension=1)
     for right in RIGHT:
@@ -156,15 +141,6 @@ def test_the_command_prints_alarms_as_json_and_as_text(
     assert heading.split()[-1] == "alarms"
 
 
-def test_json_has_the_latest_hundred_slots_of_alarms() -> None:
-    learner = msgspec.structs.replace(
-        small_learner("a", slots=200, errors=20, alone_errors=30), alarms=list(range(1, 151))
-    )
-    numbers = numbers_of(small_outcome(learner))["learners"]["a"]["alarms"]
-
-    assert (numbers["count"], numbers["slots"]) == (150, list(range(51, 151)))
-
-
 def test_the_page_of_a_replay_marks_alarms_and_says_so() -> None:
     calm = small_learner("a", slots=200, errors=20, alone_errors=30)
     alarmed = msgspec.structs.replace(calm, alarms=[40, 120])
@@ -182,17 +158,8 @@ def test_the_page_of_a_replay_marks_alarms_and_says_so() -> None:
 def test_a_run_of_a_simulation_counts_the_alarms_of_all_its_learners() -> None:
     drifting = Environment(name="drift", drift=Drift(severity=0.6, every_slots=500), learners=2)
     options: dict[str, Any] = {"seed": 1, "horizon": 2_000, "checkpoints": [2_000]}
-    alarmed = settings_from({"preset": "share-ucb", "alarm": 3.0, "slices": 1})
-    calm = settings_from({"preset": "share-ucb", "slices": 1})
+    alarmed = policy_from({"preset": "share-ucb", "alarm": 3.0, "slices": 1})
+    calm = policy_from({"preset": "share-ucb", "slices": 1})
 
     assert play(drifting, alarmed, **options).alarms > 0
     assert play(drifting, calm, **options).alarms == 0
-
-
-def test_the_table_of_a_simulation_has_a_column_of_alarms_if_there_were_any() -> None:
-    calm = compare(CHOSEN, runs())
-    alarmed = compare(CHOSEN, [msgspec.structs.replace(run, alarms=run.seed + 1) for run in runs()])
-    texts = [simulation_report.text(found) for found in (calm, alarmed)]
-
-    assert ["alarms" in text for text in texts] == [False, True]
-    assert [score.alarms.mean for score in alarmed.scores] == [1.5] * 4

@@ -3,43 +3,17 @@
 River's are the real ones.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from covey.data.logs import EncodedLog
-from covey.replay.baselines import (
-    BASELINES,
-    PLAIN,
-    AdaBoost,
-    Baseline,
-    ChunkBaseline,
-    PreviousLabel,
-    make,
-)
-from covey.replay.outcome import BaselineRun
+from covey.replay.baselines import BASELINES, BaselineRun, make
 from support.streams import cut, log_of, stream
-
-pytestmark = pytest.mark.beside_the_kernel
 
 RATES = (0.4, 0.9, 0.6)
 SLOTS = 240
 every_baseline = pytest.mark.parametrize("name", BASELINES)
-SWIFT: dict[str, Callable[[], ChunkBaseline]] = {
-    "previous label": PreviousLabel,
-    "trained on 1": lambda: AdaBoost(3, training=1),
-    "trained on 40": lambda: AdaBoost(3, training=40),
-    "never trained": lambda: AdaBoost(3, training=10_000),
-}
 few_or_many_classes = pytest.mark.parametrize("classes", [2, 4])
-
-
-class SlotBySlot:
-    """A baseline with its two verbs only."""
-
-    def __init__(self, baseline: Baseline) -> None:
-        self.name, self.predict, self.learn = baseline.name, baseline.predict, baseline.learn
 
 
 def answers(name: str, *logs: EncodedLog, functions: int = 3, seed: int = 5) -> list[int]:
@@ -53,18 +27,6 @@ def log_with_delays(classes: int, seed: int = 1) -> EncodedLog:
     said, labels = stream(RATES, SLOTS, classes=classes, seed=seed)
     delays = np.where(rng.random(SLOTS) < 0.2, -1, rng.integers(0, 2, SLOTS))
     return log_of(said, labels, delays * rng.integers(1, 30, SLOTS))
-
-
-def test_there_are_eleven_baselines_under_the_names_they_have() -> None:
-    names = [baseline.name for baseline in make(BASELINES, functions=3)]
-
-    assert (names, len(names), len(PLAIN)) == (list(BASELINES), 11, 7)
-
-
-def test_two_of_them_answer_a_chunk_at_once() -> None:
-    swift = [one.name for one in make(BASELINES, functions=3) if isinstance(one, ChunkBaseline)]
-
-    assert swift == ["previous-label", "adaboost"]
 
 
 @few_or_many_classes
@@ -136,19 +98,3 @@ def test_one_function_is_enough(name: str) -> None:
     said, labels = stream([0.8], 100, classes=2, seed=7)
 
     assert len(answers(name, log_of(said, labels), functions=1)) == 100
-
-
-@few_or_many_classes
-@pytest.mark.parametrize("start", SWIFT.values(), ids=SWIFT)
-def test_a_chunk_at_once_is_the_same_as_slot_by_slot(
-    start: Callable[[], ChunkBaseline], classes: int
-) -> None:
-    swift, slow = BaselineRun([start()]), BaselineRun([SlotBySlot(start())])
-    logs = cut(log_with_delays(classes), [1, 70, 71, 200])
-    given = [(swift.add(log), slow.add(log)) for log in logs]
-
-    assert [
-        (one.tolist() == other.tolist())
-        for fast, walked in given
-        for one, other in zip(fast.values(), walked.values(), strict=True)
-    ] == [True] * 5

@@ -9,11 +9,16 @@ from hypothesis import strategies as st
 
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
-from covey.replay.baselines import Baseline, BaselineAnswer, FollowTheLeader, PreviousLabel, make
-from covey.replay.outcome import HINDSIGHT, BaselineOutcome, BaselineRun
+from covey.replay.baselines import (
+    HINDSIGHT,
+    Baseline,
+    BaselineAnswer,
+    BaselineOutcome,
+    BaselineRun,
+    FollowTheLeader,
+    PreviousLabel,
+)
 from support.streams import cut, log_of, stream
-
-pytestmark = pytest.mark.beside_the_kernel
 
 
 class Diary:
@@ -121,34 +126,8 @@ def test_without_any_label_nothing_is_judged() -> None:
     assert [one.error_percent for one in found.values()] == [None, None]
 
 
-def test_baselines_stay_trained_between_logs() -> None:
-    said, labels = stream([0.3, 0.95, 0.3], 1_000, classes=2, seed=2)
-    trained = make(["adaboost"], functions=3)
-    compare(trained, log_of(said, labels))
-    more, more_labels = stream([0.3, 0.95, 0.3], 500, classes=2, seed=3)
-    found = [
-        compare(one, log_of(more, more_labels))["adaboost"].error_percent
-        for one in (trained, make(["adaboost"], functions=3))
-    ]
-
-    assert (found[0] < 10, found[1] > 40) == (True, True)
-
-
-def test_the_previous_label_carries_over_between_logs() -> None:
-    baseline = PreviousLabel()
-    compare([baseline], log_of([[0, 0, 0]], [1, 1, 1]))
-    answers = BaselineRun([baseline]).add(log_of([[0, 0, 0]], [2, 2, 3]))
-
-    assert answers["previous-label"].tolist() == [1, 2, 2]
-
-
 def test_answers_that_are_right_in_part_are_refused() -> None:
     log = log_of([[0]], [0])._replace(gains=np.ones((1, 1), np.int32).data)
 
     with pytest.raises(ConfigError, match="but \\[data\\] has a loss; remove one of them"):
         BaselineRun([PreviousLabel()]).add(log)
-
-
-def test_two_of_one_name_are_refused() -> None:
-    with pytest.raises(ConfigError, match="duplicate baseline name 'previous-label'"):
-        BaselineRun([PreviousLabel(), PreviousLabel()])

@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ConfigError, MissingExtra
-from covey.replay.baselines import BASELINES, PLAIN, FollowTheLeader, PreviousLabel, WinStay, make
-from covey.replay.outcome import BaselineRun
+from covey.errors import MissingExtra
+from covey.replay.baselines import (
+    BASELINES,
+    PLAIN,
+    BaselineRun,
+    FollowTheLeader,
+    PreviousLabel,
+    make,
+)
 from support.streams import log_of, stream
-
-pytestmark = pytest.mark.beside_the_kernel
 
 
 def answers(baseline: Any, said: Any, labels: Any, delays: Any = None) -> list[int]:
@@ -38,41 +42,12 @@ def test_the_previous_label_is_that_of_the_latest_slot_of_those_that_came(
     assert answers(PreviousLabel(), [said], labels, delays) == expected
 
 
-def test_win_stay_stays_while_right_and_takes_the_next_when_wrong() -> None:
-    said = [[1, 1, 1, 1, 1, 1], [2, 2, 2, 2, 2, 2], [3, 3, 3, 3, 3, 3]]
-
-    assert answers(WinStay(), said, [1, 2, 2, 2, 3, 1]) == [1, 1, 2, 2, 2, 3]
-
-
-def test_win_stay_cycles_through_the_functions() -> None:
-    assert answers(WinStay(), [[1, 1, 1], [2, 2, 2]], [3, 3, 3]) == [1, 2, 1]
-
-
-def test_win_stay_ignores_a_late_label_of_a_previous_function() -> None:
-    # The first two answers are wrong, and their labels come together: it shifts once.
-    assert answers(WinStay(), [[1] * 4, [2] * 4, [3] * 4], [2] * 4, [1, 0, 0, 0]) == [1, 1, 2, 2]
-
-
 def test_the_leader_is_the_function_that_was_right_most_often() -> None:
     said, labels = stream([0.6, 0.5, 0.65], 300, classes=3, seed=1)
     is_right = said == labels
     expected = [int(said[is_right[:, :t].sum(axis=1).argmax(), t]) for t in range(300)]
 
     assert answers(FollowTheLeader(3), said, labels) == expected
-
-
-@pytest.mark.parametrize(
-    ("names", "sentence"),
-    [
-        (["adabost"], "unknown baseline 'adabost'; did you mean 'adaboost'?"),
-        (["win-stay", "win-stay"], "duplicate baseline 'win-stay'; name it once"),
-    ],
-)
-def test_a_wrong_name_is_one_sentence(names: list[str], sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        make(names, functions=2)
-
-    assert str(refused.value) == sentence
 
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in PLAIN])

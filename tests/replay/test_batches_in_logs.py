@@ -9,6 +9,7 @@ import pytest
 import covey
 from covey.data import tables
 from covey.errors import ConfigError
+from support.presets import fitting
 from support.replays import EVERY_KIND, NETWORK, play, stream, trace_in
 
 ROWS = 600
@@ -38,7 +39,7 @@ def test_batches_that_lie_across_chunks_of_a_file_are_decided_as_in_one_chunk(
     kind: str, reading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = {**stream(ROWS), "lot": batch_of(ROWS)}
-    policy = {**NETWORK["policy"], "preset": "cos", "reading": {"batch": reading}}
+    policy = {**NETWORK["policy"], "preset": "cos", "batch": reading}
     config = {**NETWORK, "data": {**NETWORK["data"], "batch": "lot"}, "policy": policy}
     play(columns, config, tmp_path, kind)
     whole = trace_in(tmp_path, kind)
@@ -88,7 +89,7 @@ def test_a_replay_in_batches_decides_as_a_network_whose_labels_come_after_each_b
     preset: str,
 ) -> None:
     policy = {key: value for key, value in EARLY.items() if preset != "auto" or key != "slices"}
-    config = two_sites({"preset": preset, **policy})
+    config = two_sites(fitting({"preset": preset, **policy}))
     given, batch = recorded(ROWS), batch_of(ROWS)
 
     columns = covey.replay(config, **given, batch=batch).columns()
@@ -99,7 +100,7 @@ def test_a_replay_in_batches_decides_as_a_network_whose_labels_come_after_each_b
 
 
 def test_a_batch_is_a_run_of_equal_values_and_may_be_named_by_text() -> None:
-    config = two_sites({"preset": "cos", "slices": 1, "reading": {"batch": "slot"}})
+    config = two_sites({"preset": "cos", "slices": 1, "batch": "slot"})
     given = recorded(6)
 
     trace = covey.replay(config, **given, batch=["a", "a", "b", "a", "a", "c"])
@@ -109,7 +110,7 @@ def test_a_batch_is_a_run_of_equal_values_and_may_be_named_by_text() -> None:
 
 
 def test_a_horizon_counts_slots_and_not_rows_where_batches_share_slots() -> None:
-    policy = {"preset": "cos", "horizon": 4, "reading": {"batch": "slot"}}
+    policy = {"preset": "cos", "horizon": 4, "batch": "slot"}
     given = recorded(6)
 
     covey.replay(two_sites(policy), **given, batch=[0, 0, 1, 2, 2, 3])
@@ -122,7 +123,7 @@ def test_epochs_and_link_changes_begin_between_batches_that_share_a_slot() -> No
         "preset": "cos",
         "horizon": "doubling",
         "first-epoch": 3,
-        "reading": {"batch": "slot"},
+        "batch": "slot",
     }
     links = {
         "link": [{"between": ["north", "south"], "cost": 0.1}],
@@ -151,15 +152,8 @@ def test_epochs_and_link_changes_begin_between_batches_that_share_a_slot() -> No
     ],
 )
 def test_batches_in_one_slot_refuse_what_needs_a_slot_per_row(data: Any, what: str) -> None:
-    config = two_sites({"preset": "cos", "reading": {"batch": "slot"}})
+    config = two_sites({"preset": "cos", "batch": "slot"})
     config["data"] = {**data, "batch": "lot"}
 
     with pytest.raises(ConfigError, match=what):
         covey.replay(config, **recorded(2), batch=[0, 1])
-
-
-def test_batches_in_one_slot_belong_to_the_three_phases() -> None:
-    policy = {"preset": "auto", "reading": {"batch": "slot"}}
-
-    with pytest.raises(ConfigError, match=r'batch = "slot" cannot be combined with preset .auto.'):
-        covey.replay(two_sites(policy), **recorded(2), batch=[0, 1])

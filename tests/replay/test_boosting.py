@@ -1,4 +1,4 @@
-"""Boosting over fixed functions, against exact fractions, plain retraining and River."""
+"""Boosting over fixed functions, against exact fractions and plain retraining."""
 
 import math
 from collections.abc import Sequence
@@ -8,21 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from river import base, ensemble
 
-from covey.errors import ConfigError
 from covey.replay.baselines import (
     AdaBoost,
     BaselineAnswer,
-    OzaRussell,
     SlidingAdaBoost,
     boost,
     elect,
-    elect_many,
 )
 from support.streams import stream
-
-pytestmark = pytest.mark.beside_the_kernel
 
 Row = tuple[tuple[int, ...], int]  # what functions said, label
 rows_of = st.lists(
@@ -64,7 +58,7 @@ def exact_weights(rows: Sequence[Row], rounds: int) -> list[float]:
     return [sum(math.log(factor) for factor in factors) for factors in odds]
 
 
-def taught(baseline: AdaBoost | SlidingAdaBoost | OzaRussell, rows: Sequence[Row]) -> list[int]:
+def taught(baseline: AdaBoost | SlidingAdaBoost, rows: Sequence[Row]) -> list[int]:
     answers = []
     for said, label in rows:
         guess = baseline.predict(said)
@@ -147,20 +141,6 @@ def test_a_sliding_window_equals_retraining_in_every_slot(rows: list[Row], windo
         assert baseline.weights == pytest.approx(anew, abs=1e-6)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_sliding_answers_are_those_of_the_naive_version(classes: int) -> None:
-    rates = [0.5, 0.6, 0.7, 0.8, 0.75, 0.65, 0.9, 0.55]
-    rows = rows_from(rates, 250, classes=classes, seed=3)
-    naive = [
-        elect(
-            exact_weights(rows[max(0, slot - 40) : slot], 4) if slot else [1.0] * 8, rows[slot][0]
-        )
-        for slot in range(250)
-    ]
-
-    assert taught(SlidingAdaBoost(8, window=40, rounds=4), rows) == naive
-
-
 def test_a_window_follows_a_switch_within_about_half_its_length() -> None:
     rows = [((0, 1), 0)] * 300 + [((0, 1), 1)] * 300
     answers = taught(SlidingAdaBoost(2, window=100), rows)
@@ -170,69 +150,5 @@ def test_a_window_follows_a_switch_within_about_half_its_length() -> None:
     assert errors == 51
 
 
-def test_an_empty_window_is_refused() -> None:
-    with pytest.raises(ConfigError, match="the window is 0 labels; it must be 1 or more"):
-        SlidingAdaBoost(2, window=0)
-
-
-class Column(base.Classifier):
-    """A member for River that says what its function says, and cannot be taught."""
-
-    place = 0
-
-    def learn_one(self, x: dict[int, int], y: int) -> None:
-        """Learn nothing."""
-
-    def predict_one(self, x: dict[int, int]) -> int:
-        return x[self.place]
-
-
-def test_online_boosting_by_hand() -> None:
-    # Both are right at first: the label weighs 1 for the first and, as all it saw was right,
-    # 1/2 for the second. Then the first is wrong: weight 1 of 2 in all, so 2/(2 * 1) = 1 is left.
-    baseline = OzaRussell(2)
-    taught(baseline, [((1, 1), 1), ((0, 1), 1)])
-
-    assert (baseline.right, baseline.wrong) == ([1.0, 1.5], [1.0, 0.0])
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("seed", [1, 2])
-def test_online_boosting_has_the_sums_of_river_whatever_river_draws(
-    classes: int, seed: int
-) -> None:
-    rows = rows_from([0.5, 0.9, 0.7, 0.6], 500, classes=classes, seed=4)
-    theirs = ensemble.AdaBoostClassifier(Column(), n_models=4, seed=seed)
-    for place, member in enumerate(theirs):
-        member.place = place
-    ours = OzaRussell(4)
-    taught(ours, rows)
-    for said, label in rows:
-        theirs.learn_one(dict(enumerate(said)), label)
-
-    assert ours.right == pytest.approx([theirs.correct_weight[k] for k in range(4)])
-    assert ours.wrong == pytest.approx([theirs.wrong_weight[k] for k in range(4)])
-
-
-def test_online_boosting_gives_no_vote_to_members_worse_than_chance() -> None:
-    baseline = OzaRussell(2)
-    taught(baseline, rows_from([0.2, 0.9], 300, classes=2, seed=5))
-
-    assert baseline.weights[0] == 0 < baseline.weights[1]
-
-
 def test_tied_votes_elect_the_first_prediction() -> None:
     assert [elect([1, 1], [3, 0]), elect([0.1, 0.2, 0.3], [1, 1, 0])] == [3, 1]
-
-
-@many
-@given(
-    said=st.lists(st.tuples(*[st.integers(0, 3)] * 4), max_size=8),
-    weights=st.lists(st.sampled_from([0.0, 0.1, 0.2, 0.3, 1.5]), min_size=4, max_size=4),
-)
-def test_many_votes_at_once_are_those_votes(
-    said: list[tuple[int, ...]], weights: list[float]
-) -> None:
-    many = elect_many(weights, np.array(said, int).reshape(-1, 4))
-
-    assert many.tolist() == [elect(weights, row) for row in said]

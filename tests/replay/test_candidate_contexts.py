@@ -101,10 +101,14 @@ def test_shared_and_per_learner_candidates_are_equivalent() -> None:
     given = stream(500, 0.6, 0.9, 0.8)
     given["contexts"] = np.random.default_rng(2).random((500, 2))
     everybody = {
+        "policy": {"preset": "cos"},
         "data": {"candidates": ["x0", "x1"]},
         "learner": [NORTH, SOUTH],
     }
-    each = {"learner": [{**one, "candidates": ["x0", "x1"]} for one in (NORTH, SOUTH)]}
+    each: dict[str, Any] = {
+        "policy": {"preset": "cos"},
+        "learner": [{**one, "candidates": ["x0", "x1"]} for one in (NORTH, SOUTH)],
+    }
 
     assert covey.replay(everybody, **given).columns() == covey.replay(each, **given).columns()
 

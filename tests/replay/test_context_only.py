@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 import covey
+from support.presets import fitting
 from support.two_sites import NORTH, SOUTH, answers, late_arms
 
 
-def by_cell(
-    *, is_told_by_the_cell: bool, preset: str = "cos", history: str = "labels", **north: Any
-) -> covey.Trace:
+def by_cell(*, is_told_by_the_cell: bool, preset: str = "cos", **north: Any) -> covey.Trace:
     """North's functions are bad; south sees the same contexts, where labels may depend on them."""
     rng = np.random.default_rng(5)
     contexts = rng.random((6_000, 1))
@@ -20,7 +19,7 @@ def by_cell(
     if is_told_by_the_cell:
         is_usual = rng.random(6_000) < 0.95
         labels = np.where(is_usual, contexts[:, 0] > 0.5, contexts[:, 0] <= 0.5).astype(int)
-    policy = {"preset": preset, "slices": 4, "reading": {"history": history}}
+    policy = fitting({"preset": preset, "slices": 4})
     config = {"policy": policy, "learner": [{**NORTH, **north}, SOUTH]}
     predictions = answers(labels, 0.55, 0.5, 0.95)
     return covey.replay(config, predictions=predictions, labels=labels, contexts=contexts)
@@ -48,19 +47,6 @@ def test_context_peers_are_not_chosen_if_the_cell_does_not_predict_the_label() -
     trace = by_cell(is_told_by_the_cell=False, **{"context-peers": {"south": 0.02}})
 
     assert Counter(late_arms(trace))["south (context)"] < 0.05 * len(late_arms(trace))
-
-
-def test_with_history_asked_a_context_peer_repeats_its_first_label() -> None:
-    trace = by_cell(is_told_by_the_cell=True, history="asked", **{"context-peers": {"south": 0.02}})
-    columns = trace.columns()
-    said = {
-        prediction
-        for function, prediction in zip(columns["function"], columns["prediction"], strict=True)
-        if function == "(labels seen)"
-    }
-
-    assert said == {0}
-    assert late_of_north(trace)[0] < 0.85  # right in the cells of that label only
 
 
 def test_answers_from_stored_labels_are_marked_in_the_trace() -> None:

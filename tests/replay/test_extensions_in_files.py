@@ -20,6 +20,7 @@ TOML = """
 {data}
 
 [policy]
+preset = "cos"
 slices = 2
 
 [[learner]]
@@ -89,27 +90,6 @@ def test_a_file_is_replayed_as_its_arrays_are(folder: Path) -> None:
         header, *rows = csv.reader(file)
     assert rows == [list(map(str, row)) for row in zip(*trace.values(), strict=True)]
     assert header == list(trace)
-
-
-def test_each_feature_changes_what_north_does(folder: Path) -> None:
-    plain = TOML.format(data='context = ["x0"]', north="", south="")
-    (folder / "plain.toml").write_text(plain)
-    given = log_columns()
-
-    def decided(toml: str, contexts: Any) -> Any:
-        trace = covey.replay(
-            folder / toml,
-            predictions=[given[name] for name in "abc"],
-            labels=given["label"],
-            contexts=contexts,
-            columns=given,
-        )
-        mine = trace.learner == 0
-        return [c[mine].tolist() for c in (trace.phase, trace.function, trace.cost)]
-
-    width = load(folder / "sites.toml").context.dimension
-    both = np.array([given["x0"], given["x1"]]).T
-    assert decided("sites.toml", both[:, :width]) != decided("plain.toml", both[:, :1])
 
 
 def test_a_missing_column_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

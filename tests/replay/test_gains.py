@@ -5,14 +5,13 @@ import math
 import numpy as np
 import pytest
 
-from covey.replay.gains import Gain, aligned, gain_of, student
-
-pytestmark = pytest.mark.beside_the_kernel
+from covey.replay.outcome import aligned, gain_of, student
+from covey.types import Interval
 
 
 def test_no_rows_give_no_gain_and_few_rows_no_interval() -> None:
     assert gain_of([0.0] * 4, [0] * 4) is None
-    assert gain_of([1.0, 0.0], [2, 2]) == Gain(0.25, None)
+    assert gain_of([1.0, 0.0], [2, 2]) == Interval(0.25)
 
 
 def test_the_interval_is_that_of_batch_means_by_hand() -> None:
@@ -22,10 +21,8 @@ def test_the_interval_is_that_of_batch_means_by_hand() -> None:
     # 32 batches with mean 0; the variance of their mean is 32 / 31 * 32 * 1 / 320 ** 2.
     assert found is not None
     assert found.mean == 0.0
-    assert found.half_width is not None
     expected = student(31) * math.sqrt(32 / 31 * 32 / 320**2)
-    assert found.half_width == pytest.approx(expected)
-    assert found.interval == (-found.half_width, found.half_width)
+    assert (found.low, found.high) == pytest.approx((-expected, expected))
 
 
 def test_intervals_of_several_comparisons_are_those_of_a_higher_certainty() -> None:
@@ -66,8 +63,9 @@ def coverage(stay: float, *, runs: int = 400, rows: int = 4_096) -> float:
         chain = rng.choice([-1, 1]) * np.cumprod(turns)
         found = gain_of(chain.reshape(256, -1).sum(axis=1), [rows // 256] * 256)
         assert found is not None
-        assert found.interval is not None
-        hits += found.interval[0] <= 0 <= found.interval[1]
+        assert found.low is not None
+        assert found.high is not None
+        hits += found.low <= 0 <= found.high
     return hits / runs
 
 

@@ -10,8 +10,8 @@ import pytest
 import covey
 from covey import config
 from covey.bandit.links import Change, Links
-from covey.errors import ConfigError, DataError
 from covey.replay import replay as replaying
+from support.presets import fitting
 
 SITES = ("north", "south", "west")
 SLOTS = 1_500
@@ -62,7 +62,7 @@ def by_hand(
     """Decide slot by slot, by a network that is told what its links have been seen to cost."""
     everybody = [{"between": pair, "cost": 0.0} for pair in itertools.combinations(SITES, 2)]
     network = covey.Network(
-        table(policy={"slices": 2, **policy}, link=everybody),
+        table(policy=fitting({"slices": 2, **policy}), link=everybody),
         functions={
             f"{name}-f": lambda slot, row=row: int(row[slot])
             for name, row in zip(SITES, given["predictions"], strict=True)
@@ -100,7 +100,7 @@ def test_a_replay_pays_and_learns_like_a_network_driven_slot_by_slot(
 ) -> None:
     given = stream()
     changes = {300: 0.3, 901: 0.01}
-    policy = {"slices": 2, "preset": preset, "relearn-every": every}
+    policy = fitting({"slices": 2, "preset": preset, "relearn-every": every})
     later = [
         {"slot": slot, "from": "north", "to": "south", "cost": cost}
         for slot, cost in changes.items()
@@ -137,17 +137,6 @@ def test_an_expensive_link_is_avoided_after_its_cost_is_learnt() -> None:
     assert np.abs(trace.cost[asks] - by_way_of_south)[slot > 3_000].max() < 1e-9
 
 
-def test_prices_stay_as_they_are_between_two_looks() -> None:
-    given = stream()
-    policy = {"slices": 2, "relearn-every": 700}
-    slot, is_direct = asks_directly(
-        covey.replay(table(link=FREE_AT_FIRST, policy=policy), **given), given
-    )
-
-    assert len(slot[slot <= 700]) > 50
-    assert is_direct.tolist() == (slot <= 700).tolist()
-
-
 def test_a_peer_with_a_high_initial_price_can_become_available() -> None:
     """West is out of north's reach until south has found out what its link to west costs."""
     links = [
@@ -165,7 +154,8 @@ def test_a_peer_with_a_high_initial_price_can_become_available() -> None:
 
 def test_learnt_link_costs_carry_over_between_epochs() -> None:
     given = stream(3_000)
-    policy = {"slices": 2, "relearn-every": 400, "horizon": "doubling", "first-epoch": 500}
+    epochs = {"preset": "cos", "horizon": "doubling", "first-epoch": 500}
+    policy = {"slices": 2, "relearn-every": 400, **epochs}
     slot, is_direct = asks_directly(
         covey.replay(table(link=FREE_AT_FIRST, policy=policy), **given), given
     )
@@ -242,38 +232,3 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
     ]
 
     assert errors[0] == errors[1]
-
-
-@pytest.mark.parametrize(
-    ("toll", "sentence"),
-    [
-        ([0.1, 1.5], "row 2: column 'toll' is 1.5; a cost must lie in [0, 1]"),
-        ([0.1, float("nan")], "row 2: column 'toll' is nan; a cost must lie in [0, 1]"),
-        (None, "the configuration names column 'toll'; give it in columns"),
-    ],
-)
-def test_an_invalid_link_cost_column_is_refused(toll: Any, sentence: str) -> None:
-    links = [{"from": "north", "to": "west", "cost-column": "toll"}]
-    given = stream(2) | {"columns": {} if toll is None else {"toll": toll}}
-
-    with pytest.raises(DataError) as raised:
-        covey.replay(table(link=links), **given)
-    assert str(raised.value).startswith(sentence)
-
-
-@pytest.mark.parametrize("every", [0, -3])
-def test_relearn_every_is_at_least_one_slot(every: int) -> None:
-    with pytest.raises(ConfigError, match=rf"\[policy\] relearn-every is {every}; it must lie"):
-        config.load(table(policy={"relearn-every": every}))
-
-
-def test_links_learn_from_the_total_cost_of_many_uses() -> None:
-    links = Links(["a", "b", "c"], [("a", "b", 0.5)], learnt=[("a", "c", 0.0), ("c", "b", 0.25)])
-
-    assert links.path("a", "b") == ("a", "c", "b")
-    assert links.learn({("a", "c"): (0.75, 2), ("c", "b"): (0.25, 1)}) == {
-        ("a", "b"): 0.5,
-        ("a", "c"): 0.375,
-    }
-    with pytest.raises(ConfigError, match="there is no link from 'b' to 'a'"):
-        links.learn({("b", "a"): (0.5, 1)})

@@ -7,8 +7,8 @@ import pytest
 
 from covey.config import LearnerSpec
 from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
-from covey.replay.gains import Gain, PairOutcome
-from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, Timeline
+from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, PairOutcome, Timeline
+from covey.types import Interval
 
 SITES = (
     LearnerSpec("north", ("nb", "tree"), (1,), (0.0, 0.25, 0.5), receives=True),
@@ -122,7 +122,7 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
         ),
         cells=[],
         own_errors={"nb": 0, "tree": 0},
-        gain=Gain((2 - 0.25 - 0.5 - 3) / 3, None),
+        gain=Interval((2 - 0.25 - 0.5 - 3) / 3),
         pairs=[PairOutcome("south", 2, 1.0, 1, 1, "nb", 1)],
     )
 
@@ -231,7 +231,7 @@ def test_the_gain_is_over_the_best_own_function_on_the_rows_of_the_learner_net_o
     assert (north.own_errors, north.best_own) == ({"nb": 150, "tree": 100}, "tree")
     assert north.gain is not None
     assert north.gain.mean == pytest.approx((200 - 0.5 * 200 - 100) / 200)
-    assert (south.own_errors, south.gain) == ({"svm": 0}, Gain(0.0, 0.0))
+    assert (south.own_errors, south.gain) == ({"svm": 0}, Interval(0.0, 0.0, 0.0))
     assert (west.own_errors, west.gain) == ({"knn": 0}, None)
     assert outcome.gain is not None
     assert outcome.gain.mean == pytest.approx(0.0)

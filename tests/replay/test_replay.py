@@ -40,12 +40,6 @@ def test_a_csv_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
     assert trace_in(tmp_path, "csv") == as_text(play_arrays(stream(300)).columns())
 
 
-def test_a_parquet_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
-    play(stream(300), NETWORK, tmp_path, "parquet")
-
-    assert trace_in(tmp_path, "parquet") == play_arrays(stream(300)).columns()
-
-
 def test_csv_and_parquet_give_the_same_result(tmp_path: Path) -> None:
     outcomes = [play(stream(300), NETWORK, tmp_path, kind) for kind in ("csv", "parquet")]
 
@@ -67,16 +61,6 @@ def test_progress_is_reported_after_every_chunk(tmp_path: Path) -> None:
     replay_file(path, load(PATIENT), progress=lambda share, slots: told.append((share, slots)))
 
     assert told == [(65_536 / 70_000, 65_536), (1.0, 70_000)]
-
-
-def test_a_trace_is_integers_with_tables_of_names() -> None:
-    trace = play_arrays(stream(50))
-    named = ("learner", "cell", "phase", "arm", "function", "prediction")
-
-    assert {getattr(trace, name).dtype.kind for name in (*named, "label", "correct")} == {"i"}
-    assert {name: [trace.names[name][code] for code in getattr(trace, name)] for name in named} == {
-        name: trace.columns()[name] for name in named
-    }
 
 
 def test_a_trace_is_ordered_by_slot_and_then_by_learner() -> None:
@@ -141,7 +125,7 @@ def test_alone_is_the_same_network_without_peers(tmp_path: Path) -> None:
     [
         ({}, "z0"),
         ({"slices": 12}, "g12"),
-        ({"horizon": 20_000}, "g1"),
+        ({"preset": "cos", "horizon": 20_000}, "g1"),
         ({"preset": "dcza"}, "z0"),
     ],
 )
@@ -169,22 +153,6 @@ def test_the_cost_of_a_decision_is_the_price_of_its_arm() -> None:
 
     assert set(chosen) == set(prices)
     assert columns["cost"] == [prices[pair] for pair in chosen]
-
-
-def test_two_learners_may_list_the_same_column(tmp_path: Path) -> None:
-    config = {
-        "policy": {"preset": "cos"},
-        "learner": [
-            {"name": "north", "functions": ["nb", "tree"]},
-            {"name": "south", "functions": ["tree", "nb"]},
-        ],
-    }
-    columns = {"label": [1, 1], "nb": [1, 1], "tree": [0, 1]}
-    outcome = play(columns, config, tmp_path)
-
-    assert trace_in(tmp_path)["arm"] == ["nb", "tree", "tree", "nb"]
-    assert trace_in(tmp_path)["correct"] == ["1", "0", "1", "1"]
-    assert outcome.functions == {"nb": 0.0, "tree": 50.0}
 
 
 SCALES = [

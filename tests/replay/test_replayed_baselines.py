@@ -1,15 +1,10 @@
 """Baselines get the same labels at the same time as learners."""
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 
 from covey.config import load
-from covey.replay.baselines import make
-from covey.replay.encoding import Encoder
-from covey.replay.outcome import BaselineOutcome, BaselineRun
 from covey.replay.replay import replay_file
 from support.replays import LEARNERS, NETWORK, stream, write
 
@@ -41,40 +36,11 @@ def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
     assert outcome.baselines["previous-label"].errors == errors
 
 
-def in_one_piece(columns: dict[str, Any], names: list[str]) -> dict[str, BaselineOutcome]:
-    setup = load(NETWORK)
-    encoder = Encoder(setup, is_typed=True)
-    arrived = encoder.arrivals(columns)
-    answers = [(name, columns[name]) for site in setup.sites for name in site.functions]
-    nowhere = np.zeros((len(columns["label"]), 0))
-    functions = len(answers)
-    receivers = [place for place, site in enumerate(setup.sites) if site.receives]
-    contest = BaselineRun(
-        make(names, functions=functions),
-        functions=functions,
-        label_wait=setup.settings.label_wait,
-        receivers=receivers,
-    )
-    contest.add(encoder.encode(answers, arrived, nowhere, {}))
-    return contest.outcome()
-
-
-def test_baselines_do_not_depend_on_the_chunks(tmp_path: Path) -> None:
-    columns = stream(70_000)
-    names = ["previous-label", "win-stay", "follow-the-leader", "adaboost", "oza-russell"]
-    path = write(columns, tmp_path / "log.parquet")
-    whole = in_one_piece(columns, names)
-    of_file = replay_file(path, load(NETWORK), baselines=names).baselines
-
-    assert of_file == whole
-    assert list(whole) == [*names, "best-in-hindsight"]
-
-
 def test_answers_from_memory_are_no_functions_to_baselines(tmp_path: Path) -> None:
     shown = {"name": "south", "functions": ["svm"], "context-peers": {"north": 0.0}}
     network = {**NETWORK, "learner": [LEARNERS[0], shown, LEARNERS[2]]}
     path = write(stream(400), tmp_path / "log.csv")
-    names = ["win-stay", "follow-the-leader", "oza-russell"]
+    names = ["follow-the-leader", "adaboost"]
     plain, with_memory = (
         replay_file(path, load(config), baselines=names).baselines for config in (NETWORK, network)
     )

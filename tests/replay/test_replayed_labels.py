@@ -27,7 +27,7 @@ def play_patient(labels: Sequence[int], **told: Any) -> list[tuple[str, str]]:
 def test_time_is_the_row_for_every_learner() -> None:
     # ln 8 is above 2: at the last row a single label is not enough. It would be at ln 2.
     config = {
-        "policy": {"explore": {"scale": 1.0, "power": 0.0}},
+        "policy": {"preset": "cos", "explore": {"scale": 1.0, "power": 0.0}},
         "learner": [{"name": name, "functions": [f"f-{name}"], "peers": {}} for name in "ab"],
     }
     trace = covey.replay(
@@ -99,8 +99,8 @@ def test_hidden_labels_count_in_the_error_and_empty_ones_do_not(tmp_path: Path) 
     assert trace_in(tmp_path)["correct"] == ["1", "0", "0", "", "1"]
 
 
-def test_in_paper_mode_labels_are_hidden_from_the_first_only() -> None:
-    policy = {**PATIENT["policy"], "mode": "paper"}
+def test_by_the_papers_reading_labels_are_hidden_from_the_first_only() -> None:
+    policy = {**PATIENT["policy"], "preset": "cos", "reading": "paper"}
     learners = [{"name": name, "functions": [f"{name}1", f"{name}2"]} for name in "ab"]
     trace = covey.replay(
         {"policy": policy, "learner": [{**one, "peers": {}} for one in learners]},

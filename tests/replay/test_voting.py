@@ -1,7 +1,6 @@
 """Ensembles in a replay equal the class driven directly, and are reported."""
 
 import csv
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.cli import main
 from covey.config import load
 from covey.data import tables
-from covey.errors import ConfigError, CoveyError
-from covey.replay import voting
+from covey.errors import ConfigError
 from covey.replay.outcome import EnsembleOutcome, Outcome
 from covey.replay.replay import replay_file
 from covey.report import replay as replay_report
@@ -126,8 +123,7 @@ def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str
         {"update": "gradient", "step": 0.5, "decay": True},
         {"update": "majority", "beta": 0.8},
         {"update": "hedge"},
-        {"update": "hedge", "predict": "sample", "seed": 4},
-        {"update": "fixed-share", "share": 0.02, "rate": 0.3},
+        {"update": "hedge", "rate": 0.3},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -142,7 +138,7 @@ def test_a_replay_equals_the_ensemble_class_driven_directly(
 
 
 def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of({"update": "hedge", "predict": "sample"})
+    config = config_of({"update": "hedge"})
     whole = play(stream(400), config, tmp_path)
     monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 37)
 
@@ -154,7 +150,7 @@ def test_weights_per_cell_survive_a_new_grid(
 ) -> None:
     """Each epoch of an unknown horizon has a finer grid, and numbers its cells from 0."""
     config = config_of({"update": "hedge", "weights": "cell"})
-    config["policy"] = {"horizon": "doubling", "first-epoch": 16}
+    config["policy"] = {"preset": "cos", "horizon": "doubling", "first-epoch": 16}
     whole = play(stream(400), config, tmp_path)
     monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 37)
 
@@ -162,38 +158,12 @@ def test_weights_per_cell_survive_a_new_grid(
     assert {name.split(":")[0] for name in ensemble_of(whole).weights} > {"g2", "g3"}
 
 
-def test_members_choose_among_their_own_functions_only(tmp_path: Path) -> None:
-    config = config_of({})
-    for learner in config["learner"]:
-        del learner["peers"]
-    outcome = play(stream(300), config, tmp_path)
-
-    assert {one.name: set(one.arms) for one in outcome.learners} == {
-        "north": {"nb", "tree"},
-        "south": {"svm"},
-        "west": {"knn"},
-        "far": set(),
-    }
-
-
-def test_the_global_ensemble_beats_its_best_member_on_a_stream_that_switches(
-    tmp_path: Path,
-) -> None:
-    learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
-    outcome = play(switching(6_000, 1_000), {"ensemble": {}, "learner": learners}, tmp_path)
-    found = ensemble_of(outcome)
-
-    # Members err on 28 % (5 % for a third of the time, 40 % else); slack of 10 points of 15.
-    assert found.best_member_errors == min(one.errors for one in outcome.learners)
-    assert found.errors < found.best_member_errors - 600
-
-
 def test_exploitation_errors_are_those_of_slots_in_which_every_member_exploits(
     tmp_path: Path,
 ) -> None:
     """North explores each of its two functions once, the others their one; then all exploit."""
     config: Config = {
-        "policy": {"explore": {"scale": 0.0, "power": 0.0}},
+        "policy": {"preset": "cos", "explore": {"scale": 0.0, "power": 0.0}},
         "ensemble": {"update": "majority"},
         "learner": [{"name": name, "functions": FUNCTIONS[name]} for name in SITES],
     }
@@ -208,21 +178,6 @@ def test_exploitation_errors_are_those_of_slots_in_which_every_member_exploits(
 
     # Wrong in slots 1 (while exploring) and 3.
     assert (found.errors, found.exploit_errors) == (2, 1)
-
-
-def test_the_best_member_is_one_that_votes(tmp_path: Path) -> None:
-    found = ensemble_of(play(stream(300), config_of({}), tmp_path))
-
-    # Far has made no mistake, for want of rows.
-    assert found.best_member in SITES
-
-
-def test_hidden_labels_count_as_errors_but_do_not_train(tmp_path: Path) -> None:
-    columns = {**stream(100), "seen": [0] * 100, "late": [0] * 100}
-    found = ensemble_of(play(columns, config_of({"update": "hedge"}), tmp_path))
-
-    assert found.weights == {"all": dict.fromkeys(SITES, 1 / 3)}
-    assert 0 < found.errors < found.judged == sum(map(bool, columns["label"]))
 
 
 def test_labels_later_than_the_label_wait_do_not_train(tmp_path: Path) -> None:
@@ -254,28 +209,6 @@ def test_a_base_that_the_log_does_not_hold_is_warned_of(tmp_path: Path) -> None:
         play(stream(50), config_of({"base": "hamm"}), tmp_path)
 
 
-def test_a_base_of_another_kind_than_the_labels_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CoveyError, match=r"but column 'base of \[ensemble\]' \(row 0\) holds num"):
-        play(stream(50), config_of({"base": 3}), tmp_path)
-
-
-def test_the_history_of_weights_is_bounded_and_ends_near_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(voting, "MOST_POINTS", 8)
-    found = ensemble_of(play(stream(100), config_of({"update": "hedge"}), tmp_path))
-
-    # Points 16, 32, ... 96.
-    assert (found.slots_per_point, len(found.history)) == (16, 6)
-    assert {len(point) for point in found.history} == {3}
-
-
-def test_weights_over_time_end_in_the_final_ones(tmp_path: Path) -> None:
-    found = ensemble_of(play(stream(100), config_of({"update": "hedge"}), tmp_path))
-
-    assert (found.slots_per_point, found.history[-1]) == (1, list(found.weights["all"].values()))
-
-
 def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> None:
     columns = stream(300)
     found = ensemble_of(play(columns, config_of({"update": "hedge", "weights": "cell"}), tmp_path))
@@ -283,37 +216,6 @@ def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> N
     souths = [found.weights[f"g3:{cell}"]["south"] for cell in range(3)]
 
     assert found.mean_weights["south"] == pytest.approx(np.average(souths, weights=visits))
-
-
-def test_an_ensemble_with_rows_for_one_site_is_refused() -> None:
-    config = config_of({})
-    config["data"]["at"] = "site"
-
-    with pytest.raises(ConfigError) as caught:
-        load(config)
-    assert str(caught.value) == (
-        "[ensemble] needs a vote of every learner on every row, but [data] has at = 'site'; remove "
-        "one of them"
-    )
-
-
-def test_an_ensemble_with_an_array_at_is_refused() -> None:
-    config = {"ensemble": {}, "learner": [{"name": "north", "functions": ["nb"]}]}
-
-    with pytest.raises(ConfigError, match="every learner's vote on every row; leave out at"):
-        covey.replay(config, predictions=[[1]], labels=[1], contexts=[[0.5]], at=["north"])
-
-
-def test_an_empty_ensemble_is_refused() -> None:
-    learners = [{"name": "north", "functions": ["nb"], "arrivals": False}]
-
-    with pytest.raises(ConfigError, match=r"\[ensemble\] has no voters"):
-        load({"ensemble": {}, "learner": learners})
-
-
-def test_a_wrong_key_of_the_table_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'stpe' in \[ensemble\]; did you mean 'step'\?"):
-        load({"ensemble": {"stpe": 1}, "learner": [{"name": "north", "functions": ["nb"]}]})
 
 
 def test_the_trace_equals_that_of_members_without_peers(tmp_path: Path) -> None:
@@ -329,7 +231,7 @@ def test_the_summary_holds_the_ensemble(tmp_path: Path) -> None:
     found = ensemble_of(outcome)
 
     assert numbers_of(outcome)["ensemble"] == {
-        "title": "hedge, global weights, by vote",
+        "title": "hedge, global weights",
         "errors": found.errors,
         "error_percent": 100 * found.errors / found.judged,
         "exploit_errors": found.exploit_errors,
@@ -352,7 +254,7 @@ def test_the_text_reports_the_ensemble(tmp_path: Path) -> None:
     found = ensemble_of(outcome)
     said = " ".join(replay_report.text(outcome).split())
 
-    assert f"(gradient, global weights, by vote) was wrong on {found.errors / 6:.2f}%" in said
+    assert f"(gradient, global weights) was wrong on {found.errors / 6:.2f}%" in said
     assert f"members, {found.best_member}, on {found.best_member_errors / 6:.2f}%" in said
     assert "cooperation" not in said
 
@@ -375,20 +277,6 @@ def test_the_page_shows_members_weights_and_how_they_moved(
     section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
 
     assert (section.count("<svg"), section.count("<tr>")) == (figures, 1 + 3 + 1)
-
-
-def test_the_command_line_prints_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = write(switching(300, 100), tmp_path)
-    toml = tmp_path / "sites.toml"
-    toml.write_text(
-        "[ensemble]\nupdate = 'fixed-share'\nshare = 0.02\n"
-        + "".join(f"[[learner]]\nname = '{s}'\nfunctions = ['{FUNCTIONS[s][0]}']\n" for s in SITES)
-    )
-    code = main(["replay", str(log), "--config", str(toml), "--json", "--quiet"])
-    summary = json.loads(capsys.readouterr().out)
-
-    assert (code, summary["ensemble"]["title"]) == (0, "fixed-share, global weights, by vote")
-    assert sum(summary["ensemble"]["weights"]["all"].values()) == pytest.approx(1)
 
 
 def test_a_step_that_loses_the_weights_raises_an_error(tmp_path: Path) -> None:

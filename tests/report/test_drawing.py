@@ -9,6 +9,7 @@ import pytest
 
 from covey.errors import MissingExtra
 from covey.report import replay as replay_report
+from covey.report.results import Result
 from support.outcomes import make_outcome
 
 
@@ -60,21 +61,12 @@ def test_a_page_without_matplotlib_names_the_extra_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtra, match=re.escape('pip install ".[report]"')):
-        replay_report.write(make_outcome(["north"]), tmp_path / "out", title="A replay")
+        Result(make_outcome(["north"])).report(tmp_path / "out")
 
     assert not (tmp_path / "out").exists()
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
     done = run_python("import sys, covey.report.replay; print('matplotlib' in sys.modules)")
-
-    assert done.stdout == "False\n"
-
-
-def test_drawing_does_not_touch_pyplot() -> None:
-    code = WITHOUT_MATPLOTLIB.replace('sys.modules["matplotlib"] = None', "") + (
-        "report.html(outcome, title='A replay'); print('matplotlib.pyplot' in sys.modules)"
-    )
-    done = run_python(code)
 
     assert done.stdout == "False\n"

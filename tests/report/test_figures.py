@@ -1,7 +1,5 @@
 """Figures of a replay: contents, colours and names."""
 
-import math
-
 import msgspec
 import pytest
 
@@ -12,7 +10,6 @@ from covey.report import replay as replay_report
 from covey.report.text import shorten
 from support.outcomes import (
     HOSTILE,
-    NONE,
     SITES,
     drawings,
     idle_learner,
@@ -25,7 +22,7 @@ from support.outcomes import (
 
 @pytest.mark.parametrize(
     ("dimension", "count", "expected"),
-    [(0, 4, 9), (1, 4, 13), (2, 4, 13), (3, 4, 9), (2, 8, 25), (2, 1, 3), (0, 1, 2)],
+    [(0, 4, 9), (1, 2, 7), (2, 2, 7), (3, 2, 5), (2, 1, 3)],
 )
 def test_each_figure_is_drawn_for_each_learner(dimension: int, count: int, expected: int) -> None:
     page = replay_report.html(make_outcome(SITES[:count], dimension=dimension), title="A replay")
@@ -48,19 +45,6 @@ def test_a_learner_without_rows_is_named_but_not_drawn() -> None:
 
     assert len(drawings(page)) == 7
     assert "Learners without rows: south." in shown_words(page)
-
-
-def test_without_true_labels_the_page_draws_no_error() -> None:
-    page = replay_report.html(make_outcome(SITES[:4], is_judged=False), title="A replay")
-
-    assert len(drawings(page)) == 9
-    assert "The log has no true label" in shown_words(page)
-
-
-def test_a_log_of_a_single_bucket_is_drawn() -> None:
-    learner = small_learner("a", slots=200, errors=20, alone_errors=30)
-
-    assert len(drawings(replay_report.html(small_outcome(learner), title="A replay"))) == 2
 
 
 def test_buckets_without_slots_are_not_drawn() -> None:
@@ -104,21 +88,6 @@ def test_rarely_visited_cells_are_hatched() -> None:
     assert drawn.count("<pattern") == 1
 
 
-def test_a_cell_without_a_label_is_blank_and_counts_for_no_arm() -> None:
-    outcome = make_outcome(["north"], dimension=1)
-    cells = [
-        CellView("0", (0.0,), (0.5,), 60, None, None),
-        CellView("1", (0.5,), (1.0,), 40, "north-tree", 0.9),
-    ]
-    learner = msgspec.structs.replace(outcome.learners[0], cells=cells)
-    page = replay_report.html(
-        msgspec.structs.replace(outcome, learners=[learner]), title="A replay"
-    )
-
-    assert "north-tree 40%" in shown_words(page)
-    assert f"fill: {figures.BLANK}; stroke: #ffffff" in page
-
-
 def test_the_name_of_an_arm_is_not_written_under_a_finer_cell() -> None:
     coarse = CellView("0", (0.0, 0.0), (1.0, 1.0), 50, "coarse-arm", 0.8)
     fine = CellView("1", (0.25, 0.25), (0.75, 0.75), 50, "fine-arm", 0.9)
@@ -136,33 +105,11 @@ def test_very_many_cells_are_drawn_as_an_image_within_the_page() -> None:
     assert len(page) < 200_000
 
 
-def test_an_unknown_arm_has_a_column() -> None:
-    first = small_learner("a", slots=200, errors=20, alone_errors=30)
-    second = small_learner("b", slots=100, errors=20, alone_errors=30)
-    drawn = figures.draw_matrix([first, second])
-    texts = [node.text for node in drawings(drawn)[0].iter() if node.text]
-
-    assert "peer" in texts
-    assert "15%" in texts
-
-
-def test_answers_of_own_functions_count_as_the_learner_itself() -> None:
-    learner = small_learner("a", slots=200, errors=20, alone_errors=30)
-
-    assert figures.chosen_sites(learner) == {"a": 0.85, "peer": 0.15}
-
-
 def test_errors_are_smoothed_over_neighbouring_buckets() -> None:
     judged, errors = [10] * 24, [0] * 12 + [10] + [0] * 11
     timeline = Timeline(10, judged, judged, errors, [0] * 24, [0] * 24)
 
     assert figures.smoothed_errors(timeline)[9:16] == [0, 20, 20, 20, 20, 20, 0]
-
-
-def test_without_judged_slots_the_smoothed_error_is_nan() -> None:
-    timeline = Timeline(10, [10], [0], [0], [0], [0])
-
-    assert math.isnan(figures.smoothed_errors(timeline)[0])
 
 
 def test_every_arm_a_learner_can_choose_has_a_colour_of_its_own() -> None:
@@ -172,14 +119,6 @@ def test_every_arm_a_learner_can_choose_has_a_colour_of_its_own() -> None:
 
     assert len(palettes) == 8
     assert all(len(set(palette)) == len(palette) for palette in palettes)
-
-
-def test_functions_that_learners_share_keep_one_colour_and_stay_apart() -> None:
-    first = msgspec.structs.replace(idle_learner("a"), functions=["f", "g"])
-    second = msgspec.structs.replace(idle_learner("b"), functions=["g", "h"])
-    colours = figures.arm_colours([first, second])
-
-    assert colours["g"] not in (colours["f"], colours["h"])
 
 
 def test_with_more_than_eight_learners_the_page_warns_that_colours_repeat() -> None:
@@ -194,8 +133,3 @@ def test_with_more_than_eight_learners_the_page_warns_that_colours_repeat() -> N
 )
 def test_names_are_cut_with_an_ellipsis(name: str, shown: str) -> None:
     assert shorten(name, 6) == shown
-
-
-@pytest.mark.parametrize(("share", "shown"), [(0.0, NONE), (0.001, "<1%"), (0.126, "13%")])
-def test_small_shares_differ_from_zero(share: float, shown: str) -> None:
-    assert figures.percent(share) == shown

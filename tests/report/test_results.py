@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 
 import covey
 from covey.cli import demo
-from covey.errors import ConfigError, CoveyError, DataError
+from covey.errors import ConfigError, DataError
 from covey.replay.replay import replay_file
 
 SLOTS = 1_500
@@ -114,29 +114,11 @@ def test_data_and_arrays_cannot_be_combined() -> None:
         covey.replay(CONFIG, predictions=[[1]])
 
 
-def test_a_frame_in_place_of_predictions_is_refused_by_a_sentence() -> None:
-    frame = pd.DataFrame({"nb": [1, 0, 1]})
-    with pytest.raises(CoveyError):
-        covey.replay(CONFIG, predictions=frame.T, labels=[1, 0, 1], contexts=[[0.1]] * 3)
-
-
-def test_arrays_without_contexts_need_none() -> None:
-    result = covey.replay(CONFIG, predictions=[[1, 0]], labels=[1, 1])
-
-    assert result.summary().total.error_percent == 50.0
-
-
 def test_a_result_is_described_in_a_line_and_as_a_table(by_path: covey.Result) -> None:
     assert repr(by_path).startswith("<Result of a replay: 4 learners, 1,500 slots, ")
     assert repr(by_path.trace).startswith("<Trace of 1,500 decisions by campus, hospital")
     assert by_path.table() in by_path._repr_html_().replace("&gt;", ">").replace("&lt;", "<")
     assert len(by_path) == SLOTS
-
-
-def test_the_columns_of_the_trace_are_attributes_of_the_result(by_path: covey.Result) -> None:
-    assert by_path.arm is by_path.trace.arm
-    with pytest.raises(AttributeError):
-        by_path.wrong_name  # noqa: B018 - the access is what is tested
 
 
 def test_a_trace_becomes_a_frame_of_every_kind(by_path: covey.Result) -> None:

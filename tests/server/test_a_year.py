@@ -22,7 +22,7 @@ from covey.errors import PeerError
 from covey.functions.function import Function
 from covey.node.requests import is_own
 from covey.node.store import Store
-from covey.node.training import Steps
+from covey.node.threads import Steps
 from covey.node.workers import ThreadWorkers
 from covey.server import config, http, keys, tokens
 from covey.server.app import Present, ServedSite
@@ -34,8 +34,6 @@ from covey.server.peer_messages import KIND
 from support.changes import Known, known_of
 from support.site_processes import table
 from support.virtual import VirtualLoop
-
-pytestmark = pytest.mark.beside_the_kernel
 
 WEEKS, DAYS, ROWS = 52, 3, 6  # days of a week on which clients send as many rows
 FIRST_DAY = datetime(2026, 1, 5, tzinfo=UTC)
@@ -343,7 +341,7 @@ def test_a_year_of_an_operator_loses_no_label(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr("sys.dont_write_bytecode", True)
     # Two samples a day: at one every five seconds, a year of them takes minutes.
-    monkeypatch.setattr("covey.server.pulse.EVERY_S", 43_200.0)
+    monkeypatch.setattr("covey.server.app.NOTED_S", 43_200.0)
 
     async def main() -> None:
         year = Year(tmp_path)

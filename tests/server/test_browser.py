@@ -4,6 +4,7 @@ Screenshots are kept in build/screenshots.
 """
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,14 +14,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from covey.bandit.preferences import CellPreference
+from covey.node.status import (
+    ArmState,
+    AxisState,
+    MapState,
+    PeerState,
+    SeriesPoint,
+    ServedState,
+    SiteEvent,
+    State,
+)
 from covey.server import tokens
 from support.required import ROOT, program, require
 from support.served import SITE
 from support.site_processes import Client, Offices, _start, table
-
-pytestmark = pytest.mark.beside_the_kernel
 
 SHOTS = ROOT / "build" / "screenshots"
 MOST_MS = 30_000  # until what must happen has happened
@@ -47,7 +58,7 @@ class Tab:
         self.page, self._root = page, root
         self.faults: list[str] = []
         self.hosts: set[str] = set()
-        self.paths: list[str] = []
+        self.polls = 0
         page.set_default_timeout(MOST_MS)
         page.on("pageerror", lambda error: self.faults.append(str(error)))
         page.on("console", self._hear)
@@ -56,17 +67,30 @@ class Tab:
     def _note(self, sent: Any) -> None:
         *host, path = sent.url.split("/", 3)
         self.hosts.add("/".join(host))
-        self.paths.append(path)
+        self.polls += "/state" in path
 
     def _hear(self, told: Any) -> None:
-        if told.type in ("error", "warning"):
+        # A browser tells of every answer that is an error: here of a missing or a void token.
+        if told.type in ("error", "warning") and "status of 40" not in told.text:
             self.faults.append(told.text)
 
-    def open(self, path: str = "/") -> None:
-        self.page.goto(self._root + path)
+    def open(self) -> None:
+        self.page.goto(self._root + "/")
 
-    def wait_for(self, section: str, text: str) -> None:
-        self.page.locator(f"#{section}", has_text=text).wait_for()
+    def wait_for(self, where: str, text: str) -> None:
+        self.page.locator(where, has_text=text).first.wait_for()
+
+    def text(self, where: str) -> str:
+        return str(self.page.locator(where).inner_text())
+
+    def texts(self, where: str) -> list[str]:
+        return [str(text) for text in self.page.locator(where).all_text_contents()]
+
+    def give(self, state: State) -> None:
+        """Let the page get this state, whatever the site answers."""
+        body = msgspec.json.encode(state)
+        answer = {"status": 200, "content_type": "application/json", "body": body}
+        self.page.route("**/state*", lambda route: route.fulfill(**answer))
 
     def check(self) -> None:
         """Fail for errors in scripts, for what the policy of the page forbids, for other hosts."""
@@ -128,6 +152,13 @@ def started(file: Path, text: str | None = None) -> Iterator[Running]:
         process.stderr.close()
 
 
+@pytest.fixture(scope="module")
+def north(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A site without peers."""
+    with started(tmp_path_factory.mktemp("site") / "north.toml", SITE) as site:
+        yield site
+
+
 def file_of(offices: Offices, name: str, other: str, function: str, label: int) -> str:
     node = {"features": {"size": "FP64"}, "dimension": 2, "timeout-s": 0.5}
     return "\n".join(
@@ -136,7 +167,7 @@ def file_of(offices: Offices, name: str, other: str, function: str, label: int) 
             POLICY,
             table("[[learner]]", {"name": name, "functions": [function], "peers": {other: 0.1}}),
             table("[[function]]", {"name": function, "kind": "constant", "label": label}),
-            offices.peer(other, share="data", may=["status"], **{"may-ask": True, "functions": 1}),
+            offices.peer(other, share="data", **{"may-ask": True, "functions": 1}),
         ]
     )
 
@@ -147,8 +178,8 @@ def pair(tmp_path: Path) -> Iterator[tuple[Running, Path]]:
     offices = Offices(tmp_path, ["north", "south"])
     (tmp_path / "north.toml").write_text(file_of(offices, "north", "south", "no", 0))
     (tmp_path / "south.toml").write_text(file_of(offices, "south", "north", "yes", 1))
-    with started(tmp_path / "north.toml") as north:
-        yield north, tmp_path / "south.toml"
+    with started(tmp_path / "north.toml") as site:
+        yield site, tmp_path / "south.toml"
 
 
 def send(site: Running, first: int, count: int) -> None:
@@ -160,54 +191,77 @@ def send(site: Running, first: int, count: int) -> None:
 def test_the_page_follows_decisions_a_killed_peer_and_its_return(
     browser: Any, pair: tuple[Running, Path]
 ) -> None:
-    north, file = pair
+    site, file = pair
     with ExitStack() as stack:
         south = stack.enter_context(started(file))
-        now = stack.enter_context(tab(browser, north.root))
+        now = stack.enter_context(tab(browser, site.root))
         now.open()
-        now.wait_for("peers", "south")
-        send(north, 0, 20)
-        now.wait_for("top", "slot 20")  # by itself
-        now.wait_for("network", "price 0.1")
-        now.page.locator("#sites tr", has_text="south").locator("text=ready").wait_for()
+        now.wait_for("#peers tr", "south")
+        send(site, 0, 20)
+        now.wait_for("#facts", "slot 20")  # by itself
+        now.wait_for("#network", "price 0.1")
         assert now.page.locator("#network line[marker-end]").count() == 1
+        assert now.text("#state") == "ready"
         south.kill()
         sent = 20
         while not now.page.locator("#events", has_text="circuit open").count():
-            send(north, sent, 1)
+            send(site, sent, 1)
             sent += 1
-        now.page.locator("#sites tr", has_text="south").locator("text=no answer").wait_for()
+        now.wait_for("#state", "south rests")
+        now.wait_for("#peers tr", "resting")
+        assert now.page.locator("#network .box.resting").count() == 1
         now.keep("killed")
         stack.enter_context(started(file))
         while not now.page.locator("#events", has_text="circuit closed").count():
-            send(north, sent, 1)
+            send(site, sent, 1)
             sent += 1
-        now.wait_for("top", f"slot {sent}")
-        now.page.locator("#sites tr", has_text="south").locator("text=ready").wait_for()
-        now.keep("returned")
-        assert now.paths.count("events") == 1  # one stream for all of it
+        now.wait_for("#facts", f"slot {sent}")
+        now.page.locator("#network .box.resting").wait_for(state="detached")
         now.check()
 
 
 def test_the_page_says_that_it_is_out_of_date_and_when_it_is_not(
-    browser: Any, tmp_path: Path
+    browser: Any, north: Running
 ) -> None:
-    with started(tmp_path / "north.toml", SITE) as north, tab(browser, north.root) as now:
+    with tab(browser, north.root) as now:
         now.open()
-        stale = now.page.locator("#stale", has_text="Out of date")
+        now.wait_for("#state", "ready")
         os.kill(north.process.pid, signal.SIGSTOP)
         try:
-            stale.wait_for()
+            now.wait_for("#late", "Out of date")
         finally:
             os.kill(north.process.pid, signal.SIGCONT)
-        now.page.locator("body.stale").wait_for(state="detached")
+        now.page.locator("body.late").wait_for(state="detached")
+        now.check()
+
+
+def test_a_tab_that_nobody_sees_does_not_poll(browser: Any, north: Running) -> None:
+    with tab(browser, north.root) as now:
+        now.page.clock.install()
+        now.page.add_init_script(
+            "Object.defineProperty(document, 'hidden', { get: () => window.isAway ?? false })"
+        )
+        now.open()
+        now.wait_for("#state", "ready")
+
+        def look(is_away: bool) -> None:
+            now.page.evaluate(f"isAway = {str(is_away).lower()}")
+            now.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+        look(is_away=True)
+        now.page.wait_for_load_state("networkidle")
+        polls = now.polls
+        now.page.clock.run_for(60_000)
+        assert now.polls == polls
+        with now.page.expect_response("**/state*"):
+            look(is_away=False)
         now.check()
 
 
 LOOKS = {
-    "light": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
-    "dark": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "dark"},
-    "narrow": {"viewport": {"width": 420, "height": 900}, "color_scheme": "light"},
+    "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
+    "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
+    "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "light"},
     "large": {"viewport": {"width": 3840, "height": 2160}, "color_scheme": "dark"},
 }
 
@@ -217,14 +271,14 @@ def test_the_page_fits_every_screen_and_axe_finds_no_fault(
 ) -> None:
     require(find_spec("axe_playwright_python"), "needs axe-core: pip install --group test")
     axe = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
-    north, file = pair
+    site, file = pair
     with started(file):
-        send(north, 0, 20)
+        send(site, 0, 20)
         for name, look in LOOKS.items():
             # The script of axe is not of the site, which its policy would forbid.
-            with tab(browser, north.root, bypass_csp=True, **look) as now:
+            with tab(browser, site.root, bypass_csp=True, **look) as now:
                 now.open()
-                now.wait_for("top", "slot 20")
+                now.wait_for("#facts", "slot 20")
                 now.keep(name)
                 wide = now.page.evaluate("document.documentElement.scrollWidth")
                 assert wide <= look["viewport"]["width"], name
@@ -234,41 +288,175 @@ def test_the_page_fits_every_screen_and_axe_finds_no_fault(
                 assert len(found["passes"]) > 20
 
 
-def test_a_person_logs_in_with_keys_alone_and_out_again(browser: Any, tmp_path: Path) -> None:
-    secret, _ = tokens.new(tmp_path / "tokens.json", "eve", scopes=["read"])
+def test_a_token_is_typed_with_keys_alone_and_kept_by_the_tab(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "tokens.json"
+    secret, _ = tokens.new(file, "eve", scopes=["read"])
+    other, _ = tokens.new(file, "camera", scopes=["infer"])
     text = SITE.replace("dimension", 'tokens = "tokens.json"\ndimension')
-    with started(tmp_path / "north.toml", text) as north, tab(browser, north.root) as now:
+
+    def enter(now: Tab, token: str) -> None:
+        now.page.keyboard.type(token)  # the field has the focus
+        now.page.keyboard.press("Enter")
+
+    with started(tmp_path / "north.toml", text) as site, tab(browser, site.root) as now:
         now.open()
-        now.wait_for("login", "Log in")
-        now.keep("login")
-        now.page.keyboard.type(secret)  # the field has the focus
-        now.page.keyboard.press("Enter")
-        now.wait_for("top", "Site north")
-        (cookie,) = now.page.context.cookies()
-        assert (cookie["httpOnly"], cookie["secure"], cookie["sameSite"]) == (True, True, "Strict")
-        assert now.page.evaluate("document.cookie") == ""
-        assert secret not in now.page.url + now.page.content()
-        now.page.get_by_role("button", name="Log out").press("Enter")
-        now.wait_for("login", "Log in")
+        now.page.locator("#entry").wait_for()
+        assert now.text("#refused") == ""
+        now.keep("token")
+        enter(now, "covey_wrong")
+        now.wait_for("#refused", "does not hold a token")
+        enter(now, other)
+        now.wait_for("#refused", "scope 'read'")
+        enter(now, secret)
+        now.wait_for("#state", "ready")
+        now.page.reload()
+        now.wait_for("#state", "ready")
         assert now.page.context.cookies() == []
-        now.page.keyboard.type(secret)
-        now.page.keyboard.press("Enter")
-        now.wait_for("top", "Site north")
-        tokens.revoke(tmp_path / "tokens.json", "eve")
-        now.wait_for("login", "Log in")  # by itself
+        assert secret not in now.page.url + now.page.content()
+        second = Tab(now.page.context.new_page(), site.root)
+        second.open()
+        second.page.locator("#entry").wait_for()  # another tab has no token
+        second.page.close()
+        now.page.get_by_role("button", name="Forget the token").press("Enter")
+        now.page.locator("#entry").wait_for()
+        assert now.page.evaluate("sessionStorage.length + localStorage.length") == 0
+        enter(now, secret)
+        now.wait_for("#state", "ready")
+        tokens.revoke(file, "eve")
+        now.wait_for("#refused", "revoked")  # by itself
+        assert now.page.locator("#site").is_hidden()
         now.check()
 
 
-def test_the_contexts_of_the_map_are_chosen_without_scripts(
-    browser: Any, pair: tuple[Running, Path]
-) -> None:
-    north, _ = pair
-    send(north, 0, 1)
+def test_without_scripts_the_page_names_another_way(browser: Any, north: Running) -> None:
     with tab(browser, north.root, java_script_enabled=False) as now:
         now.open()
-        now.page.get_by_label("across").select_option("context 2")
-        now.page.get_by_label("up").select_option("context 1")
-        now.page.get_by_role("button", name="Show").click()
-        now.page.get_by_role("img", name="arms preferred by context 2 and context 1").wait_for()
-        assert now.page.url.endswith("/?x=1&y=0")
+        assert "covey status" in now.text("body")
+
+
+# -- states that a site seldom has ----------------------------------------------------------------
+
+NOW, NONE = 1_800_000_000, "\N{EN DASH}"
+NASTY = "</title><script>window.hit = 1</script>\"'&<img src=x onerror=window.hit=1>\u202e\x00"
+
+
+def state(name: str = "east", **changes: Any) -> State:
+    """The state of a site with two contexts, and with a peer of this name that rests."""
+    ticks: list[tuple[float, float | str]] = [(0.0, 0.0), (1.0, 24.0)]
+    cells = [
+        CellPreference((0, 1), (0.0, 0.0), (0.5, 0.5), 7, "tree"),
+        CellPreference((0, 1), (0.0, 0.5), (0.5, 1.0), 9, name),
+        CellPreference((0, 1), (0.5, 0.5), (1.0, 1.0), 1, None),
+        CellPreference((1,), (0.5,), (1.0,), 50, "tree"),  # of another space
+    ]
+    points = [(0, 10, 8, 6), (1, 10, 4, 4), (5, 10, 0, 0), (6, 10, 100, 90)]
+    given = State(
+        name="north",
+        is_ready=True,
+        starts=3,
+        uptime_s=93_784.0,
+        slot=12_345,
+        alarms=1,
+        alarm_slot=900,
+        alarms_total=2,
+        alarm_slots=[40, 900],
+        phases={"explore": 25},
+        arms=[
+            ArmState("tree", "own", 0.0, 60, 7, 0.0, 50, 40),
+            ArmState(name, "peer", 0.1, 30, 0, 3.0, 40, 39, peer=name),
+        ],
+        peers=[PeerState(name, "resting", 4, 11, 1.5, 20.0), PeerState("west", "not asked", 0, 2)],
+        open_tickets=17,
+        cells=8,
+        owed=4,
+        for_peers=ServedState(0, 0, 0),
+        labels=100,
+        right=88,
+        at=NOW,
+        store_bytes=3 << 20,
+        free_bytes=5 << 30,
+        minutes=[
+            SeriesPoint(NOW - 1_800 + 60 * k, decisions, labels, right, 1.0)
+            for k, decisions, labels, right in points
+        ],
+        events=[SiteEvent(NOW - 5.0, "warning", f"peer {name}: circuit open")],
+        map=MapState([AxisState("hour", ticks), AxisState(name, ticks)], cells),
+    )
+    return msgspec.structs.replace(given, **changes)
+
+
+def test_the_page_shows_all_of_a_state(browser: Any, north: Running) -> None:
+    with tab(browser, north.root) as now:
+        now.give(state(is_ready=False, why="the disk is full"))
+        now.open()
+        now.wait_for("#state", "not ready: the disk is full \u00b7 east rests")
+        assert now.text("#facts").startswith(
+            "slot 12,345 \u00b7 up for 1 d 2 h 3 min \u00b7 start 3"
+        )
+        tiles = dict(zip(now.texts(".tiles dt"), now.texts(".tiles b"), strict=True))
+        assert list(tiles.values()) == ["12.00 %", "3", "90", "17", "4", "0", "8", "3 MiB"]
+        assert now.texts("#arms tr:nth-child(2) td") == ["peer", "0.1", "30", "", "0", "3", "40"]
+        assert now.texts("#peers td")[:7] == ["resting", "0.1", "30", "11", "4", "1.5 of 20", NONE]
+        assert now.text("#alarms").endswith("the latest at slots 900, 40.")
+        assert "2027-01-15 07:59:55 UTC warning peer east: circuit open" in now.text("#events")
         now.check()
+
+
+def test_no_error_of_an_arm_is_beside_that_of_the_site(browser: Any, north: Running) -> None:
+    with tab(browser, north.root) as now:
+        now.give(state())
+        now.open()
+        now.wait_for("#error", "12.00 %")
+        # Arms are right in 80 % and 97.5 % of the rows for which they were chosen.
+        shown = {float(share) for share in re.findall(r"([\d.]+) %", now.text("main"))}
+        assert shown.isdisjoint({20.0, 2.5, 80.0, 97.5})
+        assert "error" not in " ".join(now.texts("thead th"))
+
+
+def test_a_line_over_time_ends_where_nothing_came(browser: Any, north: Running) -> None:
+    with tab(browser, north.root) as now:
+        now.give(state())
+        now.open()
+        now.wait_for("#sums", "error 10.71 % of 112 labels, cost 0.1 of 40 decisions")
+        ways = {
+            name: now.page.locator(f"#{name}-chart path").get_attribute("d")
+            for name in ("error", "cost")
+        }
+        assert [way.count("M") for way in ways.values()] == [2, 2]
+        assert [way.count("L") for way in ways.values()] == [1, 2]
+        assert "50 %" in now.texts("#error-chart .tick")  # 25 % at most, in round numbers
+        now.page.get_by_label("Span").select_option("last day")
+        now.wait_for("#sums", "error \u2013 of 0 labels")
+        now.check()
+
+
+def test_the_viewer_chooses_the_contexts_of_the_map(browser: Any, north: Running) -> None:
+    with tab(browser, north.root) as now:
+        now.give(state())
+        now.open()
+        shown = now.page.get_by_role("img", name="arms preferred by")
+        shown.wait_for()
+        assert "by hour and east: east, 53 %" in shown.get_attribute("aria-label")
+        assert now.page.locator("#map .cell").count() == 3
+        now.page.get_by_label("up").select_option("hour")
+        assert "by hour: east, 53 %" in shown.get_attribute("aria-label")
+        titles = now.texts("#map .cell title")
+        assert titles == ["east, 16 arrivals", "no label yet, 1 arrivals"]
+        now.page.get_by_label("across").select_option("east")
+        now.page.get_by_label("up").select_option("east")
+        assert "by east: tree, 85 %" in shown.get_attribute("aria-label")
+        now.check()
+
+
+def test_hostile_names_are_text(browser: Any, north: Running) -> None:
+    # Without the policy of the page, which alone would stop what such a name tries.
+    with tab(browser, north.root, bypass_csp=True) as now:
+        now.give(state(NASTY, is_ready=False, why=NASTY))
+        now.open()
+        visible = "</title><script>window.hit"  # tables cut long names
+        for where in ("#state", "#peers", "#events", "#legend", "#up"):
+            now.wait_for(where, visible)
+        assert now.page.locator("script, img").count() == 1  # its own script
+        assert now.page.evaluate("window.hit") is None
+        assert "\u202e" not in now.page.content()
+        assert now.faults == []

@@ -14,8 +14,6 @@ import pytest
 from support.corpus import site
 from support.required import ROOT, environment, program
 
-pytestmark = pytest.mark.beside_the_kernel
-
 ROWS_SITE = """
 [node]
 name = "rows"

@@ -3,44 +3,42 @@
 import asyncio
 import gc
 import gzip
+import random
 import re
 import ssl
 import tracemalloc
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from covey.server import keys
+from covey.server import connection, keys
 from covey.server.connection import Connection
 from covey.server.http import Caller, HttpRequest
 from covey.server.keys import Tls
 from covey.server.listener import LoopbackOnly
-from support.listening import GET, Port, listening, post, told
-from support.served import INFER, Client, run
-
-pytestmark = pytest.mark.beside_the_kernel
-
+from support.coroutines import looped
+from support.listening import GET, Port, listened, listening, post, told
+from support.served import INFER, Client, served
 
 # -- bodies ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 @pytest.mark.parametrize(("size", "status"), [(2_048, b"200"), (2_049, b"413"), (10**7, b"413")])
-def test_a_compressed_body_has_the_size_of_what_it_holds(
-    coding: str, size: int, status: bytes
+@listened(binary_kib=2, idle_s=0.2)
+async def test_a_compressed_body_has_the_size_of_what_it_holds(
+    port: Port, coding: str, size: int, status: bytes
 ) -> None:
     body = bytes(size)
     packed = gzip.compress(body) if coding == "gzip" else zlib.compress(body)
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(post(packed, kind=f"x\r\nContent-Encoding: {coding}"))
+    answer = await port.answers(post(packed, kind=f"x\r\nContent-Encoding: {coding}"))
 
-        assert answer.split()[1] == status
-        assert answer.endswith(b"\r\n\r\n" + body) == (status == b"200")
-        assert port.echo.calls == (status == b"200")
-
-    told(story, binary_kib=2, idle_s=0.2)
+    assert answer.split()[1] == status
+    assert answer.endswith(b"\r\n\r\n" + body) == (status == b"200")
+    assert port.echo.calls == (status == b"200")
 
 
 @pytest.mark.parametrize(
@@ -54,26 +52,85 @@ def test_a_compressed_body_has_the_size_of_what_it_holds(
     ],
     ids=["no gzip", "one that ends early", "bytes after it", "two", "nothing that ends early"],
 )
-def test_a_body_that_is_not_compressed_as_it_says_is_400(body: bytes) -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
+@listened(idle_s=0.2)
+async def test_a_body_that_is_not_compressed_as_it_says_is_400(port: Port, body: bytes) -> None:
+    answer = await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
 
-        assert answer.startswith(b"HTTP/1.1 400")
-        assert b"broken_body" in answer
-        assert port.echo.calls == 0
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"broken_body" in answer
+    assert port.echo.calls == 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("letters", [b"a", bytes(range(256))])
+def test_a_compressed_body_is_inflated_in_parts(size: int, letters: bytes) -> None:
+    body = (random.Random(size).randbytes(size // 2) + letters * size)[:size]  # noqa: S311
+    packed = gzip.compress(body)
+    parts = list(connection.inflate(packed, "gzip"))
+
+    assert b"".join(part for part, _ in parts) == body
+    assert max(len(part) for part, _ in parts) <= connection.INFLATED_BYTES
+    assert parts[-1][1] == len(packed)
+
+
+def test_others_have_their_turn_after_each_part_of_a_compressed_body() -> None:
+    draw = random.Random(7).randbytes  # noqa: S311
+    body = b"".join(draw(256) + bytes(12_000) for _ in range(170))  # 40 times its compressed form
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story(port: Port) -> None:
+        counting = asyncio.create_task(count())
+        answer = await port.answers(post(gzip.compress(body), kind="x\r\nContent-Encoding: gzip"))
+        counting.cancel()
+
+        assert answer.endswith(b"\r\n\r\n" + body)
 
     told(story, idle_s=0.2)
+    assert turns > len(body) / connection.INFLATED_BYTES
 
 
-def test_bytes_of_compressed_and_refused_bodies_are_released() -> None:
+def test_a_body_that_is_far_larger_than_its_compressed_form_is_not_inflated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inflated = 0
+
+    def counted(body: bytes, coding: str) -> Iterator[tuple[bytes, int]]:
+        nonlocal inflated
+        for part, used in inflate(body, coding):
+            inflated += len(part)
+            yield part, used
+
+    inflate = connection.inflate
+    monkeypatch.setattr(connection, "inflate", counted)
+
     async def story(port: Port) -> None:
-        for body in (gzip.compress(bytes(700_000)), gzip.compress(bytes(700_000))[:-1]) * 2:
-            await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
-        answer = await port.answers(post(bytes(700_000), kind="x"))
+        bomb = post(gzip.compress(bytes(2**24)), kind="x\r\nContent-Encoding: gzip")
+        answer = await port.answers(bomb)
 
-        assert answer.startswith(b"HTTP/1.1 200")
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b"Connection: close" in answer
+        assert b"send the body plain" in answer
+        assert port.echo.calls == 0
 
-    told(story, bodies_mib=1, idle_s=0.2)
+    told(story, idle_s=60)
+    assert inflated <= connection.MOST_DENSE + connection.INFLATED_BYTES
+
+
+@listened(bodies_mib=1, idle_s=0.2)
+async def test_bytes_of_compressed_and_refused_bodies_are_released(port: Port) -> None:
+    whole = gzip.compress(bytes(200_000))
+    for body in (whole, whole[:-1]) * 5:
+        await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
+    answer = await port.answers(post(bytes(700_000), kind="x"))
+
+    assert answer.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize(
@@ -81,195 +138,176 @@ def test_bytes_of_compressed_and_refused_bodies_are_released() -> None:
     [b"0\r\nX: " + b"y" * 300_000, b"0\r\n" + b"X: y\r\n" * 50_000, b"1;" + b"y" * 300_000],
     ids=["one line after the body", "many lines after it", "a chunk's extension"],
 )
-def test_what_is_not_of_a_chunked_body_itself_has_the_size_of_a_head(endless: bytes) -> None:
+@listened(body_s=20, idle_s=0.2)
+async def test_what_is_not_of_a_chunked_body_itself_has_the_size_of_a_head(
+    port: Port, endless: bytes
+) -> None:
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(head + b"2\r\n{}\r\n" + endless)
+    answer = await port.answers(head + b"2\r\n{}\r\n" + endless)
 
-        assert answer.split()[1] == b"431"
-        assert port.echo.calls == 0
-
-    told(story, body_s=20, idle_s=0.2)
+    assert answer.split()[1] == b"431"
+    assert port.echo.calls == 0
 
 
-def test_a_body_in_small_chunks_takes_no_more_memory_than_it_has_bytes() -> None:
+@listened(body_s=60.0, idle_s=0.2)
+async def test_a_body_in_small_chunks_takes_no_more_memory_than_it_has_bytes(port: Port) -> None:
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     sent = head + b"2\r\n{}\r\n" * 20_000 + b"0\r\n\r\n"
 
-    async def story(port: Port) -> None:
-        tracemalloc.start()
-        answer = await port.answers(sent)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+    tracemalloc.start()
+    answer = await port.answers(sent)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
 
-        assert answer.endswith(b"{}" * 20_000)
-        assert peak < 5 * len(sent)
-
-    told(story, body_s=60.0, idle_s=0.2)
+    assert answer.endswith(b"{}" * 20_000)
+    assert peak < 5 * len(sent)
 
 
-def test_headers_after_the_body_are_ignored() -> None:
+@listened(idle_s=0.2)
+async def test_headers_after_the_body_are_ignored(port: Port) -> None:
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(head + b"2\r\n{}\r\n0\r\nAuthorization: x\r\n\r\n")
+    answer = await port.answers(head + b"2\r\n{}\r\n0\r\nAuthorization: x\r\n\r\n")
 
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert "authorization" not in port.echo.headers
-
-    told(story, idle_s=0.2)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert "authorization" not in port.echo.headers
 
 
 # -- several requests on one connection -----------------------------------------------------------
 
 
-def test_requests_sent_ahead_are_answered_in_order_and_one_at_a_time() -> None:
-    async def story(port: Port) -> None:
-        port.echo.may_answer.clear()
-        sent = b"".join(post(b"%d" % k) for k in range(60))
-        reading = asyncio.create_task(port.answers(sent + post(b"last", length=4)))
-        while not port.echo.calls:
-            await asyncio.sleep(0)
-        assert port.echo.calls == 1
-        port.echo.may_answer.set()
+@listened(idle_s=0.3)
+async def test_requests_sent_ahead_are_answered_in_order_and_one_at_a_time(port: Port) -> None:
+    port.echo.may_answer.clear()
+    sent = b"".join(post(b"%d" % k) for k in range(60))
+    reading = asyncio.create_task(port.answers(sent + post(b"last", length=4)))
+    while not port.echo.calls:
+        await asyncio.sleep(0)
+    assert port.echo.calls == 1
+    port.echo.may_answer.set()
 
-        bodies = re.findall(rb"\r\n\r\n(\d+|last)", await reading)
-        assert bodies == [b"%d" % k for k in range(60)] + [b"last"]
-
-    told(story, idle_s=0.3)
+    bodies = re.findall(rb"\r\n\r\n(\d+|last)", await reading)
+    assert bodies == [b"%d" % k for k in range(60)] + [b"last"]
 
 
-def test_too_many_requests_sent_ahead_are_refused_after_the_first_are_answered() -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(GET * 1_000)
+@listened(idle_s=0.3)
+async def test_too_many_requests_sent_ahead_are_refused_after_the_first_are_answered(
+    port: Port,
+) -> None:
+    answer = await port.answers(GET * 1_000)
 
-        assert answer.count(b" 200 OK") == port.echo.calls == 64
-        assert answer.count(b" 429 ") == 1
-        assert b"at most 64 requests may be sent ahead" in answer
-
-    told(story, idle_s=0.3)
-
-
-def test_a_client_that_stops_sending_still_gets_its_answer() -> None:
-    async def story(port: Port) -> None:
-        port.echo.may_answer.clear()
-        reader, writer = await port.open(post(b"7"))
-        while not port.echo.calls:
-            await asyncio.sleep(0)
-        writer.write_eof()
-        port.echo.may_answer.set()
-
-        assert (await reader.read()).endswith(b"\r\n\r\n7")
-        writer.close()
-
-    told(story)
+    assert answer.count(b" 200 OK") == port.echo.calls == 64
+    assert answer.count(b" 429 ") == 1
+    assert b"at most 64 requests may be sent ahead" in answer
 
 
-def test_a_body_that_ends_early_is_400() -> None:
-    async def story(port: Port) -> None:
-        reader, writer = await port.open(post(b"{", length=2))
-        writer.write_eof()
+@listened()
+async def test_a_client_that_stops_sending_still_gets_its_answer(port: Port) -> None:
+    port.echo.may_answer.clear()
+    reader, writer = await port.open(post(b"7"))
+    while not port.echo.calls:
+        await asyncio.sleep(0)
+    writer.write_eof()
+    port.echo.may_answer.set()
 
-        assert b"broken_body" in await reader.read()
-        assert port.echo.calls == 0
-        writer.close()
-
-    told(story)
+    assert (await reader.read()).endswith(b"\r\n\r\n7")
+    writer.close()
 
 
-def test_a_client_that_waits_for_a_word_gets_it_unless_its_body_is_refused() -> None:
+@listened()
+async def test_a_body_that_ends_early_is_400(port: Port) -> None:
+    reader, writer = await port.open(post(b"{", length=2))
+    writer.write_eof()
+
+    assert b"broken_body" in await reader.read()
+    assert port.echo.calls == 0
+    writer.close()
+
+
+@listened(json_kib=1)
+async def test_a_client_that_waits_for_a_word_gets_it_unless_its_body_is_refused(
+    port: Port,
+) -> None:
     def asks(size: int) -> bytes:
         return post(b"", kind="application/json\r\nExpect: 100-continue", length=size)
 
-    async def story(port: Port) -> None:
-        reader, writer = await port.open(asks(2))
-        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        writer.write(b"{}")
-        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        writer.close()
+    reader, writer = await port.open(asks(2))
+    assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+    writer.write(b"{}")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    writer.close()
 
-        assert (await port.answers(asks(2_000))).startswith(b"HTTP/1.1 413")
-
-    told(story, json_kib=1)
+    assert (await port.answers(asks(2_000))).startswith(b"HTTP/1.1 413")
 
 
-def test_the_answer_to_head_is_the_one_to_get_without_its_body(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/north", "/nowhere"):
-            async with client.session.get(client.root + path) as got:
-                body = await got.read()
-            async with client.session.head(client.root + path) as head:
-                assert (head.status, await head.read()) == (got.status, b"")
-                assert head.headers["Content-Length"] == str(len(body))
-                assert head.headers["Content-Type"] == got.headers["Content-Type"]
-        async with client.session.head(client.root + INFER) as head:
-            assert (head.status, head.headers["Allow"]) == (405, "POST")
-
-    run(tmp_path, story)
+@served()
+async def test_the_answer_to_head_is_the_one_to_get_without_its_body(client: Client) -> None:
+    for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/north", "/nowhere"):
+        async with client.session.get(client.root + path) as got:
+            body = await got.read()
+        async with client.session.head(client.root + path) as head:
+            assert (head.status, await head.read()) == (got.status, b"")
+            assert head.headers["Content-Length"] == str(len(body))
+            assert head.headers["Content-Type"] == got.headers["Content-Type"]
+    async with client.session.head(client.root + INFER) as head:
+        assert (head.status, head.headers["Allow"]) == (405, "POST")
 
 
-def test_an_upgrade_to_another_protocol_is_ignored_or_refused() -> None:
+@listened(idle_s=0.2)
+async def test_an_upgrade_to_another_protocol_is_ignored_or_refused(port: Port) -> None:
     upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(GET[:-2] + upgrade + b"\r\n" + GET)
-        assert answer.count(b"HTTP/1.1 200") == answer.count(b"Connection: close") == 1
+    answer = await port.answers(GET[:-2] + upgrade + b"\r\n" + GET)
+    assert answer.count(b"HTTP/1.1 200") == answer.count(b"Connection: close") == 1
 
-        refused = await port.answers(post(b"7").replace(b"Host", upgrade + b"Host", 1))
-        assert refused.count(b"HTTP/1.1 400") == 1
-        assert b"send no Upgrade header" in refused
-        assert port.echo.calls == 1
-
-    told(story, idle_s=0.2)
+    refused = await port.answers(post(b"7").replace(b"Host", upgrade + b"Host", 1))
+    assert refused.count(b"HTTP/1.1 400") == 1
+    assert b"send no Upgrade header" in refused
+    assert port.echo.calls == 1
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "chunked, chunked", "identity"])
-def test_a_transfer_coding_other_than_chunks_is_refused(coding: str) -> None:
+@listened(idle_s=0.2)
+async def test_a_transfer_coding_other_than_chunks_is_refused(port: Port, coding: str) -> None:
     head = f"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
+    answer = await port.answers(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
 
-        assert answer.startswith(b"HTTP/1.1 400")
-        assert port.echo.calls == 0
-
-    told(story, idle_s=0.2)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert port.echo.calls == 0
 
 
-def test_an_error_while_a_caller_is_authenticated_is_logged_and_500(
-    caplog: pytest.LogCaptureFixture,
+class Broken(LoopbackOnly):
+    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
+        raise RuntimeError("broken gate")
+
+
+@listened(gate=Broken())
+async def test_an_error_while_a_caller_is_authenticated_is_logged_and_500(
+    port: Port, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Broken(LoopbackOnly):
-        def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-            raise RuntimeError("broken gate")
+    answer = await port.answers(GET)
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(GET)
-
-        assert answer.startswith(b"HTTP/1.1 500")
-        assert b"broken gate" not in answer
-        assert "broken gate" in caplog.text
-
-    told(story, gate=Broken())
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert b"broken gate" not in answer
+    assert "broken gate" in caplog.text
 
 
 @pytest.mark.parametrize("is_last", [True, False])
-def test_stopping_answers_what_was_asked_and_closes_the_rest(is_last: bool) -> None:
-    async def main() -> None:
-        async with asyncio.timeout(20), listening() as port:
-            port.echo.may_answer.clear()
-            asked, silent = await port.open(post(b"7")), await port.open()
-            while not port.echo.calls:
-                await asyncio.sleep(0)
-            asyncio.get_running_loop().call_later(0, port.echo.may_answer.set if is_last else int)
-        answer = await asked[0].read()
-        assert (b"\r\n\r\n7" in answer) == (b"Connection: close" in answer) == is_last
-        assert await silent[0].read() == b""
-        for _, writer in (asked, silent):
-            writer.close()
-
-    asyncio.run(main())
+@looped
+async def test_stopping_answers_what_was_asked_and_closes_the_rest(is_last: bool) -> None:
+    async with asyncio.timeout(20), listening() as port:
+        port.echo.may_answer.clear()
+        asked, silent = await port.open(post(b"7")), await port.open()
+        while not port.echo.calls:
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0, port.echo.may_answer.set if is_last else int)
+    answer = await asked[0].read()
+    assert (b"\r\n\r\n7" in answer) == (b"Connection: close" in answer) == is_last
+    assert await silent[0].read() == b""
+    for _, writer in (asked, silent):
+        writer.close()
 
 
 def test_closed_tls_connections_release_their_memory_at_once(tmp_path: Path) -> None:

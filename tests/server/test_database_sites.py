@@ -16,7 +16,6 @@ from support.served import FEEDBACK, INFER, SITE, infer
 from support.stores import database, server
 
 __all__ = ["database", "server"]  # fixtures
-pytestmark = pytest.mark.beside_the_kernel
 SECRET = "s3cr3t"  # noqa: S105 - the server of the tests asks for none
 
 

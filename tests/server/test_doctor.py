@@ -1,81 +1,92 @@
-"""A site is looked at before it serves: its file, its functions, its address and its store."""
+"""A site is looked at before it serves, and while it does: what will not work, and what to do."""
 
+import asyncio
 import contextlib
 import json
+import logging
 import os
 import socket
 import sqlite3
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from covey import cli
+from covey.errors import ConfigError
 from covey.node.store import Store
-from covey.server import config, doctor
-from support.examined import examine, states
-from support.served import SITE
-from support.site_processes import SRC, table
+from covey.server import app, config, doctor, keys, tokens
+from covey.server.doctor import Finding
+from support.coroutines import looped
+from support.examined import FEATURES, FUNCTION, examine, states
+from support.served import FEEDBACK, INFER, SITE, infer, serving, serving_all
+from support.site_processes import SRC, Offices, table
 
-pytestmark = pytest.mark.beside_the_kernel
+Found = dict[str, Finding]
+ZERO, ONE = 'kind = "constant"\nlabel = 0', 'kind = "constant"\nlabel = 1'
+BROKEN = 'kind = "python"\nentry = "operator:truediv"'
+
+
+async def beside(folder: Path, served: str, examined: str, **more: Any) -> Found:
+    """Return what is said of a site while another one, or the same one, is served."""
+    async with serving(folder, served, **more):
+        return await asyncio.to_thread(examine, folder, examined)
+
+
+def content(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Return what changes when a file in a folder is written, made or removed.
+
+    The memory that processes share changes with every reader.
+    """
+    files = [one for one in sorted(folder.rglob("*")) if one.is_file()]
+    files = [one for one in files if not one.name.endswith(("examined.toml", "-shm"))]
+    return {str(one): (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+
+
+# -- the file, functions, the address -------------------------------------------------------------
 
 
 def test_a_site_that_can_serve_has_nothing_to_mend(tmp_path: Path) -> None:
-    found = examine(tmp_path, SITE)
+    (tmp_path / "rules_of_this_site.py").write_text("def cloudy(instance):\n    return 7\n")
+    entry = 'kind = "python"\nentry = "rules_of_this_site:cloudy"'
+    found = examine(tmp_path, SITE.replace(ONE, entry))
 
     assert states(found) == {}
     assert {"file", "store", "disk", "address", "function zero", "function one"} <= set(found)
+    assert found["function one"].message == "answers made-up instances with 7 and 7"
 
 
-def test_a_file_that_cannot_be_loaded_is_one_failure_with_the_sentence_of_serve(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("text", [SITE.replace("store =", "stroe ="), None])
+def test_a_file_that_cannot_be_loaded_is_one_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:
-    (tmp_path / "site.toml").write_text(SITE.replace("store =", "stroe ="))
+    path = tmp_path / "site.toml"
+    if text is not None:
+        path.write_text(text)
 
-    code = cli.main(["doctor", str(tmp_path / "site.toml")])
-
-    assert code == 1
-    assert capsys.readouterr().out == (
-        "failure  file  unknown key 'stroe' in [node]; did you mean 'store'?\n"
-    )
+    assert cli.main(["doctor", str(path)]) == 1
+    assert capsys.readouterr().out.startswith("failure  file  ")
+    assert cli.main(["doctor", str(path), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["fine"] is False
+    assert ("'store'" if text else "site.toml") in told["findings"][0]["message"]
 
 
 def test_all_invalid_tables_of_a_file_are_named_in_one_run(tmp_path: Path) -> None:
-    text = SITE.replace("store =", "stroe =").replace("dimension", "dimention")
-    text = text.replace("slices", "slizes").replace("json-kib", "jason-kib")
-    text = text.replace('kind = "constant"', 'kind = "konstant"')
+    text = SITE.replace("store =", "stroe =").replace("slices", "slizes")
+    text = text.replace("json-kib", "jason-kib").replace('"constant"', '"konstant"')
     peer = '[[peer]]\nname = "south"\nkey = "sha256:12"\n[[peer]]\nkey = "sha256:34"\n'
     (tmp_path / "site.toml").write_text(f"{text}{peer}[polizy]\n")
+    findings = doctor.examine(tmp_path / "site.toml")
+    words = ["polizy", "stroe", "jason-kib", "slizes", "konstant", "konstant", "key hash", "name"]
+    places = [*["file"] * 4, "function zero", "function one", "peer south", "peer 2"]
 
-    found = doctor.examine(tmp_path / "site.toml")
-
-    assert [(one.what, one.state, one.message) for one in found] == [
-        ("file", "failure", "unknown table [polizy]; did you mean 'policy'?"),
-        (
-            "file",
-            "failure",
-            "unknown key 'stroe' in [node]; did you mean 'store'?; "
-            "unknown key 'dimention' in [node]; did you mean 'dimension'?",
-        ),
-        ("file", "failure", "unknown key 'jason-kib' in [limits]; did you mean 'json-kib'?"),
-        ("file", "failure", "unknown key 'slizes' in [policy]; did you mean 'slices'?"),
-        *(
-            (
-                f"function {name}",
-                "failure",
-                f"[[function]] {number}: unknown kind 'konstant'; did you mean 'constant'?",
-            )
-            for number, name in enumerate(("zero", "one"), 1)
-        ),
-        (
-            "peer south",
-            "failure",
-            "[[peer]] key of south: not a key hash; use the output of `covey keys show`: "
-            '"sha256:" and 64 hexadecimal digits',
-        ),
-        ("peer 2", "failure", "[[peer]] 2: missing required field name"),
-    ]
+    assert [(one.what, one.state) for one in findings] == [(what, "failure") for what in places]
+    assert all(word in one.message for one, word in zip(findings, words, strict=True))
 
 
 def test_what_invalid_functions_leave_is_looked_at_in_the_same_run(tmp_path: Path) -> None:
@@ -86,84 +97,29 @@ def test_what_invalid_functions_leave_is_looked_at_in_the_same_run(tmp_path: Pat
     ]
     text = SITE.partition("[[function]]")[0].replace('"one"]', '"one", "two"]')
     text = text.replace("north.store", "elsewhere/north.store") + "\n".join(functions)
-
     found = examine(tmp_path, text)
 
-    assert states(found) == {
-        "function zero": "failure",
-        "function one": "failure",
-        "function two": "failure",
-        "store": "failure",
-    }
-    assert found["function zero"].message == (
-        "function 'zero': No module named 'no_such_module'; put the module beside the "
-        "configuration, or install it where covey is installed"
+    assert states(found) == dict.fromkeys(
+        ["function zero", "function one", "function two", "store"], "failure"
     )
-    assert "no answer to a made-up instance" in found["function one"].message
+    assert "put the module beside the configuration" in found["function zero"].message
 
 
-def test_a_python_function_beside_the_file_of_the_site_is_found(tmp_path: Path) -> None:
-    (tmp_path / "rules_of_this_site.py").write_text("def cloudy(instance):\n    return 7\n")
-    entry = 'kind = "python"\nentry = "rules_of_this_site:cloudy"'
-    text = SITE.replace('kind = "constant"\nlabel = 1', entry)
-
-    found = examine(tmp_path, text)
-
-    assert states(found) == {}
-    assert found["function one"].message == "answers made-up instances with 7 and 7"
-
-
-def test_room_for_fewer_tickets_than_are_waited_for_is_a_failure(tmp_path: Path) -> None:
-    found = examine(tmp_path, SITE.replace("rows = 100", "rows = 100\ntickets = 200"))
-
-    assert states(found) == {"file": "failure"}
-    assert "label-wait is 20" in found["file"].message
-    assert "[limits] tickets = 200 is no room; make that 220 or more" in found["file"].message
-
-
-def test_a_file_that_is_not_there_is_a_failure_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("old", "new", "what", "word"),
+    [
+        ("rows = 100", "rows = 100\ntickets = 200", "file", "label-wait"),
+        ("north.store", "elsewhere/north.store", "store", "folder"),
+        (ONE, BROKEN, "function one", "made-up text may be unknown"),
+    ],
+)
+def test_what_will_not_work_is_a_failure(
+    tmp_path: Path, old: str, new: str, what: str, word: str
 ) -> None:
-    code = cli.main(["doctor", str(tmp_path / "none.toml"), "--json"])
+    found = examine(tmp_path, SITE.replace(old, new))
 
-    said = json.loads(capsys.readouterr().out)
-    assert (code, said["fine"], said["findings"][0]["what"]) == (1, False, "file")
-
-
-def test_json_has_the_message_also_under_its_old_key(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cli.main(["doctor", str(tmp_path / "none.toml"), "--json"])
-
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert "none.toml" in finding["message"]
-    assert finding["said"] == finding["message"]
-
-
-def test_a_function_that_fails_is_named(tmp_path: Path) -> None:
-    text = SITE.replace('kind = "BYTES"', 'kind = "INT64"').replace(
-        'name = "one"\nkind = "constant"\nlabel = 1',
-        'name = "one"\nkind = "python"\nentry = "operator:truediv"',
-    )
-
-    found = examine(tmp_path, text)
-
-    assert states(found) == {"function one": "failure"}
-    assert "truediv expected 2 arguments" in found["function one"].message
-
-
-def test_a_function_that_fails_with_made_up_text_gets_a_hint(
-    tmp_path: Path,
-) -> None:
-    text = SITE.replace(
-        'name = "one"\nkind = "constant"\nlabel = 1',
-        'name = "one"\nkind = "python"\nentry = "operator:truediv"',
-    )
-
-    found = examine(tmp_path, text)
-
-    assert states(found) == {"function one": "failure"}
-    assert found["function one"].message.endswith("made-up text may be unknown to it")
+    assert states(found) == {what: "failure"}
+    assert word in found[what].message
 
 
 def test_a_port_of_another_process_is_a_failure(tmp_path: Path) -> None:
@@ -171,12 +127,60 @@ def test_a_port_of_another_process_is_a_failure(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
 
-    assert "is in use by another process" in found["address"].message
     assert states(found) == {"address": "failure"}
 
 
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(one): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
+@pytest.mark.parametrize("site", ["this one", "this one with tokens", "another one"])
+def test_beside_a_node_its_address_is_its_own_and_that_of_another_a_failure(
+    tmp_path: Path, site: str
+) -> None:
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    text = SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}")
+    if "tokens" in site:
+        text = text.replace("dimension", 'tokens = "tokens.json"\ndimension')
+    other = text.replace('"north"', '"south"').replace("north.store", "south.store")
+    is_other = site == "another one"
+    found = asyncio.run(beside(tmp_path, text, other if is_other else text))
+
+    assert states(found) == ({"address": "failure"} if is_other else {})
+    assert ("served by this site already" in found["address"].message) != is_other
+
+
+LESSONS = SITE.replace(
+    ONE,
+    'kind = "python"\nentry = "support.models:Majority"\n'
+    'lessons = "kept/one.jsonl"\nlessons-kept = 2',
+)
+
+
+def test_training_logs_are_not_created_and_what_functions_were_taught_stays(tmp_path: Path) -> None:
+    missing = examine(tmp_path, LESSONS)
+    assert states(missing) == {"function one": "failure"}
+    assert "cannot keep the training log" in missing["function one"].message
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    assert states(examine(tmp_path, LESSONS)) == {}
+    assert list(kept.iterdir()) == []
+
+    async def main() -> Found:
+        async with serving(tmp_path, LESSONS) as client:
+            for k in range(12):
+                await client.post(INFER, infer(str(k)))
+                await client.post(FEEDBACK, {"id": str(k), "truth": "spam"})
+            with (kept / "one.jsonl").open("ab") as file:
+                file.write(b"[[1.5")  # a line that the node is about to end
+            before = content(kept)
+            found = await asyncio.to_thread(examine, tmp_path, LESSONS)
+
+            assert content(kept) == before
+            return found
+
+    assert "'spam'" in asyncio.run(main())["function one"].message
+
+
+# -- the store ------------------------------------------------------------------------------------
 
 
 def store_of(folder: Path, text: str = SITE, *, name: str = "north") -> Store:
@@ -189,10 +193,8 @@ def store_of(folder: Path, text: str = SITE, *, name: str = "north") -> Store:
 def test_a_store_that_a_process_has_open_is_left_alone(tmp_path: Path) -> None:
     with contextlib.closing(store_of(tmp_path)):
         before = content(tmp_path)
-        found = examine(tmp_path, SITE)
 
-        assert "a node is running" in found["store"].message
-        (tmp_path / "examined.toml").unlink()
+        assert "a node is running" in examine(tmp_path, SITE)["store"].message
         assert content(tmp_path) == before
 
 
@@ -200,47 +202,39 @@ def test_a_store_that_was_left_by_a_crash_is_read_as_a_node_would_and_stays_as_i
     tmp_path: Path,
 ) -> None:
     code = (
-        "import os, sys\n"
-        "from covey.server import config as sites\n"
+        "import os, pathlib\n"
+        "from covey.server import config\n"
         "from covey.node.store import Store\n"
-        "site = sites.load(__import__('pathlib').Path('site.toml'))\n"
+        "site = config.load(pathlib.Path('site.toml'))\n"
         "store = Store('north.store')\n"
         "store.load('north', site.fingerprint)\n"
         "os._exit(1)\n"
     )
     (tmp_path / "site.toml").write_text(SITE)
-    subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=False)
     before = content(tmp_path)
     assert str(tmp_path / "north.store-wal") in before
 
-    found = examine(tmp_path, SITE)
-
-    assert "1 starts so far" in found["store"].message
-    (tmp_path / "examined.toml").unlink()
+    assert "1 starts so far" in examine(tmp_path, SITE)["store"].message
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "said"),
+    ("text", "name", "word"),
     [
-        (SITE, "south", "is the store of site 'south', not of 'north'"),
+        (SITE, "south", "'south', not of 'north'"),
         (SITE.replace("dimension = 1", "dimension = 2"), "north", "would mean something else"),
     ],
 )
 def test_a_store_of_another_site_or_of_other_contexts_is_a_failure(
-    tmp_path: Path, text: str, name: str, said: str
+    tmp_path: Path, text: str, name: str, word: str
 ) -> None:
     store_of(tmp_path, text, name=name).close()
-
     found = examine(tmp_path, SITE)
 
     assert states(found) == {"store": "failure"}
-    assert said in found["store"].message
+    assert word in found["store"].message
     assert str(tmp_path / "north.store") in found["store"].message
 
 
@@ -256,7 +250,288 @@ def test_counters_that_do_not_agree_and_files_that_are_no_store_are_failures(
     assert states(examine(tmp_path, SITE)) == {"store": "failure"}
 
 
-def test_a_folder_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    text = SITE.replace("north.store", "elsewhere/north.store")
+# -- certificates, keys and tokens ----------------------------------------------------------------
 
-    assert states(examine(tmp_path, text)) == {"store": "failure"}
+
+@pytest.fixture
+def offices(tmp_path: Path) -> Offices:
+    return Offices(tmp_path, ["north", "south"])
+
+
+def certify(folder: Path, **more: Any) -> None:
+    """Give north another certificate."""
+    for end in ("crt", "key"):
+        (folder / f"north.{end}").unlink()
+    keys.new_site("north", hosts=["127.0.0.1"], authority=folder / "office", folder=folder, **more)
+
+
+def alone(offices: Offices, *more: str, **node: Any) -> str:
+    learner = {"name": "north", "functions": ["zero"]}
+    own = [offices.node("north", features=FEATURES, dimension=1, **node)]
+    return "\n".join([*own, table("[[learner]]", learner), FUNCTION, *more])
+
+
+def test_a_certificate_that_ends_soon_is_a_warning(offices: Offices) -> None:
+    certify(offices.folder, days=15)
+    assert states(examine(offices.folder, alone(offices))) == {}
+
+    certify(offices.folder, days=14)
+    found = examine(offices.folder, alone(offices))
+    assert states(found) == {"certificate": "warning"}
+    assert "covey keys renew" in found["certificate"].message
+
+
+@pytest.mark.parametrize(
+    ("files", "word"),
+    [
+        ({"key": "south.key"}, "is not the key of"),
+        ({"authority": "other/ca.crt"}, "was not signed by"),
+        ({"key": "south.key", "certificate": "south.crt"}, "is of site 'south'"),
+        ({}, "check the clock"),
+    ],
+)
+def test_a_certificate_that_cannot_be_used_is_a_failure(
+    offices: Offices, files: dict[str, str], word: str
+) -> None:
+    keys.new_authority(offices.folder / "other")
+    if not files:
+        certify(offices.folder, now=datetime.now(UTC) + timedelta(days=2))
+    text = alone(offices, **files)
+
+    assert word in examine(offices.folder, text)["certificate"].message
+    (offices.folder / "site.toml").write_text(text)
+    site = config.load(offices.folder / "site.toml")
+    with pytest.raises(ConfigError, match=word):
+        asyncio.run(app.serve(site, is_up=lambda *_: None))
+    assert not (offices.folder / "north.store").exists()
+
+
+@looped
+async def test_a_certificate_that_expired_while_the_site_serves_is_said_once(
+    offices: Offices,
+) -> None:
+    own = {"address": f"127.0.0.1:{offices.ports['north']}", "tls": True}
+    text = alone(offices, offices.peer("south"), **own, **{"peer-address": "127.0.0.1:0"})
+    office = offices.folder / "office"
+
+    async with serving(offices.folder, text, authority=office / "ca.crt"):
+        before = datetime.now(UTC) - timedelta(days=9)
+        keys.renew(offices.folder / "north.crt", authority=office, days=2, now=before)
+        found = await asyncio.to_thread(examine, offices.folder, text)
+
+    assert states(found) == {"certificate": "failure", "peer south": "warning"}
+    assert "covey keys renew" in found["certificate"].message
+    assert "served by this site already" in found["address"].message
+    assert found["peer south"].message.startswith("not asked, as the certificate of this site")
+
+
+def test_what_an_invalid_peer_leaves_is_looked_at_in_the_same_run(offices: Offices) -> None:
+    certify(offices.folder, days=3)
+    asked = {"name": "north", "functions": ["zero"], "peers": {"south": 0.1, "east": 0.1}}
+    text = "\n".join(
+        [
+            offices.node("north", features=FEATURES, dimension=1, tokens="none.json"),
+            table("[[learner]]", asked),
+            FUNCTION,
+            offices.peer("south", share="data"),
+            table("[[peer]]", {"name": "east", "key": "sha256:0", "share": "data"}),
+        ]
+    )
+
+    assert states(examine(offices.folder, text)) == {
+        "peer east": "failure",  # its key
+        "peer south": "warning",  # it is down
+        "certificate": "warning",
+        "tokens": "failure",
+    }
+
+
+def test_files_that_others_can_read_and_tokens_that_admit_nobody_are_reported(
+    offices: Offices,
+) -> None:
+    folder, text = offices.folder, alone(offices, tokens="tokens.json")
+    assert states(examine(folder, text)) == {"tokens": "failure"}
+
+    before = datetime.now(UTC) - timedelta(days=9)
+    tokens.new(folder / "tokens.json", "old", scopes=["infer"], days=3, now=before)
+    assert states(examine(folder, text)) == {"tokens": "warning"}
+
+    tokens.new(folder / "tokens.json", "camera", scopes=["infer"])
+    assert states(examine(folder, text)) == {}
+
+    (folder / "tokens.json").chmod(0o644)
+    (folder / "north.key").chmod(0o640)
+    assert states(examine(folder, text)) == {"tokens": "warning", "key": "warning"}
+
+    (folder / "north.key").chmod(0o644)
+    assert states(examine(folder, text))["certificate"] == "failure"
+
+
+# -- peers ----------------------------------------------------------------------------------------
+
+BOTH = {"may-ask": True, "asks-by-context": True}
+MAY_ASK = {"may-ask": True}
+
+
+def site(offices: Offices, name: str, *, peer: str, asks: str = "", **rights: Any) -> str:
+    """Return the file of a site that knows one peer, and may ask it by data or by context."""
+    peers = {"peers": {peer: 0.0} if asks == "data" else {}}
+    if asks == "context":
+        peers["context-peers"] = {peer: 0.0}
+    return "\n".join(
+        [
+            offices.node(name, features=FEATURES, dimension=1),
+            table("[policy]", {"preset": "cos", "slices": 2}),
+            table("[[learner]]", {"name": name, "functions": ["zero"], **peers}),
+            FUNCTION,
+            offices.peer(peer, share="data", **rights),
+        ]
+    )
+
+
+@pytest.mark.parametrize("asks", ["data", "context"])
+def test_peers_that_work_have_nothing_to_mend_and_nothing_changes_there(
+    offices: Offices, asks: str
+) -> None:
+    north = site(offices, "north", peer="south", asks=asks, **BOTH)
+    south = site(offices, "south", peer="north", **BOTH)
+    found = asyncio.run(beside(offices.folder, south, north))
+    said = found["peer south, protocol"].message
+
+    assert states(found) == {}
+    assert {"peer south", "peer south, asking", "peer south, clock"} <= set(found)
+    assert said == f"speaks peer protocol 1 (covey {version('covey')})"
+    with contextlib.closing(Store(offices.folder / "south.store")) as store:
+        loaded = store.load("south", config.load(offices.folder / "site.toml").fingerprint)
+    assert list(loaded.sources) == [""]  # there are no statistics of north
+
+
+@pytest.mark.parametrize(
+    ("asks", "rights", "word"),
+    [("data", {}, "may-ask = true"), ("context", MAY_ASK, "asks-by-context = true")],
+)
+def test_a_peer_that_does_not_let_itself_be_asked_is_a_failure(
+    offices: Offices, asks: str, rights: dict[str, bool], word: str
+) -> None:
+    north = site(offices, "north", peer="south", asks=asks)
+    south = site(offices, "south", peer="north", **rights)
+    found = asyncio.run(beside(offices.folder, south, north))
+
+    assert states(found) == {"peer south, asking": "failure"}
+    assert word in found["peer south, asking"].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("slices = 2", "slices = 3", "3 slices per dim"),
+        ("dimension = 1", "dimension = 2", "1 dimensions here and 2 there"),
+        ('preset = "cos"', 'preset = "auto"', "'cos' here and 'auto' there"),
+        ('size = "FP64"', 'size = "INT64"', "'FP64' here and 'INT64' there"),
+        ('size = "FP64"', 'age = "FP64"', "'size' is 'FP64' here and is not there"),
+        ('size = "FP64"', 'size = "FP64", age = "FP64"', "a feature 'age' that is not"),
+        ("dimension = 1", 'dimension = 1\ninstance = "row"', "a 'record' here and a 'row' there"),
+    ],
+)
+def test_a_peer_whose_settings_do_not_fit_is_a_failure_with_what_differs(
+    offices: Offices, old: str, new: str, word: str
+) -> None:
+    north = site(offices, "north", peer="south", asks="data", **BOTH)
+    south = site(offices, "south", peer="north", **BOTH)
+    assert old in south
+    found = asyncio.run(beside(offices.folder, south.replace(old, new), north))
+
+    assert states(found) == {"peer south, settings": "failure"}
+    assert word in found["peer south, settings"].message
+
+
+class _FirstError(logging.Handler):
+    """Keeps the first error that is logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.sentence: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.sentence.done():
+            self.sentence.set_result(record.getMessage())
+
+
+@looped
+async def test_a_site_says_at_its_start_that_a_peer_does_not_fit(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="data", **BOTH)
+    south = site(offices, "south", peer="north", **BOTH).replace('preset = "cos"', "")
+    log, errors = logging.getLogger("covey.server.app"), _FirstError()
+    log.addHandler(errors)
+    try:
+        async with serving_all(offices.folder, {"south": south, "north": north}):
+            sentence = await asyncio.wait_for(errors.sentence, 60)
+    finally:
+        log.removeHandler(errors)
+
+    assert sentence.startswith("peer south does not fit this site")
+    assert "'cos' here and 'auto' there" in sentence
+
+
+def test_a_site_that_asks_by_context_needs_the_same_cells_and_no_more(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="context", **BOTH)
+    south = site(offices, "south", peer="north", **BOTH).replace('preset = "cos"', "")
+    found = asyncio.run(beside(offices.folder, south.replace("FP64", "INT64"), north))
+
+    assert states(found) == {}
+
+
+def test_a_peer_that_cannot_be_reached_as_the_file_says_is_named(offices: Offices) -> None:
+    north = site(offices, "north", peer="south", asks="data")
+    south = site(offices, "south", peer="north")
+    own, other = offices.key("north"), offices.key("south")
+    strange = asyncio.run(beside(offices.folder, south.replace(own, other), north))
+    wrong = asyncio.run(beside(offices.folder, south, north.replace(other, own)))
+    down = examine(offices.folder, north)
+
+    assert [states(found) for found in (strange, wrong, down)] == [
+        {"peer south": "failure"},
+        {"peer south": "failure"},
+        {"peer south": "warning"},
+    ]
+    assert own in strange["peer south"].message  # what its operator must write
+    assert "differs from the allow list" in wrong["peer south"].message
+    assert "works without it" in down["peer south"].message
+
+
+def test_a_peer_of_another_authority_or_without_tls_is_a_failure(
+    offices: Offices, tmp_path: Path
+) -> None:
+    others = Offices(tmp_path / "others", ["north", "south"])
+    others.ports = offices.ports
+    north = site(offices, "north", peer="south", asks="data")
+
+    async def main() -> list[Found]:
+        async with serving(others.folder, site(others, "south", peer="north")):
+            found = [await asyncio.to_thread(examine, offices.folder, north)]
+
+        async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"220 mail\r\n")
+            writer.close()
+
+        async with await asyncio.start_server(greet, "127.0.0.1", offices.ports["south"]):
+            return [*found, await asyncio.to_thread(examine, offices.folder, north)]
+
+    assert [states(found) for found in asyncio.run(main())] == [{"peer south": "failure"}] * 2
+
+
+def test_clocks_may_differ_by_five_minutes() -> None:
+    assert [one.state for one in doctor._clock("peer", 300.0)] == ["ok"]
+    assert [one.state for one in doctor._clock("peer", -301.0)] == ["warning"]
+    assert list(doctor._clock("peer", None)) == []
+
+
+def test_the_command_prints_a_line_for_each_look(
+    offices: Offices, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (offices.folder / "site.toml").write_text(site(offices, "north", peer="south"))
+
+    assert cli.main(["doctor", str(offices.folder / "site.toml")]) == 0  # warnings are no failure
+    words = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert words.count("warning") == 1
+    assert set(words) == {"ok", "warning"}

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from covey.server import http
 from support.hanging import gate
-from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run, served
 from support.site_processes import _client, _start
 
 FUNCTIONS = 'functions = ["zero", "one"]'
@@ -47,24 +48,26 @@ def arms(state: Any) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.usefixtures("shut_gate")
-def test_another_function_stands_in_for_one_that_hangs_and_the_label_counts_for_that(
-    tmp_path: Path,
+@served(site(shut(**{"timeout-s": 0.1})))
+async def test_another_function_stands_in_for_one_that_hangs_and_the_label_counts_for_that(
+    client: Client,
 ) -> None:
-    async def story(client: Client) -> None:
-        async with asyncio.timeout(30):
-            told = [await client.post(INFER, infer(id_)) for id_ in "abc"]
-            labelled = [await client.post(FEEDBACK, {"id": id_, "truth": 1}) for id_ in "abc"]
-            status, state = await client.get(STATE)
+    async with asyncio.timeout(30):
+        told = [await client.post(INFER, infer(id_)) for id_ in "abc"]
+        labelled = [await client.post(FEEDBACK, {"id": id_, "truth": 1}) for id_ in "abc"]
+        status, state = await client.get(STATE)
 
-        assert [(code, one["parameters"]["arm"]) for code, one in told] == [(200, "one")] * 3
-        assert [code for code, _ in labelled] == [202] * 3
-        assert (status, arms(state)) == (200, {"slow": (0, 0), "one": (3, 3)})
-
-    run(tmp_path, story, site(shut(**{"timeout-s": 0.1})))
+    assert [(code, one["parameters"]["arm"]) for code, one in told] == [(200, "one")] * 3
+    assert [code for code, _ in labelled] == [202] * 3
+    assert (status, arms(state)) == (200, {"slow": (0, 0), "one": (3, 3)})
 
 
 @pytest.mark.usefixtures("shut_gate")
-def test_nothing_but_inference_waits_for_functions(tmp_path: Path) -> None:
+def test_nothing_but_inference_waits_for_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "QUEUED", 1)
+
     async def story(client: Client) -> None:
         gate.open()
         await client.post(INFER, infer("old"))
@@ -85,21 +88,19 @@ def test_nothing_but_inference_waits_for_functions(tmp_path: Path) -> None:
         assert [(await one)[0] for one in (waiting, queued)] == [200, 200]
 
     slow = shut(**{"timeout-s": 600})
-    run(tmp_path, story, site(slow, is_only=True, limits="in-flight = 1\nqueue = 1"))
+    run(tmp_path, story, site(slow, is_only=True, limits="in-flight = 1"))
 
 
 @pytest.mark.usefixtures("shut_gate")
-def test_a_site_whose_only_function_hangs_says_that_it_is_busy(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        async with asyncio.timeout(30):
-            told = [await client.post(INFER, infer(id_)) for id_ in "ab"]
-            ready, _ = await client.get("/v2/health/ready")
+@served(site(shut(**{"timeout-s": 0.1}), is_only=True))
+async def test_a_site_whose_only_function_hangs_says_that_it_is_busy(client: Client) -> None:
+    async with asyncio.timeout(30):
+        told = [await client.post(INFER, infer(id_)) for id_ in "ab"]
+        ready, _ = await client.get("/v2/health/ready")
 
-        assert [(code, one["code"]) for code, one in told] == [(503, "busy")] * 2
-        assert "did not return within 0.1 s" in told[0][1]["detail"]
-        assert ready == 200
-
-    run(tmp_path, story, site(shut(**{"timeout-s": 0.1}), is_only=True))
+    assert [(code, one["code"]) for code, one in told] == [(503, "busy")] * 2
+    assert "did not return within 0.1 s" in told[0][1]["detail"]
+    assert ready == 200
 
 
 def test_requests_do_not_wait_for_a_remote_model_one_after_the_other(tmp_path: Path) -> None:

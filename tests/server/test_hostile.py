@@ -11,8 +11,6 @@ import pytest
 from support.corpus import CORPUS, counts, fingerprint, mutated, post, site, statuses
 from support.served import FEEDBACK, infer
 
-pytestmark = pytest.mark.beside_the_kernel
-
 KEPT = [
     post(json.dumps(infer("kept")).encode()),
     post(b'{"id": "kept", "truth": 0}', path=FEEDBACK),

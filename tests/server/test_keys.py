@@ -1,13 +1,16 @@
 """Keys and certificates: who signed whom, for how long, and nothing lost or shown by mistake."""
 
+import ipaddress
 import json
 import stat
+import string
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -17,15 +20,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import covey
 from covey import cli
-from covey.errors import ConfigError
+from covey.errors import ConfigError, PeerRefused
 from covey.server import certificates, keys
-
-pytestmark = pytest.mark.beside_the_kernel
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,10}){0,4}", fullmatch=True)
+HASHES = st.binary(min_size=32, max_size=32).map(lambda digest: f"sha256:{digest.hex()}")
+LETTERS = string.ascii_lowercase
 
 
 @pytest.fixture(scope="module")
@@ -35,42 +37,89 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def site(folder: Path, authority: Path, name: str = "north", **more: object) -> Path:
-    keys.new_site(name, authority=authority, folder=folder, now=NOW, **more)  # type: ignore[arg-type]
+def site(folder: Path, authority: Path, name: str = "north", **more: Any) -> Path:
+    keys.new_site(name, authority=authority, folder=folder, **{"now": NOW, **more})
     return folder / f"{name}.crt"
-
-
-def mode(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+# -- names and lists ------------------------------------------------------------------------------
+
+
+def is_name(text: str) -> bool:
+    """The rule, spelt out."""
+    return (
+        1 <= len(text) <= 63
+        and text[0] in LETTERS
+        and all(letter in LETTERS + string.digits + "-" for letter in text)
+        and all(text.split("-"))
+    )
+
+
+@given(
+    st.text(alphabet="ab0-.A_ é\n", max_size=8)
+    | st.text(max_size=300)
+    | st.sampled_from(["a" * 63, "a" * 64])
+)
+def test_only_valid_names_are_accepted_and_others_refused_in_one_short_line(text: str) -> None:
+    if is_name(text):
+        assert certificates.check_name(text) == text
+        return
+    with pytest.raises(ConfigError) as caught:
+        certificates.check_name(text)
+
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 1000
+
+
+@given(st.ip_addresses())
+def test_addresses_are_normalised(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    assert certificates.check_hosts([str(address), address.exploded]) == (str(address),)
+
+
+@pytest.mark.parametrize("host", ["", "*.example", "a b", "node:80", "-a", "a-.b", "a..b", "ä.de"])
+def test_an_invalid_host_is_rejected(host: str) -> None:
+    with pytest.raises(ConfigError, match="is not a valid host"):
+        certificates.check_hosts([host])
+
+
+@given(HASHES, HASHES)
+def test_a_listed_site_is_accepted_only_with_its_key(listed: str, shown: str) -> None:
+    allowed = {"south": listed}
+
+    assert certificates.check_peer("south", listed, allowed) == "south"
+    if shown != listed:
+        with pytest.raises(PeerRefused, match="differs from the allow list"):
+            certificates.check_peer("south", shown, allowed)
+    with pytest.raises(PeerRefused, match="not on the allow list"):
+        certificates.check_peer("north", listed, allowed)
+
+
+@pytest.mark.parametrize("key_hash", ["0" * 64, "sha256:" + "A" * 64, "sha256:" + "0" * 64 + "\n"])
+def test_an_invalid_key_hash_is_rejected(key_hash: str) -> None:
+    with pytest.raises(ConfigError, match="key of south: not a key hash"):
+        certificates.check_key_hash(key_hash, "key of south")
+
+
+# -- what is made ---------------------------------------------------------------------------------
+
+
 def test_a_signed_request_matches_the_site_s_key(authority: Path, tmp_path: Path) -> None:
     asked = keys.request("north", hosts=["10.0.0.7"], folder=tmp_path)
     signed = keys.sign(tmp_path / "north.csr", authority=authority, now=NOW)
+    own = {"key": tmp_path / "north.key", "authority": authority / "ca.crt", "now": NOW}
+    checked = keys.check(tmp_path / "north.crt", **own)
 
-    checked = keys.check(
-        tmp_path / "north.crt",
-        key=tmp_path / "north.key",
-        authority=authority / "ca.crt",
-        now=NOW,
-    )
     assert (checked.name, checked.hosts, checked.issuer) == ("north", ("10.0.0.7",), "covey")
+    assert checked.days_left == 90
     assert asked.key_hash == signed.key_hash == checked.key_hash
     assert asked.allow == signed.allow
     assert tomllib.loads(str(asked.allow)) == {"peer": [{"name": "north", "key": checked.key_hash}]}
-
-
-def test_new_site_equals_request_and_sign(authority: Path, tmp_path: Path) -> None:
-    path = site(tmp_path, authority, hosts=["Node.Example", "::1"])
-
-    card = keys.check(path, key=tmp_path / "north.key", authority=authority / "ca.crt", now=NOW)
-
-    assert sorted(card.hosts) == ["::1", "node.example"]
-    assert card.days_left == 90
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
@@ -86,7 +135,6 @@ def test_every_name_and_its_hosts_come_back_from_a_certificate(
         issuer_key=(authority / "ca.key").read_bytes(),
         span=(NOW, NOW + timedelta(days=1)),
     )
-
     found = certificates.read(made)
 
     assert (found.name, set(found.hosts)) == (name, set(hosts))
@@ -98,11 +146,49 @@ def test_private_keys_and_their_folder_are_readable_by_the_owner_only(
 ) -> None:
     site(tmp_path / "site", authority)
     keys.request("south", folder=tmp_path / "site")
-
     secret = [authority / "ca.key", tmp_path / "site/north.key", tmp_path / "site/south.key"]
-    assert [mode(path) for path in secret] == [0o600] * 3
-    assert mode(tmp_path / "site") == 0o700
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (*secret, tmp_path / "site")]
+
+    assert modes == [0o600, 0o600, 0o600, 0o700]
     assert names(tmp_path / "site") == ["north.crt", "north.key", "south.csr", "south.key"]
+
+
+def test_a_renewed_certificate_has_the_same_key_and_a_later_end(
+    authority: Path, tmp_path: Path
+) -> None:
+    path = site(tmp_path, authority, hosts=["10.0.0.7"])
+    later = NOW + timedelta(days=200)
+    old = keys.show(path, now=later)
+    new = keys.renew(path, authority=authority, days=30, now=later)
+
+    assert (old.state, new.state, new.days_left) == ("expired", "valid", 30)
+    assert (new.key_hash, new.name, new.hosts) == (old.key_hash, old.name, old.hosts)
+    assert keys.check(path, key=tmp_path / "north.key", authority=authority / "ca.crt", now=later)
+
+
+@pytest.mark.parametrize(
+    ("after", "state"),
+    [
+        (timedelta(days=-1), "not yet valid"),
+        (timedelta(minutes=-59), "valid"),
+        (timedelta(days=90), "valid"),
+        (timedelta(days=90, seconds=1), "expired"),
+    ],
+)
+def test_a_certificate_is_valid_for_its_days(
+    authority: Path, tmp_path: Path, after: timedelta, state: str
+) -> None:
+    path = site(tmp_path, authority)
+
+    assert keys.show(path, now=NOW + after).state == state
+    if state == "valid":
+        assert keys.check(path, now=NOW + after).state == "valid"
+    else:
+        with pytest.raises(ConfigError, match="expired on 2026-05-30|check the clock"):
+            keys.check(path, now=NOW + after)
+
+
+# -- what is refused ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -112,6 +198,7 @@ def test_private_keys_and_their_folder_are_readable_by_the_owner_only(
         lambda ca, folder: keys.new_site("north", authority=ca, folder=folder, now=NOW),
         lambda ca, folder: keys.request("north", folder=folder),
         lambda ca, folder: keys.sign(folder / "south.csr", authority=ca, now=NOW),
+        lambda ca, folder: site(folder, ca, "west"),  # its key is not left behind either
     ],
 )
 def test_nothing_is_overwritten(
@@ -120,6 +207,7 @@ def test_nothing_is_overwritten(
     site(tmp_path, authority)
     keys.request("south", folder=tmp_path)
     keys.sign(tmp_path / "south.csr", authority=authority, now=NOW)
+    (tmp_path / "west.crt").write_text("another's")
     before = {path: path.read_bytes() for path in [*tmp_path.iterdir(), *authority.iterdir()]}
 
     with pytest.raises(ConfigError, match="never overwritten"):
@@ -129,154 +217,146 @@ def test_nothing_is_overwritten(
     assert after == before
 
 
-def test_a_key_whose_certificate_cannot_be_written_is_not_left_behind(
-    authority: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "north.crt").write_text("another's")
-
-    with pytest.raises(ConfigError, match="north.crt already exists"):
-        site(tmp_path, authority)
-
-    assert names(tmp_path) == ["north.crt"]
+def of_another_authority(authority: Path, folder: Path) -> None:
+    keys.new_authority(folder / "ca", now=NOW)
+    keys.check(site(folder, folder / "ca"), authority=authority / "ca.crt", now=NOW)
 
 
-def test_a_renewed_certificate_has_the_same_key_and_a_later_end(
-    authority: Path, tmp_path: Path
-) -> None:
-    path = site(tmp_path, authority, hosts=["10.0.0.7"])
-    later = NOW + timedelta(days=200)
-    old = keys.show(path, now=later)
+def renewed_by_another_authority(authority: Path, folder: Path) -> None:
+    keys.new_authority(folder / "ca", now=NOW)
+    keys.renew(site(folder, folder / "ca"), authority=authority, now=NOW)
 
-    new = keys.renew(path, authority=authority, days=30, now=later)
 
-    assert (old.state, new.state, new.days_left) == ("expired", "valid", 30)
-    assert (new.key_hash, new.name, new.hosts) == (old.key_hash, old.name, old.hosts)
-    assert keys.check(path, key=tmp_path / "north.key", authority=authority / "ca.crt", now=later)
+def with_another_key(authority: Path, folder: Path) -> None:
+    north, south = site(folder, authority), site(folder, authority, "south")
+    keys.check(north, key=south.with_suffix(".key"), now=NOW)
+
+
+def with_the_key_of_another_authority(authority: Path, folder: Path) -> None:
+    keys.new_authority(folder / "ca", now=NOW)
+    (folder / "ca/ca.crt").write_bytes((authority / "ca.crt").read_bytes())
+    site(folder, folder / "ca")
+
+
+def signed_by_a_site(authority: Path, folder: Path) -> None:
+    path = site(folder, authority)
+    path.with_suffix(".key").rename(folder / "ca.key")
+    path.rename(folder / "ca.crt")
+    site(folder, folder, "south")
+
+
+def with_a_key_for_all_to_read(authority: Path, folder: Path) -> None:
+    path = site(folder, authority)
+    path.with_suffix(".key").chmod(0o644)
+    keys.check(path, key=path.with_suffix(".key"), now=NOW)
+
+
+def beyond_its_authority(authority: Path, folder: Path) -> None:
+    keys.new_authority(folder / "ca", days=100, now=NOW)
+    site(folder, folder / "ca", "exact", days=100)
+    site(folder, folder / "ca", "longer", days=101)
+
+
+def after_its_authority(authority: Path, folder: Path) -> None:
+    keys.new_authority(folder / "ca", days=100, now=NOW)
+    site(folder, folder / "ca", "late", now=NOW + timedelta(days=101))
+
+
+def modified(authority: Path, folder: Path) -> None:
+    keys.request("north", folder=folder)
+    asked = x509.load_pem_x509_csr((folder / "north.csr").read_bytes())
+    changed = asked.public_bytes(Encoding.DER).replace(b"north", b"south")
+    pem = x509.load_der_x509_csr(changed).public_bytes(Encoding.PEM)
+    (folder / "north.csr").write_bytes(pem)
+    keys.sign(folder / "north.csr", authority=authority, now=NOW)
 
 
 @pytest.mark.parametrize(
-    ("after", "state", "sentence"),
+    ("act", "said"),
     [
-        (timedelta(days=-1), "not yet valid", "check the clock"),
-        (timedelta(minutes=-59), "valid", None),
-        (timedelta(days=90), "valid", None),
-        (timedelta(days=90, seconds=1), "expired", "expired on 2026-05-30"),
+        (of_another_authority, "was not signed by"),
+        (renewed_by_another_authority, "was not signed by"),
+        (with_another_key, "south.key is not the key of .*north.crt"),
+        (with_the_key_of_another_authority, "ca.key is not the key of"),
+        (signed_by_a_site, "is not an authority certificate"),
+        (with_a_key_for_all_to_read, "chmod 600"),
+        (beyond_its_authority, "sign for at most 100 days"),
+        (after_its_authority, "create a new authority"),
+        (modified, "invalid signature"),
+        *(
+            (
+                lambda ca, folder, days=days: site(folder, ca, days=days),
+                f"days is {days}; .* from 1",
+            )
+            for days in (0, -1, 36_501)
+        ),
     ],
 )
-def test_a_certificate_is_valid_for_its_days(
-    authority: Path, tmp_path: Path, after: timedelta, state: str, sentence: str | None
+def test_a_certificate_that_proves_nothing_is_refused(
+    authority: Path, tmp_path: Path, act: Callable[[Path, Path], object], said: str
 ) -> None:
-    path = site(tmp_path, authority)
-
-    assert keys.show(path, now=NOW + after).state == state
-    if sentence is None:
-        assert keys.check(path, now=NOW + after).state == "valid"
-    else:
-        with pytest.raises(ConfigError, match=sentence):
-            keys.check(path, now=NOW + after)
+    with pytest.raises(ConfigError, match=said):
+        act(authority, tmp_path)
 
 
-def test_nothing_is_signed_beyond_the_end_of_the_authority(tmp_path: Path) -> None:
-    keys.new_authority(tmp_path / "ca", days=100, now=NOW)
-
-    site(tmp_path, tmp_path / "ca", "exact", days=100)
-    with pytest.raises(ConfigError, match="expires on 2026-06-09; sign for at most 100 days"):
-        site(tmp_path, tmp_path / "ca", "longer", days=101)
-    with pytest.raises(ConfigError, match="create a new authority"):
-        keys.new_site(
-            "late", authority=tmp_path / "ca", folder=tmp_path, now=NOW + timedelta(days=101)
-        )
-
-
-def test_a_certificate_of_another_authority_of_the_same_name_is_foreign(
-    authority: Path, tmp_path: Path
-) -> None:
-    keys.new_authority(tmp_path / "ca", now=NOW)
-    path = site(tmp_path, tmp_path / "ca")
-
-    with pytest.raises(ConfigError, match="was not signed by"):
-        keys.check(path, authority=authority / "ca.crt", now=NOW)
-    with pytest.raises(ConfigError, match="was not signed by"):
-        keys.renew(path, authority=authority, now=NOW)
-
-
-def test_a_key_of_another_certificate_is_a_mismatch(authority: Path, tmp_path: Path) -> None:
-    north, south = site(tmp_path, authority), site(tmp_path, authority, "south")
-
-    with pytest.raises(ConfigError, match="south.key is not the key of .*north.crt"):
-        keys.check(north, key=south.with_suffix(".key"), now=NOW)
-
-
-def test_an_authority_with_the_key_of_another_signs_nothing(
-    authority: Path, tmp_path: Path
-) -> None:
-    keys.new_authority(tmp_path / "ca", now=NOW)
-    (tmp_path / "ca/ca.crt").write_bytes((authority / "ca.crt").read_bytes())
-
-    with pytest.raises(ConfigError, match="ca.key is not the key of"):
-        site(tmp_path, tmp_path / "ca")
-
-
-def test_a_site_certificate_cannot_sign(authority: Path, tmp_path: Path) -> None:
-    site(tmp_path, authority)
-    (tmp_path / "north.crt").rename(tmp_path / "ca.crt")
-    (tmp_path / "north.key").rename(tmp_path / "ca.key")
-
-    with pytest.raises(ConfigError, match="is not an authority certificate"):
-        site(tmp_path, tmp_path, "south")
-
-
-def test_a_world_readable_key_is_rejected(authority: Path, tmp_path: Path) -> None:
-    path = site(tmp_path, authority)
-    (tmp_path / "north.key").chmod(0o644)
-
-    with pytest.raises(ConfigError, match="chmod 600"):
-        keys.check(path, key=tmp_path / "north.key", now=NOW)
-
-
-@pytest.mark.parametrize("name", ["North", "a--b", "-a", "a.b", "../north", "", "a" * 64, "n\n"])
+@pytest.mark.parametrize("name", ["North", "a--b", "../north", "", "a" * 64, "n\n"])
 def test_a_name_that_a_certificate_cannot_hold_makes_no_file(
     authority: Path, tmp_path: Path, name: str
 ) -> None:
-    with pytest.raises(ConfigError, match="is not a valid site name"):
-        keys.request(name, folder=tmp_path)
-    with pytest.raises(ConfigError, match="is not a valid site name"):
-        site(tmp_path, authority, name)
+    for act in (
+        lambda: keys.request(name, folder=tmp_path),
+        lambda: site(tmp_path, authority, name),
+    ):
+        with pytest.raises(ConfigError, match="is not a valid site name"):
+            act()
 
     assert names(tmp_path) == []
 
 
-def crafted(key: object, *alternatives: x509.GeneralName) -> bytes:
-    """A request that was made by another program."""
+def crafted(folder: Path, key: Any, *alternatives: x509.GeneralName) -> Path:
+    """A request that was made by another program, and wants to be an authority."""
     asked = x509.CertificateSigningRequestBuilder(x509.Name([]))
     asked = asked.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     if alternatives:
         asked = asked.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-    return asked.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)  # type: ignore[arg-type]
+    path = folder / "a.csr"
+    path.write_bytes(asked.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    return path
 
 
-def link(text: str) -> x509.GeneralName:
-    return x509.UniformResourceIdentifier(text)
+NORTH, SOUTH = (x509.UniformResourceIdentifier(f"covey://{name}") for name in ("north", "south"))
+ELLIPTIC = ec.generate_private_key(ec.SECP256R1())
 
 
 @pytest.mark.parametrize(
-    ("alternatives", "sentence"),
+    ("key", "alternatives", "said"),
     [
-        ([], "must contain exactly one site name"),
-        ([link("https://north")], "must contain exactly one site name"),
-        ([link("covey://north"), link("covey://south")], "must contain exactly one site name"),
-        ([link("covey://../../etc/north")], "is not a valid site name"),
-        ([link("covey://north"), x509.DNSName("*.example")], "is not a valid host"),
+        (ELLIPTIC, [], "must contain exactly one site name"),
+        (
+            ELLIPTIC,
+            [x509.UniformResourceIdentifier("https://north")],
+            "must contain exactly one site name",
+        ),
+        (ELLIPTIC, [NORTH, SOUTH], "must contain exactly one site name"),
+        (
+            ELLIPTIC,
+            [x509.UniformResourceIdentifier("covey://../../etc/north")],
+            "is not a valid site name",
+        ),
+        (ELLIPTIC, [NORTH, x509.DNSName("*.example")], "is not a valid host"),
+        (ec.generate_private_key(ec.SECP384R1()), [NORTH], "unsupported key type"),
+        (
+            rsa.generate_private_key(public_exponent=65537, key_size=2048),
+            [NORTH],
+            "unsupported key type",
+        ),
     ],
 )
 def test_a_crafted_request_is_not_signed(
-    authority: Path, tmp_path: Path, alternatives: list[x509.GeneralName], sentence: str
+    authority: Path, tmp_path: Path, key: Any, alternatives: list[x509.GeneralName], said: str
 ) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    (tmp_path / "a.csr").write_bytes(crafted(key, *alternatives))
-
-    with pytest.raises(ConfigError, match=sentence):
-        keys.sign(tmp_path / "a.csr", authority=authority, now=NOW)
+    with pytest.raises(ConfigError, match=said):
+        keys.sign(crafted(tmp_path, key, *alternatives), authority=authority, now=NOW)
 
     assert names(tmp_path) == ["a.csr"]
 
@@ -284,38 +364,10 @@ def test_a_crafted_request_is_not_signed(
 def test_a_request_that_wants_to_be_an_authority_gets_a_sites_certificate(
     authority: Path, tmp_path: Path
 ) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    (tmp_path / "a.csr").write_bytes(crafted(key, link("covey://north")))
+    asked = crafted(tmp_path, ELLIPTIC, NORTH)
 
-    assert keys.sign(tmp_path / "a.csr", authority=authority, now=NOW).kind == "certificate"
+    assert keys.sign(asked, authority=authority, now=NOW).kind == "certificate"
     assert names(tmp_path) == ["a.csr", "north.crt"]
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        ec.generate_private_key(ec.SECP384R1()),
-        rsa.generate_private_key(public_exponent=65537, key_size=2048),
-    ],
-)
-def test_a_request_with_another_kind_of_key_is_not_signed(
-    authority: Path, tmp_path: Path, key: object
-) -> None:
-    (tmp_path / "a.csr").write_bytes(crafted(key, link("covey://north")))
-
-    with pytest.raises(ConfigError, match="unsupported key type"):
-        keys.sign(tmp_path / "a.csr", authority=authority, now=NOW)
-
-
-def test_a_modified_request_is_not_signed(authority: Path, tmp_path: Path) -> None:
-    keys.request("north", folder=tmp_path)
-    asked = x509.load_pem_x509_csr((tmp_path / "north.csr").read_bytes())
-    changed = asked.public_bytes(Encoding.DER).replace(b"north", b"south")
-    changed_pem = x509.load_der_x509_csr(changed).public_bytes(Encoding.PEM)
-    (tmp_path / "north.csr").write_bytes(changed_pem)
-
-    with pytest.raises(ConfigError, match="invalid signature"):
-        keys.sign(tmp_path / "north.csr", authority=authority, now=NOW)
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")
@@ -341,18 +393,7 @@ def test_other_bytes_give_one_message(content: bytes) -> None:
             certificates.read(armour + content)
 
 
-@pytest.mark.parametrize("days", [0, -1, 36_501])
-def test_days_out_of_range_are_refused(authority: Path, tmp_path: Path, days: int) -> None:
-    with pytest.raises(ConfigError, match=f"days is {days}; it must lie from 1 to 36500"):
-        site(tmp_path, authority, days=days)
-
-
-def test_cryptography_is_named_in_one_file() -> None:
-    sources = Path(covey.__file__).parent.glob("**/*.py")
-
-    assert [path.name for path in sources if "cryptography import" in path.read_text()] == [
-        "certificates.py"
-    ]
+# -- the commands ---------------------------------------------------------------------------------
 
 
 def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> None:
@@ -366,10 +407,9 @@ def test_without_cryptography_the_message_names_the_extra(tmp_path: Path) -> Non
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
     )
 
-    assert (done.returncode, done.stderr) == (
-        2,
-        "covey: keys and served sites need cryptography; "
-        'install the extra in a clone of covey: pip install ".[node]"\n',
+    assert done.returncode == 2
+    assert 'need cryptography; install the extra in a clone of covey: pip install ".[node]"' in (
+        done.stderr
     )
 
 
@@ -400,24 +440,17 @@ def test_the_commands_lead_from_an_authority_to_a_line_for_the_allow_list(
     assert len(secrets) == 3
     everything = "".join(out + err for _, out, err in printed)
     assert not any(secret in everything for secret in secrets)
-
-
-def test_json_of_key_info_is_one_object(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], authority: Path
-) -> None:
-    _, out, _ = run(capsys, "show", str(authority / "ca.crt"), "--json")
-
-    shown = json.loads(out)
+    shown = json.loads(run(capsys, "show", "ca/ca.crt", "--json")[1])
     assert (shown["kind"], shown["name"], shown["allow"]) == ("authority", "covey", None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "said"),
     [
-        (["show", "nowhere.crt"], "covey: nowhere.crt: No such file or directory\n"),
-        (["sign", "nowhere.csr"], "covey: nowhere.csr: No such file or directory\n"),
-        (["new", "north"], "covey: ca/ca.crt: No such file or directory\n"),
-        (["show", "."], "covey: .: Is a directory\n"),
+        (["show", "nowhere.crt"], "nowhere.crt: No such file"),
+        (["sign", "nowhere.csr"], "nowhere.csr: No such file"),
+        (["new", "north"], "ca/ca.crt: No such file"),
+        (["show", "."], ".: Is a directory"),
     ],
 )
 def test_an_error_is_a_message_and_exit_code_2(
@@ -425,10 +458,10 @@ def test_an_error_is_a_message_and_exit_code_2(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     arguments: list[str],
-    sentence: str,
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-
     code, _, err = run(capsys, *arguments)
 
-    assert (code, err) == (2, sentence)
+    assert code == 2
+    assert err.startswith(f"covey: {said}")

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.data.inputs import LabelSet
-from covey.errors import ConfigError, UnfitLabel
+from covey.errors import FunctionError, UnfitLabel
 from covey.node.requests import AskRow
 from covey.node.store import Store
 from covey.server import config as server_config
 from covey.server import doctor
 from support import virtual
-from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run, served
 from support.virtual import World
 
 SET = SITE.replace("dimension = 1", "dimension = 1\nclasses = [0, 1]")
@@ -47,15 +47,6 @@ def test_a_label_fits_if_it_is_one_of_the_classes_in_kind_and_value(
             labels.check([classes[0], label])
 
 
-def test_a_message_names_a_few_of_many_classes() -> None:
-    with pytest.raises(UnfitLabel) as caught:
-        LabelSet(range(100)).check([100])
-
-    assert str(caught.value) == (
-        "truth is 100, which is not one of the classes 0, 1, 2, 3, 4 and 95 more"
-    )
-
-
 def test_a_label_outside_the_classes_is_rejected_without_effect(tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         await client.post(INFER, infer("a"))
@@ -74,13 +65,11 @@ def test_a_label_outside_the_classes_is_rejected_without_effect(tmp_path: Path) 
     store.close()
 
 
-def test_the_empty_text_is_never_a_label(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-        assert (await client.post(FEEDBACK, {"id": "a", "truth": ""}))[0] == 422
-        assert (await client.post(FEEDBACK, {"id": "a", "truth": "any other"}))[0] == 202
-
-    run(tmp_path, story)
+@served()
+async def test_the_empty_text_is_never_a_label(client: Client) -> None:
+    await client.post(INFER, infer("a"))
+    assert (await client.post(FEEDBACK, {"id": "a", "truth": ""}))[0] == 422
+    assert (await client.post(FEEDBACK, {"id": "a", "truth": "any other"}))[0] == 202
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -89,26 +78,22 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_one_invalid_label_rejects_all_rows(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a", inputs=rows(3)))
-        for truth in ([0, 1, "1"], [True, 0, 1], [2, 0, 0]):
-            told = await client.post(FEEDBACK, {"id": "a", "rows": [0, 1, 2], "truth": truth})
-            assert told[0] == 422
-        status, told = await client.post(FEEDBACK, {"id": "a", "rows": [1, 2], "truth": [0, 1]})
-        assert (status, told["new"]) == (202, [True, True])
-
-    run(tmp_path, story, SET)
+@served(SET)
+async def test_one_invalid_label_rejects_all_rows(client: Client) -> None:
+    await client.post(INFER, infer("a", inputs=rows(3)))
+    for truth in ([0, 1, "1"], [True, 0, 1], [2, 0, 0]):
+        told = await client.post(FEEDBACK, {"id": "a", "rows": [0, 1, 2], "truth": truth})
+        assert told[0] == 422
+    status, told = await client.post(FEEDBACK, {"id": "a", "rows": [1, 2], "truth": [0, 1]})
+    assert (status, told["new"]) == (202, [True, True])
 
 
-def test_an_unfit_label_in_bytes_is_refused(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a", inputs=rows(2)))
-        statuses = [await in_bytes(client, truths) for truths in ([0, 7], [0, 1])]
+@served(SET)
+async def test_an_unfit_label_in_bytes_is_refused(client: Client) -> None:
+    await client.post(INFER, infer("a", inputs=rows(2)))
+    statuses = [await in_bytes(client, truths) for truths in ([0, 7], [0, 1])]
 
-        assert statuses == [422, 202]
-
-    run(tmp_path, story, SET)
+    assert statuses == [422, 202]
 
 
 async def in_bytes(client: Client, truths: list[int]) -> int:
@@ -181,35 +166,6 @@ def test_classes_of_the_site_override_those_of_its_functions(
     assert loaded(tmp_path, monkeypatch, text).labels.classes == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("classes", "says"),
-    [
-        ("[]", "two or more"),
-        ("[1]", "two or more"),
-        ("[1, 1.0]", "two or more different labels"),
-        ('["", "a"]', "without empty text"),
-        ("[nan, 1]", "not a label"),
-        ("[[1], 2]", r"\[node\] classes"),
-    ],
-)
-def test_invalid_classes_are_rejected(tmp_path: Path, classes: str, says: str) -> None:
-    (tmp_path / "site.toml").write_text(SET.replace("[0, 1]", classes))
-
-    with pytest.raises(ConfigError, match=says):
-        server_config.load(tmp_path / "site.toml")
-
-
-def test_classes_must_be_valid_previous_labels(
-    tmp_path: Path,
-) -> None:
-    data = '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1] }]\n'
-    text = SET.replace("dimension = 1\n", "").replace("[0, 1]", "[0, 1, 2]")
-    (tmp_path / "site.toml").write_text(text.replace("[policy]", f"{data}\n[policy]"))
-
-    with pytest.raises(ConfigError, match=r"\[node\] classes: the label 2 is not one of"):
-        server_config.load(tmp_path / "site.toml")
-
-
 def test_the_doctor_reports_answers_outside_the_classes(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SET.replace("label = 1\n", 'label = "1"\n'))
     found = {one.what: one for one in doctor.examine(tmp_path / "site.toml")}
@@ -223,6 +179,47 @@ class Choosy(World):
     labels = LabelSet([0, 1])
 
 
+CHOOSY = {
+    "policy": {"preset": "cos", "slices": 1},
+    "learner": [
+        {"name": "north", "functions": ["odd", "own"], "peers": {"south": 0.0}},
+        {"name": "south", "functions": ["snow"], "peers": {}},
+    ],
+}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("unfit", ["snow", True, 2])
+@virtual.timed
+async def test_answers_outside_the_classes_reach_no_client_and_are_failures_of_the_arm(
+    rows: int, unfit: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    functions = {"odd": lambda _: unfit, "own": lambda _: 1, "snow": lambda _: unfit}
+    node = Choosy(CHOOSY, functions, dimension=1).nodes["north"]
+    arms = []
+    for _ in range(60):
+        request = await node.answer(["x"] * rows, [(0.5,)] * rows)
+        assert request.answers == [1] * rows
+        arms += [request.group(row).arm for row in range(rows)]
+        await node.learn_rows(request.id, range(rows), [1] * rows)
+    assert node.failures["odd"] > 0 == node.failures["own"]
+    assert node.unfit_answers == {"south": arms.count("south")}
+    counted = {arm.name: arm for arm in node.state().arms}
+    assert counted["odd"].labels > 0 < counted["south"].labels
+    assert counted["odd"].right == 0 == counted["south"].right
+    assert "function 'odd' of learner 'north' returned a label that is not one of" in caplog.text
+    assert "peer 'south' answers with labels that are not one of the classes 0, 1" in caplog.text
+    assert "snow" not in caplog.text
+
+
+@virtual.timed
+async def test_a_peer_gets_no_answer_outside_the_classes_of_the_site() -> None:
+    functions = {"odd": lambda _: "snow", "own": lambda _: "snow", "snow": int}
+    node = Choosy(CHOOSY, functions, dimension=1).nodes["north"]
+    with pytest.raises(FunctionError, match="one of the classes 0, 1"):
+        await node.assist([AskRow("q", "g1:0", 1, "x")], source="south")
+
+
 class Pupil:
     def __init__(self) -> None:
         self.lessons: list[Any] = []
@@ -234,30 +231,54 @@ class Pupil:
         self.lessons.append(label)
 
 
-def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
+@virtual.timed
+async def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
     pupil = Pupil()
 
-    async def main() -> None:
-        config = {
-            "policy": {"preset": "cos", "slices": 1},
-            "learner": [
-                {"name": "north", "functions": ["pupil"], "peers": {}},
-                {"name": "south", "functions": ["other"], "peers": {"north": 0.0}},
-            ],
-        }
-        functions = {"pupil": pupil, "other": int}
-        world = Choosy(config, functions, dimension=1, trust="full")
-        north, south = world.nodes["north"], world.nodes["south"]
-        asked = []
-        for k in range(40):
-            request = await south.answer([k], [(0.5,)])
-            await south.learn(request.id, "maligant")
-            asked += [request.group(0).cell] if request.group(0).peer else []
-        await asyncio.wait_for(south.drained(), 60)
-        assert north.state().open_tickets == len(asked) > 0
-        await north.assist([AskRow("q", asked[0], 1, 3)], source="south")
-        outcomes = [await north.take_labels([("q", label)], source="south") for label in ("", 0)]
-        assert outcomes == [["unfit"], ["taken"]]
-
-    virtual.run(main())
+    config = {
+        "policy": {"preset": "cos", "slices": 1},
+        "learner": [
+            {"name": "north", "functions": ["pupil"], "peers": {}},
+            {"name": "south", "functions": ["other"], "peers": {"north": 0.0}},
+        ],
+    }
+    functions = {"pupil": pupil, "other": int}
+    world = Choosy(config, functions, dimension=1, trust="full")
+    north, south = world.nodes["north"], world.nodes["south"]
+    asked = []
+    for k in range(40):
+        request = await south.answer([k], [(0.5,)])
+        await south.learn(request.id, "maligant")
+        asked += [request.group(0).cell] if request.group(0).peer else []
+    await asyncio.wait_for(south.drained(), 60)
+    assert north.state().open_tickets == len(asked) > 0
+    await north.assist([AskRow("q", asked[0], 1, 3)], source="south")
+    outcomes = [await north.take_labels([("q", label)], source="south") for label in ("", 0)]
+    assert outcomes == [["unfit"], ["taken"]]
     assert pupil.lessons == [0]
+
+
+# -- what was asked alone is row 0 of its request -------------------------------------------------
+
+
+def labels(rows: list[int], truth: list[Any]) -> dict[str, Any]:
+    return {"id": "a", "rows": rows, "truth": truth}
+
+
+def test_the_label_of_one_row_may_name_its_row(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await client.post(INFER, infer("a"))
+
+        told = [await client.post(FEEDBACK, labels([0], [0])) for _ in range(2)]
+        assert told[0] == (202, {"id": "a", "new": [True], "right": [True]})
+        assert told[1] == (200, {"id": "a", "new": [False], "right": [True]})
+        assert (await client.post(FEEDBACK, labels([0], [1])))[1]["code"] == "conflict"
+        assert (await client.post(FEEDBACK, {"id": "a", "truth": 0}))[0] == 200
+        assert await in_bytes(client, [0]) == 200
+        assert (await client.post(FEEDBACK, {"id": "a:0", "truth": 0}))[0] == 200
+        assert (await client.post(FEEDBACK, {"id": "a:1", "truth": 0}))[0] == 404
+
+    run(tmp_path, story)
+    store = Store(tmp_path / "north.store")
+    assert list(store.counters().values()) == [(1, 1)]
+    store.close()

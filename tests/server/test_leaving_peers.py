@@ -14,8 +14,6 @@ from covey.server import tokens
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way
 
-pytestmark = pytest.mark.beside_the_kernel
-
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1, "tokens": "tokens.json"}
 POLICY = table("[policy]", {"preset": "cos", "slices": 1})
 FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})

@@ -1,29 +1,22 @@
 """What a listener takes: how much, from how many, how fast, and for how long."""
 
 import asyncio
-import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from covey import cli
-from covey.bandit.learner import UNKNOWN
-from covey.errors import ConfigError, StoreError, StoreFull
-from covey.node.requests import Commit, Request, RowGroup
-from covey.node.store import Store
+from covey.errors import ConfigError
+from covey.node.workers import Limits
 from covey.server import config, http, keys
 from covey.server.http import (
     AdmissionQueue,
-    ConnectionLimit,
     HttpProblem,
-    SiteLimits,
-    problem_of,
 )
-from support.listening import GET, Port, post, told
+from support.coroutines import looped
+from support.listening import GET, Port, listened, post, told
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
-
-pytestmark = pytest.mark.beside_the_kernel
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations" / "operating.md"
 
@@ -32,60 +25,50 @@ DOCS = Path(__file__).parents[2] / "docs" / "operations" / "operating.md"
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET", GET[:-1]])
-def test_a_head_that_does_not_come_closes_the_connection(sent: bytes) -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(sent)
+@listened(head_s=0.2)
+async def test_a_head_that_does_not_come_closes_the_connection(port: Port, sent: bytes) -> None:
+    answer = await port.answers(sent)
 
-        assert answer.startswith(b"HTTP/1.1 408" if sent else b"")
-        assert (b'"code":"too_slow"' in answer) == bool(sent)
-        assert port.echo.calls == 0
-
-    told(story, head_s=0.2)
+    assert answer.startswith(b"HTTP/1.1 408" if sent else b"")
+    assert (b'"code":"too_slow"' in answer) == bool(sent)
+    assert port.echo.calls == 0
 
 
-def test_a_head_may_be_slow_after_another_request_no_more_than_at_first() -> None:
-    async def story(port: Port) -> None:
-        reader, writer = await port.open(GET)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"GET")
+@listened(head_s=0.2)
+async def test_a_head_may_be_slow_after_another_request_no_more_than_at_first(port: Port) -> None:
+    reader, writer = await port.open(GET)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"GET")
 
-        assert b"too_slow" in await reader.read()
-        writer.close()
-
-    told(story, head_s=0.2)
+    assert b"too_slow" in await reader.read()
+    writer.close()
 
 
-def test_a_connection_is_closed_when_nothing_is_asked_for_long() -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(GET)
+@listened(idle_s=0.2)
+async def test_a_connection_is_closed_when_nothing_is_asked_for_long(port: Port) -> None:
+    answer = await port.answers(GET)
 
-        assert [answer.count(word) for word in (b"HTTP/1.1", b"200 OK")] == [1, 1]
-
-    told(story, idle_s=0.2)
+    assert [answer.count(word) for word in (b"HTTP/1.1", b"200 OK")] == [1, 1]
 
 
-def test_a_body_that_does_not_come_is_408() -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(post(b"{", length=2))
+@listened(body_s=0.2)
+async def test_a_body_that_does_not_come_is_408(port: Port) -> None:
+    answer = await port.answers(post(b"{", length=2))
 
-        assert answer.startswith(b"HTTP/1.1 408")
-        assert port.echo.calls == 0
-
-    told(story, body_s=0.2)
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert port.echo.calls == 0
 
 
-def test_a_client_that_does_not_read_the_answer_is_cut_off() -> None:
-    async def story(port: Port) -> None:
-        port.echo.copies = 64
-        _, writer = await port.open(post(bytes(2**20), kind="x"))
-        while not port.echo.calls:
-            await asyncio.sleep(0)
+@listened(answer_s=0.2, connections=1, idle_s=0.2)
+async def test_a_client_that_does_not_read_the_answer_is_cut_off(port: Port) -> None:
+    port.echo.copies = 64
+    _, writer = await port.open(post(bytes(2**20), kind="x"))
+    while not port.echo.calls:
+        await asyncio.sleep(0)
 
-        while b" 200 " not in await port.answers(GET):
-            pass  # until there is room for another
-        writer.close()
-
-    told(story, answer_s=0.2, connections=1, idle_s=0.2)
+    while b" 200 " not in await port.answers(GET):
+        pass  # until there is room for another
+    writer.close()
 
 
 def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
@@ -116,25 +99,21 @@ def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
     ],
     ids=["a long line", "one that never ends", "many lines", "a long path"],
 )
-def test_a_head_beyond_its_size_is_431(head: bytes) -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(head)
+@listened(head_kib=1, head_s=0.5, idle_s=0.5)
+async def test_a_head_beyond_its_size_is_431(port: Port, head: bytes) -> None:
+    answer = await port.answers(head)
 
-        assert answer.split()[1] == b"431"
-        assert b"head_too_large" in answer
-        assert port.echo.calls == 0
-
-    told(story, head_kib=1, head_s=0.5, idle_s=0.5)
+    assert answer.split()[1] == b"431"
+    assert b"head_too_large" in answer
+    assert port.echo.calls == 0
 
 
-def test_a_body_in_the_same_packet_does_not_count_as_head() -> None:
-    async def story(port: Port) -> None:
-        answer = await port.answers(post(b"7" * 200_000))
+@listened(head_kib=1, idle_s=0.2)
+async def test_a_body_in_the_same_packet_does_not_count_as_head(port: Port) -> None:
+    answer = await port.answers(post(b"7" * 200_000))
 
-        assert answer.startswith(b"HTTP/1.1 200")
-        assert answer.count(b"7" * 200_000) == 1
-
-    told(story, head_kib=1, idle_s=0.2)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.count(b"7" * 200_000) == 1
 
 
 @pytest.mark.parametrize(
@@ -153,8 +132,9 @@ def test_a_body_in_the_same_packet_does_not_count_as_head() -> None:
     ],
 )
 @pytest.mark.parametrize("is_chunked", [False, True])
-def test_json_and_other_bodies_have_a_size_each(
-    kind: str, size: int, status: bytes, is_chunked: bool
+@listened(json_kib=1, binary_kib=2, idle_s=0.2)
+async def test_json_and_other_bodies_have_a_size_each(
+    port: Port, kind: str, size: int, status: bytes, is_chunked: bool
 ) -> None:
     sent = post(bytes(size), kind=kind)
     if is_chunked:
@@ -162,38 +142,35 @@ def test_json_and_other_bodies_have_a_size_each(
         head = head.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
         sent = head + b"\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (size, body)
 
-    async def story(port: Port) -> None:
-        answer = await port.answers(sent)
+    answer = await port.answers(sent)
 
-        assert answer.split()[1] == status
-        assert port.echo.calls == (status == b"200")
-
-    told(story, json_kib=1, binary_kib=2, idle_s=0.2)
+    assert answer.split()[1] == status
+    assert port.echo.calls == (status == b"200")
 
 
-def test_all_bodies_together_have_a_size() -> None:
-    async def story(port: Port) -> None:
-        port.echo.may_answer.clear()
-        first = asyncio.create_task(port.answers(post(bytes(600_000), kind="x")))
-        while not port.echo.calls:
-            await asyncio.sleep(0)
-        second = await port.answers(post(bytes(600_000), kind="x"))
-        port.echo.may_answer.set()
+@listened(bodies_mib=1, idle_s=0.2)
+async def test_all_bodies_together_have_a_size(port: Port) -> None:
+    port.echo.may_answer.clear()
+    first = asyncio.create_task(port.answers(post(bytes(600_000), kind="x")))
+    while not port.echo.calls:
+        await asyncio.sleep(0)
+    second = await port.answers(post(bytes(600_000), kind="x"))
+    port.echo.may_answer.set()
 
-        assert second.startswith(b"HTTP/1.1 503")
-        assert (await first).startswith(b"HTTP/1.1 200")
-        assert (await port.answers(post(bytes(600_000), kind="x"))).startswith(b"HTTP/1.1 200")
-
-    told(story, bodies_mib=1, idle_s=0.2)
+    assert second.startswith(b"HTTP/1.1 503")
+    assert (await first).startswith(b"HTTP/1.1 200")
+    assert (await port.answers(post(bytes(600_000), kind="x"))).startswith(b"HTTP/1.1 200")
 
 
 # -- numbers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", ["connections", "connections_per_address"])
-def test_connections_beyond_their_number_are_503_until_others_leave(key: str) -> None:
+@pytest.mark.parametrize("most", [3, 6])
+def test_connections_beyond_their_number_are_503_until_others_leave(most: int) -> None:
+    """Half of them may be of one address, and one in any case."""
+
     async def story(port: Port) -> None:
-        inside = [await port.open() for _ in range(3)]
+        inside = [await port.open() for _ in range(most // 2)]
         assert (await port.answers(GET)).startswith(b"HTTP/1.1 503")
         assert port.echo.calls == 0
 
@@ -204,71 +181,50 @@ def test_connections_beyond_their_number_are_503_until_others_leave(key: str) ->
         for _, writer in inside:
             writer.close()
 
-    told(story, **{key: 3}, idle_s=0.2)
-
-
-def test_the_connection_limit_counts_each_address_and_all() -> None:
-    crowd = ConnectionLimit(3, 2)
-
-    assert [crowd.enter(one) for one in "aaabb"] == [True, True, False, True, False]
-    crowd.leave("a")
-    assert [crowd.enter(one) for one in "ba"] == [True, False]
-    assert len(crowd) == 3
-
-
-def test_only_an_address_with_more_connections_makes_room_for_another() -> None:
-    crowd = ConnectionLimit(6, 4)
-    for one in "aaaabb":
-        crowd.enter(one)
-
-    assert [crowd.rival(one) for one in "abc"] == [None, "a", "a"]
-    crowd.leave("a")
-    crowd.leave("a")
-    assert [crowd.rival(one) for one in "abc"] == [None, None, "a"]
+    told(story, connections=most, idle_s=0.2)
 
 
 @pytest.mark.parametrize("port_of", ["127.0.0.1", "127.0.0.2"])
-def test_silent_connections_of_one_address_make_room_for_those_of_another(port_of: str) -> None:
-    async def story(port: Port) -> None:
-        silent = [await port.open() for _ in range(3)]
-        busy = await port.open(post(b"{", length=2))
-        reader, writer = await asyncio.open_connection(
-            "127.0.0.1", port.port, local_addr=(port_of, 0)
-        )
-        writer.write(GET)
-        answer = await reader.readuntil(b"\r\n")
-        writer.close()
+@listened(connections=4)
+async def test_silent_connections_of_one_address_make_room_for_those_of_another(
+    port: Port, port_of: str
+) -> None:
+    async def opened(address: str) -> Any:
+        return await asyncio.open_connection("127.0.0.1", port.port, local_addr=(address, 0))
 
-        assert (b"200" in answer) == (port_of == "127.0.0.2")
-        busy[1].write(b"}")
-        assert b" 200 " in await busy[0].readuntil(b"\r\n")
-        for _, one in (*silent, busy):
-            one.close()
+    silent = [await opened(f"127.0.0.{k}") for k in (1, 3, 3)]
+    busy = await port.open(post(b"{", length=2))
+    reader, writer = await opened(port_of)
+    writer.write(GET)
+    answer = await reader.readuntil(b"\r\n")
+    writer.close()
 
-    told(story, connections=4)
+    assert (b"200" in answer) == (port_of == "127.0.0.2")
+    busy[1].write(b"}")
+    assert b" 200 " in await busy[0].readuntil(b"\r\n")
+    for _, one in (*silent, busy):
+        one.close()
 
 
-def test_turns_are_taken_in_order() -> None:
-    async def main() -> None:
-        turns, order = AdmissionQueue(1, 5), []
-        inside = asyncio.Event()
+@looped
+async def test_turns_are_taken_in_order() -> None:
+    turns, order = AdmissionQueue(1), []
+    inside = asyncio.Event()
 
-        async def one(k: int) -> None:
-            async with turns:
-                order.append(k)
-                await inside.wait()
+    async def one(k: int) -> None:
+        async with turns:
+            order.append(k)
+            await inside.wait()
 
-        tasks = [asyncio.create_task(one(k)) for k in range(6)]
-        await asyncio.sleep(0)
-        with pytest.raises(HttpProblem):
-            await one(6)
-        tasks[1].cancel()
-        inside.set()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    tasks = [asyncio.create_task(one(k)) for k in range(1 + http.QUEUED)]
+    await asyncio.sleep(0)
+    with pytest.raises(HttpProblem):
+        await one(-1)
+    tasks[1].cancel()
+    inside.set()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
-        assert order == [0, 2, 3, 4, 5]
-
-    asyncio.run(main())
+    assert order == [0, *range(2, 1 + http.QUEUED)]
 
 
 def test_a_client_above_its_rate_gets_retry_after(tmp_path: Path) -> None:
@@ -297,36 +253,6 @@ def test_by_default_only_clients_of_other_machines_have_a_rate_limit(tmp_path: P
         assert config.load(tmp_path / "site.toml").requests_per_s == rate
 
 
-# -- the store ------------------------------------------------------------------------------------
-
-
-def test_a_full_disk_is_507_and_nothing_was_written(tmp_path: Path) -> None:
-    store = Store(tmp_path / "north.store")
-    store.load("north", "fingerprint")
-    pages = store._base.execute("PRAGMA page_count").fetchone()[0]
-    store._base.execute(f"PRAGMA max_page_count = {pages}")
-    request = Request(
-        number=1,
-        source="",
-        id="a",
-        digest="x" * 100_000,
-        slot=1,
-        groups=[RowGroup(0, "g1:0", "explore", "zero", 0.0)],
-        contexts=[()],
-        predictions=[0],
-        answers=[0],
-        truths=[UNKNOWN],
-    )
-
-    with pytest.raises(StoreFull) as refused:
-        store.commit(Commit(requests=[request]))
-
-    problem = problem_of(refused.value)
-    assert (problem.status, problem.code) == (507, "store_full")
-    assert problem_of(StoreError("a disk error")).status == 503
-    assert store.size()["rows"] == 0
-
-
 # -- banners, files, documents --------------------------------------------------------------------
 
 
@@ -352,7 +278,7 @@ def test_no_response_has_a_server_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", http.RANGES)
 def test_a_limit_has_a_range_and_is_documented(key: str) -> None:
     name, (low, high) = key.replace("_", "-"), http.RANGES[key]
-    default = getattr(SiteLimits(), key)
+    default = getattr(Limits(), key)
     kind = type(default) if default is not None else float
 
     for outside in (low - max(1, low / 2), high * 2):
@@ -363,40 +289,13 @@ def test_a_limit_has_a_range_and_is_documented(key: str) -> None:
 
 
 def test_every_limit_has_a_range() -> None:
-    assert list(http.RANGES) == [field.name for field in msgspec.structs.fields(SiteLimits)]
-    with pytest.raises(ConfigError, match="unknown key 'row' in .limits.; did you mean 'rows'"):
-        http.read_limits({"row": 1}, label_wait=0)
-
-
-@pytest.mark.parametrize(
-    ("table", "wait", "says"),
-    [
-        (
-            {"tickets": 12_047},
-            10_000,
-            "[limits] tickets = 12047 is no room; make that 12048 or more",
-        ),
-        ({"tickets": 39, "rows": 10}, 20, "[limits] tickets = 39 is no room; make that 40"),
-        (
-            {"peer-tickets": 12_047},
-            10_000,
-            "[limits] peer-tickets = 12047 is no room; make that 12048",
-        ),
-        ({}, 10**8, "[policy] label-wait is 100000000, and the tickets of so many slots are held"),
-    ],
-)
-def test_room_for_fewer_tickets_than_are_waited_for_is_refused(
-    table: dict[str, int], wait: int, says: str
-) -> None:
-    with pytest.raises(ConfigError, match=re.escape(says)):
-        http.read_limits(table, label_wait=wait)
+    assert list(http.RANGES) == [field.name for field in msgspec.structs.fields(Limits)]
 
 
 def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
     few, many = (http.read_limits({"rows": 10}, label_wait=wait) for wait in (10, 5_000_000))
 
-    assert (few.tickets, few.peer_tickets) == (1_000_000, 100_000)
-    assert (many.tickets, many.peer_tickets) == (5_000_020, 5_002_048)
+    assert (few.tickets, many.tickets) == (1_000_000, 5_000_020)
     assert http.read_limits({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
 
 
@@ -410,12 +309,3 @@ def test_with_as_little_room_as_is_allowed_a_site_never_refuses_for_good(tmp_pat
             assert (await client.post(INFER, body))[0] == 200
 
     run(tmp_path, story, text)
-
-
-def test_a_limit_that_makes_no_sense_is_refused_at_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "site.toml").write_text(SITE.replace("rows = 100", "head-s = nan"))
-
-    assert cli.main(["serve", str(tmp_path / "site.toml")]) == 2
-    assert "[limits] head-s is nan" in capsys.readouterr().err

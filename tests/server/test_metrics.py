@@ -11,26 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from covey.bandit.learner import UNKNOWN
-from covey.errors import LateLabel, PeerBusy
-from covey.node.node import Node
+from covey.errors import PeerBusy
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import AskRow, Assistance, is_own
-from covey.node.spans import Observer
+from covey.node.requests import AskRow, is_own
 from covey.node.status import Counters, PeerState
 from covey.node.tables import ALL
-from covey.server.metrics import MOST_BITS, Metrics, ObservedPeer, _cumulated
+from covey.server.metrics import MOST_BITS, Metrics, _cumulated
 from support import virtual
-from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run
+from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run, served
 from support.virtual import World
 
 STATE = "/v2/models/north/state"
 CONFIG = {
-    "policy": {"preset": "cos", "slices": 2, "label-wait": 200},
+    "policy": {"preset": "cos", "slices": 2, "label-wait": 1_000},
     "learner": [
         {
             "name": f"site{k}",
@@ -45,65 +43,62 @@ FUNCTIONS = {
 }
 
 
-def test_metrics_count_what_clients_do(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        for k in range(3):
-            await client.post(INFER, infer(str(k)))
-        for id_, truth in (("0", 0), ("0", 0), ("0", 1), ("never", 0)):
-            await client.post(FEEDBACK, {"id": id_, "truth": truth})
-        await client.get("/nowhere/1")
-        await client.get("/nowhere/2")
+@served()
+async def test_metrics_count_what_clients_do(client: Client) -> None:
+    for k in range(3):
+        await client.post(INFER, infer(str(k)))
+    for id_, truth in (("0", 0), ("0", 0), ("0", 1), ("never", 0)):
+        await client.post(FEEDBACK, {"id": id_, "truth": truth})
+    await client.get("/nowhere/1")
+    await client.get("/nowhere/2")
 
-        told = await metrics_of(client)
+    told = await metrics_of(client)
 
-        assert told["covey_decisions_total", "zero", "own", "explore"] == 2
-        assert told["covey_decisions_total", "one", "own", "explore"] == 1
-        for word in ("joined", "repeated", "conflict", "unknown"):
-            assert told["covey_labels_total", word] == 1
-        assert told["covey_arm_labels_total", "zero", "own"] == 1
-        assert told["covey_arm_labels_right_total", "zero", "own"] == 1
-        assert told["covey_store_bytes",] > 4096
-        assert told["covey_store_free_bytes",] > 0
-        assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 3
-        assert told["covey_http_requests_total", "other", "front", "404"] == 2
-        assert told["covey_http_request_duration_seconds_count", "other", "front"] == 2
-        assert told["covey_pending_labels",] == 2
-        assert told["covey_reward_ratio",] == 1.0
-        assert told["covey_label_delay_slots_count",] == 1
-        assert told["covey_label_delay_slots_sum",] == 2
-        assert told["covey_active_cells",] == 1
-        assert told["covey_ready",] == 1
-        assert told["covey_store_write_duration_seconds_count",] >= 2
-        assert told["covey_store_write_failures_total",] == 0
-        assert told["covey_cost_total", "zero", "own"] == 0.0
-
-    run(tmp_path, story)
+    assert told["covey_decisions_total", "zero", "own", "explore"] == 2
+    assert told["covey_decisions_total", "one", "own", "explore"] == 1
+    for word in ("joined", "repeated", "conflict", "unknown"):
+        assert told["covey_labels_total", word] == 1
+    assert told["covey_arm_labels_total", "zero", "own"] == 1
+    assert told["covey_arm_labels_right_total", "zero", "own"] == 1
+    assert told["covey_store_bytes",] > 4096
+    assert told["covey_store_free_bytes",] > 0
+    assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 3
+    assert told["covey_http_requests_total", "other", "front", "404"] == 2
+    assert told["covey_http_request_duration_seconds_count", "other", "front"] == 2
+    assert told["covey_pending_labels",] == 2
+    assert told["covey_reward_ratio",] == 1.0
+    assert told["covey_label_delay_slots_count",] == 1
+    assert told["covey_label_delay_slots_sum",] == 2
+    assert told["covey_active_cells",] == 1
+    assert told["covey_ready",] == 1
+    assert told["covey_store_write_duration_seconds_count",] >= 2
+    assert told["covey_store_write_failures_total",] == 0
+    assert told["covey_cost_total", "zero", "own"] == 0.0
 
 
-def test_series_are_zero_before_the_first_event() -> None:
-    async def main() -> None:
-        world = World(CONFIG, FUNCTIONS, dimension=1)
-        metrics = Metrics({"/v2/models/site0/infer": "/v2/models/{model}/infer"}, ["/ask"], ["s"])
-        metrics.follow(world.nodes["site0"])
-        told = samples(metrics)
+@virtual.timed
+async def test_series_are_zero_before_the_first_event() -> None:
+    world = World(CONFIG, FUNCTIONS, dimension=1)
+    metrics = Metrics({"/v2/models/site0/infer": "/v2/models/{model}/infer"}, ["/ask"])
+    metrics.know(["s"])
+    metrics.follow(world.nodes["site0"])
+    told = samples(metrics)
 
-        for arm, kind in (("f00", "own"), ("f01", "own"), ("site1", "peer"), ("site2", "peer")):
-            for name in ("covey_arm_labels_total", "covey_arm_labels_right_total"):
-                assert told[name, arm, kind] == 0
-            assert told["covey_decisions_total", arm, kind, "explore"] == 0
-            assert told["covey_cost_total", arm, kind] == 0
-        for outcome in ("answered", "failed", "busy", "given_up"):
-            assert told["covey_peer_requests_total", outcome, "s"] == 0
-        for state in ("joined", "repeated", "late", "unknown", "conflict", "unfit"):
-            assert told["covey_labels_total", state] == 0
-        assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 0
-        assert told["covey_http_requests_total", "/ask", "back", "200"] == 0
-        assert told["covey_http_connections_refused_total", "back"] == 0
-        assert told["covey_alarms_total", ""] == 0
-        assert told["covey_function_failures_total", "f00"] == 0
-        assert told["covey_peer_rows_total", "site1"] == 0
-
-    virtual.run(main())
+    for arm, kind in (("f00", "own"), ("f01", "own"), ("site1", "peer"), ("site2", "peer")):
+        for name in ("covey_arm_labels_total", "covey_arm_labels_right_total"):
+            assert told[name, arm, kind] == 0
+        assert told["covey_decisions_total", arm, kind, "explore"] == 0
+        assert told["covey_cost_total", arm, kind] == 0
+    for outcome in ("answered", "failed", "busy", "given_up"):
+        assert told["covey_peer_requests_total", outcome, "s"] == 0
+    for state in ("joined", "repeated", "late", "unknown", "conflict", "unfit"):
+        assert told["covey_labels_total", state] == 0
+    assert told["covey_http_requests_total", "/v2/models/{model}/infer", "front", "200"] == 0
+    assert told["covey_http_requests_total", "/ask", "back", "200"] == 0
+    assert told["covey_http_connections_refused_total", "back"] == 0
+    assert told["covey_alarms_total", ""] == 0
+    assert told["covey_function_failures_total", "f00"] == 0
+    assert told["covey_peer_rows_total", "site1"] == 0
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
@@ -114,100 +109,92 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_the_process_is_measured_and_no_series_says_when_it_was_created(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        told = await metrics_of(client)
+@served()
+async def test_the_process_is_measured_and_no_series_says_when_it_was_created(
+    client: Client,
+) -> None:
+    told = await metrics_of(client)
 
-        assert told["process_start_time_seconds",] > 0
-        assert told["process_resident_memory_bytes",] > 0
-        assert [name for name in told if name[0].startswith("python_info")]
-        assert [name for name in told if name[0].endswith("_created")] == []
-
-    run(tmp_path, story)
+    assert told["process_start_time_seconds",] > 0
+    assert told["process_resident_memory_bytes",] > 0
+    assert [name for name in told if name[0].startswith("python_info")]
+    assert [name for name in told if name[0].endswith("_created")] == []
 
 
 PROMTOOL = shutil.which("promtool")
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool (package prometheus) is not installed")
-def test_promtool_finds_nothing_to_say_of_the_metrics(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-        async with client.session.get(client.root + "/metrics") as response:
-            page = await response.text()
-        done = subprocess.run(
-            [str(PROMTOOL), "check", "metrics"],
-            input=page,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+@served()
+async def test_promtool_finds_nothing_to_say_of_the_metrics(client: Client) -> None:
+    await client.post(INFER, infer("a"))
+    async with client.session.get(client.root + "/metrics") as response:
+        page = await response.text()
+    done = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"],
+        input=page,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-    run(tmp_path, story)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_an_alarm_of_the_change_detection_is_counted_and_logged(
+@virtual.timed
+async def test_an_alarm_of_the_change_detection_is_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each function is right for a long time, then wrong."""
     policy = {"preset": "auto", "slices": 1, "alarm": 1.0}
     learner = {"name": "site0", "functions": ["f00", "f01"]}
 
-    async def main() -> None:
-        world = World({"policy": policy, "learner": [learner]}, FUNCTIONS, dimension=1)
-        node = world.nodes["site0"]
-        metrics = Metrics({})
-        metrics.follow(node)
-        for k in range(300):
-            await world.predict("site0", str(k), 0, (0.5,))
-            await world.learn("site0", str(k), 2 * (k >= 200))
-            if k == 199:
-                assert samples(metrics)["covey_alarms_total", ""] == 0
-                assert (node.state().alarms, node.state().alarm_slot) == (0, 0)
-        state = node.state()
+    world = World({"policy": policy, "learner": [learner]}, FUNCTIONS, dimension=1)
+    node = world.nodes["site0"]
+    metrics = Metrics({})
+    metrics.follow(node)
+    for k in range(300):
+        await world.predict("site0", str(k), 0, (0.5,))
+        await world.learn("site0", str(k), 2 * (k >= 200))
+        if k == 199:
+            assert samples(metrics)["covey_alarms_total", ""] == 0
+            assert (node.state().alarms, node.state().alarm_slot) == (0, 0)
+    state = node.state()
 
-        assert state.alarms >= 1
-        assert samples(metrics)["covey_alarms_total", ""] == state.alarms
-        assert 200 < state.alarm_slot <= 300
-        assert caplog.text.count("change detected at slot") == state.alarms
-        assert f"at slot {state.alarm_slot}:" in caplog.text
-        world.crash("site0")
-        world.boot("site0")
-        again = world.nodes["site0"].state()
-        assert (again.alarms, again.alarm_slot) == (0, state.alarm_slot)
-        assert (again.alarms_total, again.alarm_slots) == (state.alarms, state.alarm_slots)
-        assert again.alarm_slots[-1] == state.alarm_slot
-
-    virtual.run(main())
+    assert state.alarms >= 1
+    assert samples(metrics)["covey_alarms_total", ""] == state.alarms
+    assert 200 < state.alarm_slot <= 300
+    assert caplog.text.count("change detected at slot") == state.alarms
+    assert f"at slot {state.alarm_slot}:" in caplog.text
+    world.crash("site0")
+    world.boot("site0")
+    again = world.nodes["site0"].state()
+    assert (again.alarms, again.alarm_slot) == (0, state.alarm_slot)
+    assert (again.alarms_total, again.alarm_slots) == (state.alarms, state.alarm_slots)
+    assert again.alarm_slots[-1] == state.alarm_slot
 
 
-def test_documented_metrics_and_metrics_agree() -> None:
+@virtual.timed
+async def test_documented_metrics_and_metrics_agree() -> None:
     text = (Path(__file__).parents[2] / "docs" / "operations" / "operating.md").read_text()
     documented = set(re.findall(r"^\| `((?:covey|process|python)_[a-z_]+)", text, re.MULTILINE))
 
-    async def main() -> None:
-        world = World(CONFIG, FUNCTIONS, dimension=1)
-        metrics = Metrics({})
-        metrics.follow(world.nodes["site0"])
-        made = set(re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE))
+    world = World(CONFIG, FUNCTIONS, dimension=1)
+    metrics = Metrics({})
+    metrics.follow(world.nodes["site0"])
+    made = set(re.findall(r"^# TYPE (\w+)", metrics.page().body.decode(), re.MULTILINE))
 
-        assert made == documented
-
-    virtual.run(main())
+    assert made == documented
 
 
-def test_the_account_of_a_site_with_a_serving_cost_is_in_its_metrics() -> None:
+@virtual.timed
+async def test_the_account_of_a_site_with_a_serving_cost_is_in_its_metrics() -> None:
     learners = [{**one, "serving-cost": 0.25} for one in CONFIG["learner"]]
 
-    async def main() -> str:
-        world = World({**CONFIG, "learner": learners}, FUNCTIONS, dimension=1)
-        metrics = Metrics({})
-        metrics.follow(world.nodes["site0"])
-        return metrics.page().body.decode()
-
-    page = virtual.run(main())
+    world = World({**CONFIG, "learner": learners}, FUNCTIONS, dimension=1)
+    metrics = Metrics({})
+    metrics.follow(world.nodes["site0"])
+    page = metrics.page().body.decode()
     assert "\ncovey_served_cost_total 0.0\n" in page
     assert "\ncovey_utility 0.0\n" in page
 
@@ -237,84 +224,49 @@ def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
     assert found == {**expected, "+Inf": len(waits)}
 
 
-def test_the_state_of_a_site_is_readable_as_json(tmp_path: Path) -> None:
+def test_the_state_of_a_site_is_readable_as_json_and_labels_are_of_all_starts(
+    tmp_path: Path,
+) -> None:
+    def arms(told: Any) -> list[tuple[Any, ...]]:
+        keys = ("name", "kind", "decisions", "labels", "right", "version")
+        return [tuple(arm[key] for key in keys) for arm in told["arms"]]
+
     async def story(client: Client) -> None:
         for id_ in "abc":
             await client.post(INFER, infer(id_))
         await client.post(FEEDBACK, {"id": "a", "truth": 0})
         status, told = await client.get(STATE)
 
-        assert status == 200
-        assert told.pop("uptime_s") >= 0
-        assert told == {
-            "name": "north",
-            "is_ready": True,
-            "starts": 1,
-            "slot": 3,
-            "alarms": 0,
-            "alarm_slot": 0,
-            "phases": {"explore": 3},
-            "arms": [arm("zero", 2, 1, 1), arm("one", 1, 0, 0)],
-            "peers": [],
-            "open_tickets": 2,
-            "cells": 1,
-            "owed": 0,
-            "for_peers": {"open_tickets": 0, "labels": 0, "cells": 0},
-            "spent_today": 0.0,
-            "budget": None,
-            "alarms_total": 0,
-            "alarm_slots": [],
-            "account": None,
-            "horizon": None,
-            "ensemble": None,
-            "shadow": None,
-            "trust": [],
-            "shards": [],
-        }
-
-    run(tmp_path, story)
+        assert (status, told["name"], told["is_ready"], told["slot"]) == (200, "north", True, 3)
+        assert (told["starts"], told["phases"], told["open_tickets"]) == (1, {"explore": 3}, 2)
+        assert arms(told) == [("zero", "own", 2, 1, 1, "0"), ("one", "own", 1, 0, 0, "1")]
 
     async def again(client: Client) -> None:
         _, told = await client.get(STATE)
         assert (told["starts"], told["phases"], told["open_tickets"]) == (2, {}, 2)
-        assert told["arms"] == [arm("zero", 0, 1, 1), arm("one", 0, 0, 0)]
+        assert arms(told) == [("zero", "own", 0, 1, 1, "0"), ("one", "own", 0, 0, 0, "1")]
 
+    run(tmp_path, story)
     run(tmp_path, again)
 
 
-def arm(name: str, decisions: int, labels: int, right: int) -> dict[str, Any]:
-    return {
-        "name": name,
-        "kind": "own",
-        "price": 0.0,
-        "decisions": decisions,
-        "served": 0,
-        "spent": 0.0,
-        "labels": labels,
-        "right": right,
-        "version": "0" if name == "zero" else "1",  # a constant's version is its label
-    }
-
-
 @pytest.mark.parametrize("trust", ["isolated", "full"])
-def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
-    async def main() -> None:
-        world = World(CONFIG, FUNCTIONS, dimension=1, seed=5, trust=trust)
-        chance = random.Random(5)  # noqa: S311 - seeded
-        for k in range(300):
-            name = f"site{chance.randrange(3)}"
-            instance = chance.randrange(2)
-            await world.predict(name, str(k), instance, (chance.random(),))
-            if chance.random() < 0.8:
-                await world.learn(name, str(k), instance)
-        for name, node in world.nodes.items():
-            await node.drained()
-            check(world, name)
-            world.crash(name)
-            world.boot(name)
-            check(world, name)
-
-    virtual.run(main())
+@virtual.timed
+async def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
+    world = World(CONFIG, FUNCTIONS, dimension=1, seed=5, trust=trust)
+    chance = random.Random(5)  # noqa: S311 - seeded
+    for k in range(300):
+        name = f"site{chance.randrange(3)}"
+        instance = chance.randrange(2)
+        await world.predict(name, str(k), instance, (chance.random(),))
+        if chance.random() < 0.8:
+            await world.learn(name, str(k), instance)
+    for name, node in world.nodes.items():
+        await node.drained()
+        check(world, name)
+        world.crash(name)
+        world.boot(name)
+        check(world, name)
 
 
 def check(world: World, name: str) -> None:
@@ -328,6 +280,10 @@ def check(world: World, name: str) -> None:
         for request, row in rows
         if request.truths[row] is not UNKNOWN and request.group(row).is_counted
     ]
+    waiting = Counter(is_own(one.source) for one, row in rows if one.truths[row] is UNKNOWN)
+    if state.for_peers.open_tickets:  # else those of peers count as own ones
+        assert (state.open_tickets, state.for_peers.open_tickets) == (waiting[True], waiting[False])
+    assert state.open_tickets + state.for_peers.open_tickets == waiting.total() > 10
     for one in state.arms:
         right = [
             request.predictions[row] == request.truths[row]
@@ -358,124 +314,50 @@ def check(world: World, name: str) -> None:
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 
-def test_status_shows_peers_that_ask_and_are_not_asked() -> None:
-    async def main() -> None:
-        learner = {"name": "site0", "functions": ["f00"]}
-        config = {"policy": CONFIG["policy"], "learner": [learner]}
-        world = World(config, FUNCTIONS, dimension=1, trust={"site0": {"east": "isolated"}})
-        node = world.nodes["site0"]
-        await node.assist([AskRow(str(k), "g2:1", 1, 1) for k in range(3)], source="east")
-        metrics = Metrics({})
-        metrics.follow(node)
+@virtual.timed
+async def test_status_shows_peers_that_ask_and_are_not_asked() -> None:
+    learner = {"name": "site0", "functions": ["f00"]}
+    config = {"policy": CONFIG["policy"], "learner": [learner]}
+    world = World(config, FUNCTIONS, dimension=1, trust={"site0": {"east": "isolated"}})
+    node = world.nodes["site0"]
+    await node.assist([AskRow(str(k), "g2:1", 1, 1) for k in range(3)], source="east")
+    metrics = Metrics({})
+    metrics.follow(node)
 
-        assert node.state().peers == [PeerState("east", "not asked", owed=0, asked=3)]
-        assert (node.state().arms[0].decisions, node.state().arms[0].served) == (0, 3)
-        assert samples(metrics)["covey_peer_rows_total", "east"] == 3
-        assert ("covey_peer_open", "east") not in samples(metrics)
-
-    virtual.run(main())
+    assert node.state().peers == [PeerState("east", "not asked", owed=0, asked=3)]
+    assert (node.state().arms[0].decisions, node.state().arms[0].served) == (0, 3)
+    assert samples(metrics)["covey_peer_rows_total", "east"] == 3
+    assert ("covey_peer_open", "east") not in samples(metrics)
 
 
-def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:
-    async def main() -> None:
-        timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
-        quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1, "horizon": 500}}
-        world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
-        world.down.update(["site1", "site2"])
-        for k in range(50):
-            await world.predict("site0", str(k), 0, (0.5,))
-            await world.learn("site0", str(k), 0)
-        state = world.nodes["site0"].state()
-        kinds = [(one.kind, one.price) for one in state.arms]
+@virtual.timed
+async def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:
+    timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
+    quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1}}
+    world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
+    world.down.update(["site1", "site2"])
+    for k in range(50):
+        await world.predict("site0", str(k), 0, (0.5,))
+        await world.learn("site0", str(k), 0)
+    state = world.nodes["site0"].state()
+    kinds = [(one.kind, one.price) for one in state.arms]
 
-        assert {peer.state for peer in state.peers} == {"resting"}
-        assert kinds == [("own", 0.0)] * 2 + [("peer", 0.1)] * 2
-
-    virtual.run(main())
+    assert {peer.state for peer in state.peers} == {"resting"}
+    assert kinds == [("own", 0.0)] * 2 + [("peer", 0.1)] * 2
 
 
-class Moody:
-    """A peer that answers, fails, is busy, or takes for ever."""
-
-    async def ask(self, requests: Any) -> list[Assistance]:
-        if requests[0].slot == 2:
-            raise ConnectionError
-        if requests[0].slot == 3:
-            raise PeerBusy("busy", wait_s=1.0)
-        if requests[0].slot == 4:
-            await asyncio.sleep(1e9)
-        return []
-
-    report = estimate = deliver = ask
-
-
-def test_calls_to_peers_are_watched_however_they_end() -> None:
-    heard = []
-
-    class Ears(Observer):
-        def ask(self, peer: str, word: str, took_s: float) -> None:
-            heard.append((peer, word, took_s))
-
-    async def main() -> None:
-        peer = ObservedPeer("south", Moody(), Ears())  # type: ignore[arg-type]
-        for slot in (1, 2, 3, 4):
-            try:
-                async with asyncio.timeout(5):
-                    await peer.ask([AskRow("a", "g1:0", slot)])
-            except (ConnectionError, TimeoutError):
-                pass
-
-    virtual.run(main())
-    words = ("answered", "failed", "busy", "given_up")
-    assert heard == [("south", word, 5 * (word == "given_up")) for word in words]
-
-
-STEPS = st.tuples(
-    st.sampled_from(["ask", "rows", "assist", "label", "restart"]), st.integers(0, 1_000)
-)
-
-
-@settings(max_examples=50)
-@given(st.lists(STEPS, max_size=40))
-def test_open_tickets_are_counted_as_a_walk_over_all_would_count_them(
-    steps: list[tuple[str, int]],
-) -> None:
-    async def main() -> None:
-        policy = {**CONFIG["policy"], "label-wait": 7}
-        world = World({**CONFIG, "policy": policy}, FUNCTIONS, dimension=1, trust="full")
-        given_out: list[tuple[str, str, int]] = []
-        for number, (step, chosen) in enumerate(steps):
-            if step == "restart":
-                world.crash("site0")
-                world.boot("site0")
-            node = world.nodes["site0"]
-            await taken(node, step, (number, chosen), given_out)
-
-            waiting = sum(len(one.pending) for one in node._state._open if one.is_open)
-            assert node.state().open_tickets == waiting
-
-    virtual.run(main())
-
-
-async def taken(
-    node: Node, step: str, numbers: tuple[int, int], given_out: list[tuple[str, str, int]]
-) -> None:
-    """Take a step of a site's life; `given_out` has sources, ids, and how many rows."""
-    number, chosen = numbers
-    if step == "ask":
-        given_out.append(("", (await node.predict(1, (0.5,))).ticket, 1))
-    elif step == "rows":
-        rows = 2 + chosen % 3
-        request = await node.answer([1] * rows, [(0.5,)] * rows)
-        given_out.append(("", request.id, rows))
-    elif step == "assist":
-        asked = AskRow(str(number), "g2:1", max(1, node.learner.slot), 1)
-        await node.assist([asked], source="site1")
-        given_out.append(("site1", str(number), 1))
-    elif step == "label" and given_out:
-        source, id_, rows = given_out[chosen % len(given_out)]
-        with contextlib.suppress(LateLabel):
-            if rows == 1:
-                await node.learn(id_, 1, source=source)
-            else:
-                await node.learn_rows(id_, [chosen % rows], [1])
+@virtual.timed
+async def test_calls_to_peers_are_counted_and_timed_however_they_end() -> None:
+    metrics = Metrics()
+    for error in (None, ConnectionError(), PeerBusy("busy", wait_s=1.0), TimeoutError()):
+        with contextlib.suppress(ConnectionError, PeerBusy, TimeoutError):
+            async with asyncio.timeout(5):
+                with metrics.calling("south", "ask"):
+                    if isinstance(error, TimeoutError):
+                        await asyncio.sleep(1e9)
+                    elif error is not None:
+                        raise error
+    told = metrics.page().body.decode()
+    for outcome in ("answered", "failed", "busy", "given_up"):
+        assert f'covey_peer_requests_total{{outcome="{outcome}",peer="south"}} 1.0' in told
+    assert 'covey_peer_request_duration_seconds_sum{peer="south"} 5.0' in told

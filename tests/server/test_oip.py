@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.functions.remote import RemoteTensor
 from covey.server import oip
-from covey.server import tensors as server_tensors
 from covey.server.config import NodeTable
 from covey.server.http import HttpProblem
-from covey.server.tensors import Inference, TensorRow
+from covey.server.oip import Inference, TensorRow
 
 SERVING = NodeTable(name="north", store="s", features={"size": "FP64", "count": "FP64"})
-DEPTH = 8
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 TREES = st.recursive(
     SCALARS,
@@ -36,20 +33,20 @@ def body(*tensors: Any, **fields: Any) -> bytes:
 
 
 def rows(sent: bytes, dimension: int | None = None) -> list[TensorRow]:
-    asked = oip.inference(sent, depth=DEPTH)
+    asked = oip.inference(sent)
     table = oip.rows_of(asked, SERVING, dimension=dimension, most=4)
     return [table.row(k) for k in range(table.count)]
 
 
 def digest(sent: bytes) -> str:
-    return oip.inference(sent, depth=DEPTH).digest
+    return oip.inference(sent).digest
 
 
 @given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
 def test_any_bytes_are_refused_with_a_status_below_500(sent: bytes) -> None:
     for read in (oip.inference, partial(oip.feedback, most=4)):
         with pytest.raises(HttpProblem) as refused:
-            read(sent, depth=DEPTH)
+            read(sent)
 
         assert refused.value.status in (400, 422)
         assert json.loads(refused.value.reply().body)["code"] == refused.value.code
@@ -74,44 +71,44 @@ def test_a_tensor_is_read_whole_or_refused(
         assert all(type(x) is float for row in found for x in row.record.values())
 
 
-def test_flat_and_nested_data_are_the_same() -> None:
-    flat = tensor(shape=[2, 2], data=[1, 2, 3, 4])
-    nested = tensor(shape=[2, 2], data=[[1, 2], [3, 4]])
-
-    assert rows(body(flat)) == rows(body(nested))
-    assert [row.record for row in rows(body(flat))] == [
-        {"size": 1.0, "count": 2.0},
-        {"size": 3.0, "count": 4.0},
-    ]
+TWO = [{"size": 1.0, "count": 2.0}, {"size": 3.0, "count": 4.0}]
 
 
-def test_features_may_be_sent_one_by_one_in_any_order() -> None:
-    apart = [
-        tensor(name="count", shape=[1], data=[2]),
-        tensor(name="size", shape=[1, 1], data=[[1]], datatype="INT8"),
-    ]
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [tensor(shape=[2, 2], data=[1, 2, 3, 4])],
+        [tensor(shape=[2, 2], data=[[1, 2], [3, 4]])],
+        [tensor(name="input-0", shape=[2, 2], data=[1, 2, 3, 4])],
+        [
+            tensor(name="count", shape=[2], data=[2, 4]),
+            tensor(name="size", shape=[2, 1], data=[[1], [3]], datatype="INT8"),
+        ],
+    ],
+    ids=["flat", "nested", "of any name", "one by one"],
+)
+def test_features_may_be_sent_in_many_ways(sent: list[Any]) -> None:
+    context = tensor(name="context", shape=[2, 2], data=[0, 0.5, 1, 0.25])
+    found = rows(body(*sent, context), dimension=2)
 
-    assert [row.record for row in rows(body(*apart))] == [{"size": 1.0, "count": 2.0}]
-
-
-@pytest.mark.parametrize("name", ["instances", "input-0", "x"])
-def test_one_tensor_of_rows_may_have_any_name(name: str) -> None:
-    found = rows(body(tensor(name=name, shape=[2, 2], data=[1, 2, 3, 4])))
-
-    assert [list(row.record.values()) for row in found] == [[1.0, 2.0], [3.0, 4.0]]
+    assert [row.record for row in found] == TWO
+    assert [row.context for row in found] == [(0.0, 0.5), (1.0, 0.25)]
 
 
 @pytest.mark.parametrize(
     ("sent", "says"),
     [
-        (tensor(name="sise", shape=[2], data=[1, 2]), "unknown feature 'sise'; known: size, count"),
-        (tensor(name="size", shape=[2, 1], data=[1, 2]), "input 'count' is missing"),
-        (tensor(name="x", shape=[1, 3], data=[1, 2, 3]), "'x' has shape [1, 3]; expected [rows, 2"),
+        ([tensor(name="sise", shape=[2], data=[1, 2])], "unknown feature 'sise'; known: size"),
+        ([tensor(name="size", shape=[2, 1], data=[1, 2])], "input 'count' is missing"),
+        ([tensor(name="x", shape=[1, 3], data=[1, 2, 3])], "expected [rows, 2"),
+        ([tensor(), tensor(name="sex", shape=[1], data=[1])], "all features; remove 'sex'"),
+        ([tensor(data=[1, None])], "holds null, which is not FP64"),
+        ([tensor(shape=[5, 2], data=[0] * 10)], "rows"),
     ],
 )
-def test_one_tensor_that_has_not_all_features_is_refused(sent: Any, says: str) -> None:
+def test_what_is_wrong_with_a_tensor_is_named(sent: list[Any], says: str) -> None:
     with pytest.raises(HttpProblem, match=re.escape(says)):
-        rows(body(sent))
+        rows(body(*sent))
 
 
 NESTED = {"content_type": "np", "headers": {"x": ["y"]}, "binary_data_output": None}
@@ -126,8 +123,8 @@ NESTED = {"content_type": "np", "headers": {"x": ["y"]}, "binary_data_output": N
     ],
 )
 def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
-    plain = oip.inference(body(tensor()), depth=DEPTH)
-    found = oip.inference(body(tensor(), **fields), depth=DEPTH)
+    plain = oip.inference(body(tensor()))
+    found = oip.inference(body(tensor(), **fields))
 
     assert found.digest == plain.digest
     assert not found.request.id
@@ -160,47 +157,9 @@ def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -
         ("instances", [-1, 2]),
     ]
     assert found.versions == ["1"]
-
-
-def test_features_of_several_datatypes_cannot_be_sent_in_one_tensor() -> None:
     mixed = msgspec.structs.replace(SERVING, features={"size": "FP64", "kind": "BYTES"})
-
-    assert [one.name for one in oip.metadata(mixed, dimension=None, classes=()).inputs] == [
-        "size",
-        "kind",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("sent", "says"),
-    [
-        (
-            [tensor(), tensor(name="sex", shape=[1], data=[1])],
-            "contains all features; remove 'sex'",
-        ),
-        ([tensor(data=[1, None])], "holds null, which is not FP64"),
-        ([tensor(data=[1, 10**400])], "holds 1000000000"),
-    ],
-)
-def test_errors_in_a_tensor_are_named(sent: list[Any], says: str) -> None:
-    asked = [msgspec.convert(one, RemoteTensor) for one in sent]
-    with pytest.raises(HttpProblem, match=re.escape(says)):
-        server_tensors.table_of(asked, {}, SERVING.features, dimension=None, most=4)
-
-
-def test_contexts_are_read_row_by_row() -> None:
-    context = tensor(name="context", shape=[2, 2], data=[0, 0.5, 1, 0.25])
-
-    found = rows(body(tensor(shape=[2, 2], data=[1, 2, 3, 4]), context), dimension=2)
-
-    assert [row.context for row in found] == [(0.0, 0.5), (1.0, 0.25)]
-
-
-def test_more_rows_than_allowed_are_413() -> None:
-    with pytest.raises(HttpProblem) as refused:
-        rows(body(tensor(shape=[5, 2], data=[0] * 10)))
-
-    assert (refused.value.status, refused.value.code) == (413, "too_many_rows")
+    named = oip.metadata(mixed, dimension=None, classes=()).inputs
+    assert [one.name for one in named] == ["size", "kind"]  # no tensor has both datatypes
 
 
 def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
@@ -209,6 +168,8 @@ def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
 
     assert digest(one) == digest(other)
     assert digest(one) != digest(one.replace(b"[1]}", b"[2]}"))
+    asked = [b'{"inputs": [], "parameters": {"slot": %d}}' % slot for slot in (1, 2)]
+    assert digest(asked[0]) != digest(asked[1])
 
 
 def depth_of(tree: Any) -> int:
@@ -219,19 +180,21 @@ def depth_of(tree: Any) -> int:
 
 @given(
     st.dictionaries(st.text(), TREES, max_size=3),
-    st.integers(1, 4),
+    st.integers(0, oip.MOST_DEPTH),
     st.booleans(),
 )
 def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
-    tree: dict[str, Any], most: int, is_ascii: bool
+    tree: dict[str, Any], more: int, is_ascii: bool
 ) -> None:
+    for _ in range(more):
+        tree = {"": tree}
     sent = json.dumps(tree, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
 
     with pytest.raises(HttpProblem) as refused:
-        oip.feedback(sent, depth=most, most=4)
+        oip.feedback(sent, most=4)
 
     is_too_deep = "deep" in refused.value.detail
-    assert is_too_deep == (depth_of(tree) > most)
+    assert is_too_deep == (depth_of(tree) > oip.MOST_DEPTH)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +209,7 @@ def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
 )
 def test_what_only_looks_deep_is_no_work_either(sent: bytes) -> None:
     with pytest.raises(HttpProblem) as refused:
-        oip.feedback(sent, depth=DEPTH, most=4)
+        oip.feedback(sent, most=4)
 
     assert refused.value.code == "bad_json"
 
@@ -290,11 +253,13 @@ def has_twins(value: Any) -> bool:
 @given(st.lists(st.tuples(NAMES, DOCUMENTS), min_size=1, max_size=4))
 def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) -> None:
     body = written(pairs)
-    if has_twins(pairs):
-        with pytest.raises(HttpProblem, match="duplicate key"):
-            oip._parsed(body.encode(), 20)
-    else:
-        assert oip._parsed(body.encode(), 20) == json.loads(body)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oip, "MOST_DEPTH", 20)
+        if has_twins(pairs):
+            with pytest.raises(HttpProblem, match="duplicate key"):
+                oip._parsed(body.encode())
+        else:
+            assert oip._parsed(body.encode()) == json.loads(body)
 
 
 def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
@@ -310,9 +275,3 @@ def test_slots_are_counted_here_unless_the_site_has_them_given() -> None:
 def test_a_slot_that_is_given_is_a_whole_number_from_one_on(parameters: dict[str, Any]) -> None:
     with pytest.raises(HttpProblem, match="must be the slot of the first row"):
         slot(GIVEN, **parameters)
-
-
-def test_another_slot_is_another_question() -> None:
-    asked = [b'{"inputs": [], "parameters": {"slot": %d}}' % slot for slot in (1, 2)]
-
-    assert digest(asked[0]) != digest(asked[1])

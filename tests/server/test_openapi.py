@@ -12,9 +12,7 @@ import covey
 from covey.server import client_api, oip
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, OPEN_PATHS, ROUTES
 from covey.server.http import STATUSES, HttpProblem
-from support.served import INFER, Client, run
-
-pytestmark = pytest.mark.beside_the_kernel
+from support.served import INFER, Client, served
 
 SOURCES = Path(covey.__file__).parent
 # What clients may meet on their way: peer messages have other problems.
@@ -91,17 +89,18 @@ def test_the_document_shows_where_tensors_may_be_binary() -> None:
     }
     (infer,) = (operation for _, path, operation in operations() if path == INFER)
 
-    for_people = {"session": False, "logout": False}
-    assert takes == {"infer": True, "feedback": True, "reload": False, **for_people}
+    assert takes == {"infer": True, "feedback": True, "reload": False}
     assert "application/octet-stream" in infer["responses"]["200"]["content"]
     assert [one["name"] for one in infer["parameters"]] == [oip.LENGTH]
     assert list(infer["responses"]["200"]["headers"]) == [oip.LENGTH]
 
 
-def test_the_page_alone_answers_without_the_token_that_it_takes() -> None:
-    free = [path for _, path, one in operations() if {} in one.get("security", [])]
+def test_the_document_says_what_may_be_asked_of_the_state() -> None:
+    (state,) = (operation for _, path, operation in operations() if path.endswith("/state"))
+    (cells,) = state["parameters"]
 
-    assert free == ["/"]
+    assert (cells["name"], cells["in"], cells["required"]) == ("cells", "query", False)
+    assert (cells["schema"]["minimum"], cells["schema"]["maximum"]) == (0, 400)
 
 
 def test_references_lead_somewhere() -> None:
@@ -151,19 +150,17 @@ def test_every_code_is_in_the_pages_with_its_status(code: str) -> None:
     assert dict(zip(codes, statuses, strict=True))[code] == str(CODES[code])
 
 
-def test_the_document_is_served(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        status, told = await client.get("/v2/openapi.json")
+@served()
+async def test_the_document_is_served(client: Client) -> None:
+    status, told = await client.get("/v2/openapi.json")
 
-        assert (status, told["openapi"]) == (200, "3.1.0")
-        (example, _) = (
-            told["paths"][path]["post"]["requestBody"]["content"]["application/json"].pop("example")
-            for path in (INFER, INFER.replace("north/", "north/versions/1/"))
-        )
-        assert told == client_api.openapi_document("north", has_tokens=False)
-        assert (await client.post(INFER, example))[0] == 200
-
-    run(tmp_path, story)
+    assert (status, told["openapi"]) == (200, "3.1.0")
+    (example, _) = (
+        told["paths"][path]["post"]["requestBody"]["content"]["application/json"].pop("example")
+        for path in (INFER, INFER.replace("north/", "north/versions/1/"))
+    )
+    assert told == client_api.openapi_document("north", has_tokens=False)
+    assert (await client.post(INFER, example))[0] == 200
 
 
 def test_a_problem_has_retry_after_if_a_retry_can_succeed() -> None:

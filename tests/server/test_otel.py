@@ -1,8 +1,6 @@
 """Traces: one over all sites that a request passes, with nothing of what it is about."""
 
 import asyncio
-import subprocess
-import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,16 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from covey.errors import ConfigError, FunctionError
+from covey.errors import FunctionError
 from covey.node.requests import Commit
-from covey.node.spans import NO_SPAN, NO_SPANS, TRACE
+from covey.node.spans import TRACE
 from covey.node.workers import Journal
-from covey.server import config
 from covey.server.client_api import ROUTES
 from covey.server.otel import OtelSpans
 from covey.server.peer_api import PATHS
-from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving, serving_two
+from support.coroutines import looped
+from support.served import FEEDBACK, INFER, SITE, Client, infer, served, serving, serving_all
 from support.site_processes import Offices, table
-
-pytestmark = pytest.mark.beside_the_kernel
 
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
@@ -91,12 +87,12 @@ def test_one_trace_goes_over_both_sites_with_peers_functions_and_commits(tmp_pat
             "north": file_of(offices, "north", "south", asks=True),
         }
         spans = {"south": south.spans, "north": north.spans}
-        async with serving_two(tmp_path, texts, spans) as client:
+        async with serving_all(tmp_path, texts, spans) as clients:
             for k in range(60):
-                _, told = await client.post(INFER, infer(f"r{k}"), traceparent=PARENT)
+                _, told = await clients["north"].post(INFER, infer(f"r{k}"), traceparent=PARENT)
                 if told["parameters"]["arm"] == "south":
                     return
-                await client.post(FEEDBACK, {"id": told["id"], "truth": 1})
+                await clients["north"].post(FEEDBACK, {"id": told["id"], "truth": 1})
         raise AssertionError("the peer was never asked")
 
     asyncio.run(main())
@@ -123,16 +119,14 @@ def test_one_trace_goes_over_both_sites_with_peers_functions_and_commits(tmp_pat
     )
 
 
-def test_a_span_has_names_numbers_and_kinds_of_errors_alone(tmp_path: Path) -> None:
+@looped
+async def test_a_span_has_names_numbers_and_kinds_of_errors_alone(tmp_path: Path) -> None:
     north = Recorded("north")
 
-    async def main() -> None:
-        async with serving(tmp_path, SITE, spans=north.spans) as client:
-            await client.post(INFER, infer("secret-id"))
-            await client.post(INFER, b"nonsense")
-            await client.get("/nowhere/secret")
-
-    asyncio.run(main())
+    async with serving(tmp_path, SITE, spans=north.spans) as client:
+        await client.post(INFER, infer("secret-id"))
+        await client.post(INFER, b"nonsense")
+        await client.get("/nowhere/secret")
     for kind in (FunctionError, asyncio.CancelledError):
         with pytest.raises(kind), north.spans.function("f", 3):
             raise kind("an instance")
@@ -158,24 +152,22 @@ class Numbers:
         pass
 
 
-def test_a_commit_is_within_one_request_and_linked_to_the_others() -> None:
+@looped
+async def test_a_commit_is_within_one_request_and_linked_to_the_others() -> None:
     north = Recorded("north")
 
     async def commit(one: Commit) -> None:
         await asyncio.sleep(0)
 
-    async def main() -> None:
-        state: Any = Numbers()
-        journal = Journal(state, commit, north.spans)
+    state: Any = Numbers()
+    journal = Journal(state, commit, north.spans)
 
-        async def request(number: int) -> None:
-            with north.spans.request("POST", f"/{number}", {}):
-                await journal.flush()
+    async def request(number: int) -> None:
+        with north.spans.request("POST", f"/{number}", {}):
+            await journal.flush()
 
-        await asyncio.gather(*map(request, range(3)))
-        await journal.flush()  # of nothing that is traced
-
-    asyncio.run(main())
+    await asyncio.gather(*map(request, range(3)))
+    await journal.flush()  # of nothing that is traced
 
     (written,) = north.named("store commit")
     requests = north.named("POST other")
@@ -213,27 +205,8 @@ def test_a_trace_is_passed_on_during_a_call_to_a_peer_only() -> None:
 # -- configuration --------------------------------------------------------------------------------
 
 
-def test_without_a_collector_nothing_is_traced(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(SITE)
-
-    assert config.load(tmp_path / "site.toml").serving.traces is None
-    assert NO_SPANS.request("GET", "/", {}) is NO_SPAN
-    assert NO_SPANS.here() is None
-
-
 def with_traces(url: str) -> str:
     return SITE.replace("dimension", f'traces = "{url}"\ndimension', 1)
-
-
-@pytest.mark.parametrize(
-    "url",
-    ["http://collector.example:4318", "localhost:4318", "", "https://", "ftp://x", "http://[x"],
-)
-def test_spans_are_not_sent_in_the_clear(tmp_path: Path, url: str) -> None:
-    (tmp_path / "site.toml").write_text(with_traces(url))
-
-    with pytest.raises(ConfigError, match=r"\[node\] traces is .* with https unless it is on"):
-        config.load(tmp_path / "site.toml")
 
 
 @asynccontextmanager
@@ -251,14 +224,12 @@ async def collector(bodies: list[bytes]) -> Any:
     await runner.cleanup()
 
 
-def test_a_collector_gets_the_spans_at_the_latest_when_the_site_stops(tmp_path: Path) -> None:
+@looped
+async def test_a_collector_gets_the_spans_at_the_latest_when_the_site_stops(tmp_path: Path) -> None:
     bodies: list[bytes] = []
 
-    async def main() -> None:
-        async with collector(bodies) as url, serving(tmp_path, with_traces(url)) as client:
-            await client.post(INFER, infer("a"))
-
-    asyncio.run(main())
+    async with collector(bodies) as url, serving(tmp_path, with_traces(url)) as client:
+        await client.post(INFER, infer("a"))
 
     sent = [ExportTraceServiceRequest.FromString(one).resource_spans for one in bodies]
     names = {
@@ -272,29 +243,6 @@ def test_a_collector_gets_the_spans_at_the_latest_when_the_site_stops(tmp_path: 
     assert any(name.startswith("function ") for name in names)
 
 
-def test_a_collector_that_is_gone_costs_no_answer(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        assert (await client.post(INFER, infer("a")))[0] == 200
-
-    run(tmp_path, story, with_traces("http://127.0.0.1:9/v1/traces"))
-
-
-def test_traces_without_opentelemetry_name_the_extra(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(with_traces("http://127.0.0.1:9/v1/traces"))
-    program = (
-        "import sys; sys.modules['opentelemetry'] = None\n"
-        "from covey.cli import main\n"
-        "sys.exit(main(['serve', sys.argv[1]]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "site.toml")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 2
-    assert done.stderr.endswith(
-        "[node] traces need opentelemetry-sdk; install the extra in a clone of covey: "
-        'pip install ".[otel]"\n'
-    )
+@served(with_traces("http://127.0.0.1:9/v1/traces"))
+async def test_a_collector_that_is_gone_costs_no_answer(client: Client) -> None:
+    assert (await client.post(INFER, infer("a")))[0] == 200

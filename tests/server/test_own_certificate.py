@@ -10,11 +10,10 @@ import pytest
 
 from covey.server import keys
 from support import virtual
+from support.coroutines import looped
 from support.examined import FEATURES, FUNCTION
 from support.served import metrics_of, serving
 from support.site_processes import Offices, table
-
-pytestmark = pytest.mark.beside_the_kernel
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 DAY_S = 86_400.0
@@ -70,12 +69,6 @@ def watched(
 
     with caplog.at_level(logging.INFO):
         return virtual.run(main())
-
-
-def test_nothing_is_logged_while_the_end_is_far(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert watched(folder, caplog, days=5.5) == []
 
 
 def test_the_end_is_logged_every_day_from_two_weeks_before_and_when_it_comes(
@@ -158,7 +151,8 @@ def test_of_two_authorities_in_a_file_the_one_that_signed_counts(folder: Path) -
     assert own.ends()["authority"] == BEGIN + timedelta(days=100)
 
 
-def test_a_served_site_has_the_end_in_its_metrics_and_in_its_log(
+@looped
+async def test_a_served_site_has_the_end_in_its_metrics_and_in_its_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offices = Offices(tmp_path, ["south"])
@@ -172,13 +166,10 @@ def test_a_served_site_has_the_end_in_its_metrics_and_in_its_log(
         ]
     )
 
-    async def main() -> None:
-        async with serving(tmp_path, text) as client:
-            told = await metrics_of(client)
-        until = keys.show(tmp_path / "north.crt").valid_until
-        assert until is not None
-        assert told["covey_certificate_expiry_timestamp_seconds", "site"] == until.timestamp()
-        assert told["covey_certificate_expiry_timestamp_seconds", "authority"] > until.timestamp()
-
-    asyncio.run(main())
+    async with serving(tmp_path, text) as client:
+        told = await metrics_of(client)
+    until = keys.show(tmp_path / "north.crt").valid_until
+    assert until is not None
+    assert told["covey_certificate_expiry_timestamp_seconds", "site"] == until.timestamp()
+    assert told["covey_certificate_expiry_timestamp_seconds", "authority"] > until.timestamp()
     assert "north.crt expires in 4 days" in caplog.text

@@ -1,14 +1,9 @@
-"""Sites pay each other for answers: budgets in their files, and statements that agree."""
+"""Sites pay each other for answers: budgets in their files, and statements of their own stores."""
 
+import itertools
 import json
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Iterable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +11,14 @@ from typing import Any
 import pytest
 
 from covey import cli
-from covey.cli.statement import MonthlyStatement, month_of, statement_of
-from covey.errors import ConfigError
-from covey.node.requests import Commit, Payment
+from covey.cli.stores import Line, month_of, statement_of
+from covey.node.requests import Commit, DayPayments
 from covey.node.store import Store
 from covey.server import config
-from support.site_processes import SRC, TESTS, Client, Offices, table
-
-pytestmark = pytest.mark.beside_the_kernel
+from support.coroutines import looped
+from support.hanging import gate
+from support.served import FEEDBACK, INFER, Client, infer, serving_all
+from support.site_processes import Offices, table
 
 NODE = {"features": {"size": "FP64"}, "dimension": 1}
 POLICY = table(
@@ -36,13 +31,6 @@ POLICY = table(
         "explore-peers": {"scale": 0.5, "power": 0.0},
     },
 )
-# It waits for the pipe, where an instance is to be answered too late.
-LATE = """
-def answer(instance):
-    if instance["size"] == 99.0:
-        open({pipe!r}).read()
-    return 1
-"""
 
 
 @pytest.fixture
@@ -65,7 +53,7 @@ def north(offices: Offices, *, price: float = 0.1, node: Any = None, **peer: Any
 
 
 def south(offices: Offices, *, may_ask: bool = True) -> str:
-    function = {"name": "late", "kind": "python", "entry": "late_answers:answer"}
+    function = {"name": "late", "kind": "python", "entry": "support.hanging:gate"}
     return "\n".join(
         [
             offices.node("south", **NODE),
@@ -77,131 +65,77 @@ def south(offices: Offices, *, may_ask: bool = True) -> str:
     )
 
 
-@contextmanager
-def running(folder: Path, name: str, text: str, *, end: int = signal.SIGTERM) -> Iterator[Client]:
-    """Serve a site in a process; end it with a signal."""
-    (folder / f"{name}.toml").write_text(text)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "covey", "serve", str(folder / f"{name}.toml")],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SRC, TESTS, folder)))},
-    )
-    assert process.stderr is not None
-    client = Client(process.stderr.readline().strip(), process)
-    try:
-        yield client
-    finally:
-        client.close()
-        process.send_signal(end)
-        process.communicate(timeout=60)
-
-
-def inputs(*sizes: float) -> list[dict[str, Any]]:
+def row(*sizes: float) -> list[dict[str, Any]]:
+    count = len(sizes)
     return [
-        {"name": "size", "shape": [len(sizes)], "datatype": "FP64", "data": list(sizes)},
-        {
-            "name": "context",
-            "shape": [len(sizes), 1],
-            "datatype": "FP64",
-            "data": [0.5] * len(sizes),
-        },
+        {"name": "size", "shape": [count], "datatype": "FP64", "data": list(sizes)},
+        {"name": "context", "shape": [count, 1], "datatype": "FP64", "data": [0.5] * count},
     ]
 
 
-def ask(client: Client, id_: str, *sizes: float, is_labelled: bool = True) -> None:
-    client.infer(id_, inputs(*sizes))
-    if is_labelled:
-        client.label(id_, 1) if len(sizes) == 1 else [
-            client.label(f"{id_}:{row}", 1) for row in range(len(sizes))
-        ]
+async def ask(client: Client, ids: Iterable[str]) -> None:
+    for id_ in ids:
+        assert (await client.post(INFER, infer(id_, inputs=row(1.0))))[0] == 200
+        assert (await client.post(FEEDBACK, {"id": id_, "truth": 1}))[0] == 202
 
 
-def ask_late(client: Client, pipe: Path) -> None:
-    """Ask until south works on a request, and let it answer when north has given up."""
-    with ThreadPoolExecutor(1) as pool:
-        for k in range(50):
-            answer = pool.submit(client.infer, f"late{k}", inputs(99.0))
-            way = opened(pipe, answer)
-            answer.result()
-            if way is not None:
-                os.close(way)
+async def ask_late(client: Client) -> None:
+    """Ask until south works on a request, which it answers when north has given up."""
+    gate.shut()
+    try:
+        for number in itertools.count():
+            await client.post(INFER, infer(f"late{number}", inputs=row(1.0)))
+            if gate.is_called.is_set():
                 return
-    raise AssertionError("south was never asked")
+    finally:
+        gate.open()
 
 
-def opened(pipe: Path, answer: "Future[Any]") -> int | None:
-    while not answer.done():
-        try:
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # nothing reads it yet
-            continue
-    return None
-
-
-def statement(folder: Path, name: str, months: set[str]) -> MonthlyStatement:
-    parts = [statement_of(folder / f"{name}.store", month_of(month)) for month in sorted(months)]
-    return MonthlyStatement(
-        parts[0].site,
-        "",
-        [line for one in parts for line in one.paid],
-        [line for one in parts for line in one.received],
-        parts[0].unstated,
-    )
-
-
-def lines(found: list[Any]) -> list[tuple[Any, ...]]:
-    return [(one.time, one.id, one.rows, one.amount) for one in found]
+def lines_of(folder: Path, name: str, months: Iterable[str]) -> tuple[list[Line], list[Line]]:
+    """Return what a site has paid and earned."""
+    found = [statement_of(folder / name / f"{name}.store", month_of(one)) for one in months]
+    return [line for one in found for line in one.paid], [
+        line for one in found for line in one.earned
+    ]
 
 
 def this_month() -> str:
     return datetime.now(UTC).strftime("%Y-%m")
 
 
-def test_the_statements_of_two_sites_agree_line_by_line(offices: Offices) -> None:
-    folder, months, pipe = offices.folder, {this_month()}, offices.folder / "pipe"
-    os.mkfifo(pipe)
-    (folder / "late_answers.py").write_text(LATE.format(pipe=str(pipe)))
-    with running(folder, "south", south(offices)):
-        with running(folder, "north", north(offices), end=signal.SIGKILL) as client:
-            for k in range(20):
-                ask(client, f"a{k}", 1.0, is_labelled=k % 4 < 3)
-            ask(client, "batch", 1.0, 2.0, 3.0)
-        with running(folder, "north", north(offices)) as client:
-            ask_late(client, pipe)
-            for k in range(10):
-                ask(client, f"b{k}", 1.0)
-    with (
-        running(folder, "south", south(offices, may_ask=False)),  # so every question is refused
-        running(folder, "north", north(offices)) as client,
-    ):
-        before = len(statement(folder, "north", months).paid)
-        for k in range(5):
-            ask(client, f"c{k}", 1.0)
-        while statement(folder, "north", months | {this_month()}).unstated:
-            pass  # it takes its time
-        shown = client.state()
-    months.add(this_month())
-    paid, received = (statement(folder, name, months) for name in ("north", "south"))
-    with closing(sqlite3.connect(folder / "south.store")) as base:
-        ((answered,),) = base.execute("SELECT COUNT(*) FROM requests WHERE source = 'north'")
+@looped
+async def test_the_statements_of_two_sites_agree_but_for_answers_that_came_too_late(
+    offices: Offices,
+) -> None:
+    folder, months = offices.folder, {this_month()}
+    late = {"south": south(offices), "north": north(offices)}
+    refused = {"south": south(offices, may_ask=False), "north": north(offices)}
 
-    assert lines(paid.paid) == lines(received.received)
-    assert (len(paid.paid), paid.received, received.paid) == (before, [], [])
-    assert before >= 20
-    assert max(one.rows for one in paid.paid) == 3
-    assert answered > before  # an answer that came too late
-    assert shown["peers"][0]["spent_today"] == pytest.approx(sum(one.amount for one in paid.paid))
+    async with serving_all(folder, late) as clients:
+        await ask(clients["north"], (f"a{k}" for k in range(20)))
+        await clients["north"].post(INFER, infer("batch", inputs=row(1.0, 2.0, 3.0)))
+        await ask_late(clients["north"])
+    async with serving_all(folder, refused) as clients:
+        await ask(clients["north"], (f"c{k}" for k in range(5)))
+        _, state = await clients["north"].get("/v2/models/north/state")
+        spent = float(state["peers"][0]["spent_today"])
+    months.add(this_month())
+    paid, _ = lines_of(folder, "north", sorted(months))
+    _, earned = lines_of(folder, "south", sorted(months))
+    with closing(Store(folder / "north" / "north.store")) as store:
+        asked = [answer for one in store.requests() for answer in one.peer_answers.values()]
+    ids = [answer.id for answer in asked if answer.id]
+    with closing(Store(folder / "south" / "south.store")) as store:
+        found = store.find_many("north", ids)
+
+    assert sum(line.rows for line in paid) == len(ids) >= 15
+    assert sum(line.amount for line in paid) == pytest.approx(0.1 * len(ids))
+    assert [found[id_][0].price for id_ in ids] == [100_000] * len(ids)
+    assert sum(line.rows for line in earned) > len(ids)  # an answer that came too late
+    assert spent == pytest.approx(0.1 * len(ids))
 
 
 # -- the file of a site -------------------------------------------------------------------------
-
-
-def refused(offices: Offices, text: str) -> str:
-    (offices.folder / "site.toml").write_text(text)
-    with pytest.raises(ConfigError) as error:
-        config.load(offices.folder / "site.toml")
-    return str(error.value)
 
 
 def test_budgets_are_read_in_millionths(offices: Offices) -> None:
@@ -214,39 +148,9 @@ def test_budgets_are_read_in_millionths(offices: Offices) -> None:
     assert (found.peers, found.total) == ({"south": 5_000_000}, 7_500_000)
 
 
-@pytest.mark.parametrize(
-    ("price", "peer", "node", "says"),
-    [
-        (0.1, {"per-day": 0}, None, "[[peer]] 'south' budget per-day is 0; it must be above 0"),
-        (0.1, {"per-day": -1.5}, None, "budget per-day is -1.5; it must be above 0, at most 1e9"),
-        (0.1, {"per-week": 5}, None, "per-week"),
-        (0.1, 5, None, "budget"),
-        (0.1, {"per-day": 0.05}, None, "less than the price 0.1 of one answer"),
-        (0.0, {"per-day": 5}, None, "[[peer]] 'south' has a budget, but its answers are free"),
-        (0.0, None, {"per-day": 5}, "[node] has a budget, and no peer has a price"),
-        (0.1, None, {"per-day": 1e12}, "[node] budget per-day is 1e+12"),
-        (0.1, None, {"per-day": "5"}, "[node] budget"),
-    ],
-)
-def test_a_budget_that_cannot_work_is_refused_in_words(
-    offices: Offices, price: float, peer: Any, node: Any, says: str
-) -> None:
-    peers = {} if peer is None else {"budget": peer}
-    nodes = {} if node is None else {"budget": node}
-
-    assert says in refused(offices, north(offices, price=price, node=nodes, **peers))
-
-
-def test_a_budget_for_a_peer_that_is_never_asked_is_refused(offices: Offices) -> None:
-    text = north(offices, budget={"per-day": 5}).replace("peers = { south = 0.1 }", "peers = { }")
-
-    assert "has a budget, but it is never asked" in refused(offices, text)
-
-
 # -- the command --------------------------------------------------------------------------------
 
-NOVEMBER_MS = 1_793_491_200_000  # 2026-11-01
-AT_MS = NOVEMBER_MS + 3_600_000
+NOVEMBER = 20_758  # days since the epoch
 
 
 @pytest.fixture
@@ -256,11 +160,11 @@ def store(tmp_path: Path) -> Path:
     made.commit(
         Commit(
             payments=[
-                Payment("south", True, "a1", NOVEMBER_MS, 1, 100_000),
-                Payment("south", True, "a2:0", AT_MS, 3, 300_000),
-                Payment("west", False, "w\x1b1", AT_MS, 2, 20_000),
-                Payment("south", True, "early", NOVEMBER_MS - 1, 1, 100_000),
-                Payment("south", True, "late", NOVEMBER_MS + 30 * 86_400_000, 1, 100_000),
+                DayPayments(True, NOVEMBER, "south", 1, 1, 100_000),
+                DayPayments(True, NOVEMBER + 1, "south", 1, 3, 300_000),
+                DayPayments(False, NOVEMBER + 1, "west", 1, 2, 20_000),
+                DayPayments(True, NOVEMBER - 1, "south", 1, 1, 100_000),
+                DayPayments(True, NOVEMBER + 30, "south", 1, 1, 100_000),
             ]
         )
     )
@@ -268,7 +172,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "north.store"
 
 
-def test_a_statement_has_the_lines_of_its_month(
+def test_a_statement_has_the_days_of_its_month(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = cli.main(["statement", str(store), "--month", "2026-11"])
@@ -279,19 +183,17 @@ def test_a_statement_has_the_lines_of_its_month(
         "site north, 2026-11 (UTC)",
         "",
         "paid to peers",
-        "time                       peer    id  rows    amount",
-        "-----------------------------------------------------",
-        "2026-11-01T00:00:00.000Z  south    a1     1  0.100000",
-        "2026-11-01T01:00:00.000Z  south  a2:0     3  0.300000",
+        "day          peer  requests  rows    amount",
+        "-------------------------------------------",
+        "2026-11-01  south         1     1  0.100000",
+        "2026-11-02  south         1     3  0.300000",
         "south: 2 requests, 4 rows, 0.400000",
         "",
-        "owed by peers",
-        "time                      peer   id  rows    amount",
-        "---------------------------------------------------",
-        "2026-11-01T01:00:00.000Z  west  w?1     2  0.020000",
+        "earned from peers",
+        "day         peer  requests  rows    amount",
+        "------------------------------------------",
+        "2026-11-02  west         1     2  0.020000",
         "west: 1 requests, 2 rows, 0.020000",
-        "",
-        "4 payments are not known to the peer yet",
     ]
 
 
@@ -303,23 +205,20 @@ def test_a_statement_can_be_read_by_programs(
     cli.main(["statement", str(store), "--month", "2026-12", "--csv"])
     rows = capsys.readouterr().out.splitlines()
 
-    assert (told["site"], told["month"], told["unstated"]) == ("north", "2026-11", 4)
+    assert (told["site"], told["month"]) == ("north", "2026-11")
     assert [one["amount"] for one in told["paid"]] == [0.1, 0.3]
-    assert told["received"][0]["peer"] == "west"
-    assert rows == [
-        "direction,time,peer,id,rows,amount",
-        "paid,2026-12-01T00:00:00.000Z,south,late,1,0.1",
-    ]
+    assert told["earned"][0]["peer"] == "west"
+    assert rows == ["direction,day,peer,requests,rows,amount", "paid,2026-12-01,south,1,1,0.1"]
 
 
 def test_a_statement_of_a_store_in_use_leaves_it_as_it_is(store: Path) -> None:
     with closing(Store(store)) as in_use:
         in_use.load("north", "arm: f")
-        in_use.commit(Commit(payments=[Payment("south", True, "new", AT_MS + 1, 1, 100_000)]))
+        in_use.commit(Commit(payments=[DayPayments(True, NOVEMBER, "east", 1, 1, 100_000)]))
 
         found = statement_of(store, month_of("2026-11"))
 
-    assert [one.id for one in found.paid] == ["a1", "a2:0", "new"]
+    assert [one.peer for one in found.paid] == ["east", "south", "south"]
     assert sorted(one.name for one in store.parent.iterdir()) == ["north.store"]
 
 

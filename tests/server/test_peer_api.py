@@ -9,45 +9,34 @@ import msgspec
 import pytest
 
 from covey.bandit.learner import NO_ANSWER
-from covey.errors import LimitError, PeerDeclined, PeerError, StoreError
+from covey.errors import LimitError, PeerError, StoreError
 from covey.node.requests import AskRow
+from covey.node.workers import Limits
 from covey.server import peer_messages
-from covey.server.http import HttpRequest, HttpResponse, SiteLimits
+from covey.server.http import HttpRequest, HttpResponse
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
-from covey.server.peer_messages import MOST_ROWS, ROOT
+from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, VERSIONS_HEADER
 from support import virtual
 from support.message_links import HEADERS, neighbour, respond
 from support.virtual import World
 
-CALLS = ("ask", "report", "estimate", "labels", "status", "hello")
+CALLS = ("ask", "report", "estimate", "labels", "hello")
 HEAD: dict[str, Any] = {"version": 1, "request": "m1", "deadline_ms": 900}
 BODIES: dict[str, dict[str, Any]] = {
     "ask": {**HEAD, "rows": [["r", "g1:0", 1]], "values": [1]},
     "report": {**HEAD, "cell": "g1:0", "slot": 1},
     "estimate": {**HEAD, "cell": "g1:0", "slot": 1, "is_by_context": False},
     "labels": {**HEAD, "labels": [["r", 1]]},
-    "status": HEAD,
     "hello": HEAD,
 }
-INFO = peer_messages.SiteInfo(
-    is_ready=True,
-    slot=7,
-    uptime_s=1.5,
-    decisions=9,
-    cost=0.5,
-    labels=8,
-    right=6,
-    hour_labels=4,
-    hour_right=3,
-)
 
 
 def world_of(
     function: Callable[[Any], Any] = lambda x: x, *, kind: type[World] = World, **more: Any
 ) -> World:
     config = {
-        "policy": {"preset": "cos", "slices": 1, "horizon": 500},
+        "policy": {"preset": "cos", "slices": 1},
         "learner": [
             {"name": "south", "functions": ["f"], "peers": {}},
             {"name": "north", "functions": ["g"], "peers": {}, "context-peers": {"south": 0.0}},
@@ -56,10 +45,10 @@ def world_of(
     return kind(config, {"f": function, "g": function}, dimension=1, **more)
 
 
-def south(world: World, *, limits: SiteLimits | None = None, **rights: Any) -> PeerApi:
+def south(world: World, *, limits: Limits | None = None, **rights: Any) -> PeerApi:
     """Return the side for peers of a node that knows north and east."""
     known = {name: neighbour(name, **rights) for name in NAMES}
-    return PeerApi(world.nodes["south"], known, limits=limits, status=lambda: INFO)
+    return PeerApi(world.nodes["south"], known, limits=limits)
 
 
 NAMES = ("north", "east")
@@ -94,143 +83,110 @@ async def answers(back: PeerApi, *calls: HttpRequest) -> list[Any]:
 # -- what is answered ---------------------------------------------------------------------------
 
 
-def test_a_peer_is_answered_and_its_label_counts_once() -> None:
-    async def main() -> None:
-        world = world_of(lambda x: x + 1)
-        peer = peer_client(south(world))
+@virtual.timed
+async def test_a_peer_is_answered_and_its_label_counts_once() -> None:
+    world = world_of(lambda x: x + 1)
+    peer = peer_client(south(world))
 
-        (helped,) = await peer.ask([AskRow("r", "g1:0", 3, 41)])
-        said = [await peer.deliver([("r", 42)]) for _ in range(2)]
-        said.append(await peer.deliver([("r", 43), ("s", 1)]))
+    (helped,) = await peer.ask([AskRow("r", "g1:0", 3, 41)])
+    said = [await peer.deliver([("r", 42)]) for _ in range(2)]
+    said.append(await peer.deliver([("r", 43), ("s", 1)]))
 
-        assert (helped.label, helped.function) == (42, "f")
-        assert said == [["taken"], ["repeated"], ["conflict", "unknown"]]
-        assert await peer.report("g1:0", 3) == (1, 0.0, 1.0)
-        assert await peer.estimate("g1:0", 3, is_by_context=False) == (1.0, 1)
-
-    virtual.run(main())
+    assert (helped.label, helped.function) == (42, "f")
+    assert said == [["taken"], ["repeated"], ["conflict", "unknown"]]
+    assert await peer.report("g1:0", 3) == (1, 0.0, 1.0)
+    assert await peer.estimate("g1:0", 3, is_by_context=False) == (1.0, 1)
 
 
-def test_a_peer_that_may_see_the_status_gets_it() -> None:
-    async def main() -> None:
-        world = world_of()
+@virtual.timed
+async def test_a_batch_is_one_message_and_larger_ones_are_divided() -> None:
+    world = world_of()
+    back = south(world)
+    sent: list[bytes] = []
 
-        assert await peer_client(south(world, may=["status"])).status() == INFO
-        with pytest.raises(PeerDeclined, match="you may not see the status of this site"):
-            await peer_client(south(world)).status()
+    async def post(path: str, body: bytes) -> HttpResponse:
+        sent.append(body)
+        return await respond(back, HttpRequest("POST", path, HEADERS, body, "north"))
 
-    virtual.run(main())
+    peer = PeerClient(neighbour("south"), post, random.Random(1))  # noqa: S311
+    count = MOST_ROWS + 2
+    helps = await peer.ask([AskRow(f"r{k}", "g1:0", 1, k) for k in range(count)])
 
-
-def test_a_batch_is_one_message_and_larger_ones_are_divided() -> None:
-    async def main() -> None:
-        world = world_of()
-        back = south(world)
-        sent: list[bytes] = []
-
-        async def post(path: str, body: bytes) -> HttpResponse:
-            sent.append(body)
-            return await respond(back, HttpRequest("POST", path, HEADERS, body, "north"))
-
-        peer = PeerClient(neighbour("south"), post, random.Random(1))  # noqa: S311
-        count = MOST_ROWS + 2
-        helps = await peer.ask([AskRow(f"r{k}", "g1:0", 1, k) for k in range(count)])
-
-        assert [one.label for one in helps] == list(range(count))
-        assert len(sent) == 2
-        size = world.stores["south"].size()
-        assert (size["requests"], size["rows"]) == (2, count)
-
-    virtual.run(main())
+    assert [one.label for one in helps] == list(range(count))
+    assert len(sent) == 2
+    size = world.stores["south"].size()
+    assert (size["requests"], size["rows"]) == (2, count)
 
 
-def test_a_repeated_ask_gets_the_same_answer_also_after_a_restart() -> None:
-    async def main() -> None:
-        seen = []
-        world = world_of(lambda x: seen.append(x) or len(seen))
-        rows = [AskRow(f"r{k}", "g1:0", 1, k) for k in range(3)]
-        first = await peer_client(south(world)).ask(rows)
-        again = await peer_client(south(world)).ask(rows)
-        world.crash("south")
-        world.boot("south")
-        later = await peer_client(south(world)).ask(rows)
+@virtual.timed
+async def test_a_repeated_ask_gets_the_same_answer_also_after_a_restart() -> None:
+    seen = []
+    world = world_of(lambda x: seen.append(x) or len(seen))
+    rows = [AskRow(f"r{k}", "g1:0", 1, k) for k in range(3)]
+    first = await peer_client(south(world)).ask(rows)
+    again = await peer_client(south(world)).ask(rows)
+    world.crash("south")
+    world.boot("south")
+    later = await peer_client(south(world)).ask(rows)
 
-        assert first == again == later
-        assert seen == [0, 1, 2]
-
-    virtual.run(main())
+    assert first == again == later
+    assert seen == [0, 1, 2]
 
 
 @pytest.mark.parametrize("ids", ["ca", "cb", "b", "ab", "ba", "abc"])
 @pytest.mark.parametrize("commit_s", [0.0, 1.0])
-def test_an_id_of_an_earlier_ask_is_not_taken_for_another_row(ids: str, commit_s: float) -> None:
+@virtual.timed
+async def test_an_id_of_an_earlier_ask_is_not_taken_for_another_row(
+    ids: str, commit_s: float
+) -> None:
     """Not at the same time either: the store has room for one row of an id."""
+    world = world_of()
+    world.weather.commit_s = commit_s
+    back = south(world)
 
-    async def main() -> None:
-        world = world_of()
-        world.weather.commit_s = commit_s
-        back = south(world)
+    def ask(ids: str) -> Any:
+        body = {**HEAD, "rows": [[id_, "g1:0", 1] for id_ in ids], "values": [1] * len(ids)}
+        return respond(back, call("ask", body))
 
-        def ask(ids: str) -> Any:
-            body = {**HEAD, "rows": [[id_, "g1:0", 1] for id_ in ids], "values": [1] * len(ids)}
-            return respond(back, call("ask", body))
+    replies = await asyncio.gather(ask("abd"), ask(ids))
+    replies += [await ask(ids), await ask("abd"), await ask("e")]
 
-        replies = await asyncio.gather(ask("abd"), ask(ids))
-        replies += [await ask(ids), await ask("abd"), await ask("e")]
-
-        refused = (409, "conflict")
-        assert list(map(code, replies)) == [200, refused, refused, 200, 200]
-        assert world.nodes["south"].is_ready
-
-    virtual.run(main())
+    refused = (409, "conflict")
+    assert list(map(code, replies)) == [200, refused, refused, 200, 200]
+    assert world.nodes["south"].is_ready
 
 
-def test_the_rows_of_an_ask_need_different_ids() -> None:
-    async def main() -> None:
-        body = {**HEAD, "rows": [["r", "g1:0", 1]] * 2, "values": [1, 2]}
+@virtual.timed
+async def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> None:
+    world = world_of(lambda x: 1 // x)
+    body = {**HEAD, "rows": [["a", "g1:0", 1], ["b", "g1:0", 1]], "values": [1, 0]}
 
-        assert await answers(south(world_of()), call("ask", body)) == [(422, "invalid")]
-
-    virtual.run(main())
-
-
-def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> None:
-    async def main() -> None:
-        world = world_of(lambda x: 1 // x)
-        body = {**HEAD, "rows": [["a", "g1:0", 1], ["b", "g1:0", 1]], "values": [1, 0]}
-
-        assert await answers(south(world), call("ask", body)) == [(422, "not_classified")]
-        assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
-        assert await answers(south(world), call("ask", {**body, "values": [1, 1]})) == [200]
-
-    virtual.run(main())
+    assert await answers(south(world), call("ask", body)) == [(422, "not_classified")]
+    assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
+    assert await answers(south(world), call("ask", {**body, "values": [1, 1]})) == [200]
 
 
-def test_a_request_by_the_cell_gets_the_label_seen_most() -> None:
-    async def main() -> None:
-        world = world_of()
-        peer = peer_client(south(world))
-        (first,) = await peer.ask([AskRow("a", "g1:0", 1)])
-        await peer.deliver([("a", "calm")])
-        (second,) = await peer.ask([AskRow("b", "g1:0", 2)])
+@virtual.timed
+async def test_a_request_by_the_cell_gets_the_label_seen_most() -> None:
+    world = world_of()
+    peer = peer_client(south(world))
+    (first,) = await peer.ask([AskRow("a", "g1:0", 1)])
+    await peer.deliver([("a", "calm")])
+    (second,) = await peer.ask([AskRow("b", "g1:0", 2)])
 
-        assert (first.label, second.label) == (NO_ANSWER, "calm")
-
-    virtual.run(main())
+    assert (first.label, second.label) == (NO_ANSWER, "calm")
 
 
-def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
-    async def main() -> None:
-        world = world_of()
-        first = await peer_client(south(world)).hello()
-        world.crash("south")
-        world.boot("south")
-        second = await peer_client(south(world)).hello()
+@virtual.timed
+async def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
+    world = world_of()
+    first = await peer_client(south(world)).hello()
+    world.crash("south")
+    world.boot("south")
+    second = await peer_client(south(world)).hello()
 
-        assert (first.name, second.name) == ("south", "south")
-        assert second.incarnation == first.incarnation + 1
-
-    virtual.run(main())
+    assert (first.name, second.name) == ("south", "south")
+    assert second.incarnation == first.incarnation + 1
 
 
 @pytest.mark.parametrize(
@@ -242,47 +198,41 @@ def test_a_greeting_has_the_name_and_how_often_the_site_was_started() -> None:
         ({"may_ask": False, "share": "none"}, False, False),
     ],
 )
-def test_hello_describes_cells_and_instances_only_to_peers_that_use_them(
+@virtual.timed
+async def test_hello_describes_cells_and_instances_only_to_peers_that_use_them(
     rights: dict[str, Any], knows_cells: bool, knows_data: bool
 ) -> None:
-    async def main() -> None:
-        known = {"north": neighbour("north", **rights)}
-        takes: Any = {"features": {"size": "FP64"}, "instance": "row"}
-        said = await peer_client(PeerApi(world_of().nodes["south"], known, **takes)).hello()
+    known = {"north": neighbour("north", **rights)}
+    takes: Any = {"features": {"size": "FP64"}, "instance": "row"}
+    said = await peer_client(PeerApi(world_of().nodes["south"], known, **takes)).hello()
 
-        cells = [peer_messages.SpaceInfo("", "1 slices per dimension", 1)] if knows_cells else []
-        assert (said.preset, said.spaces) == ("cos" if knows_cells else "", cells)
-        data = ("row", [peer_messages.FeatureInfo("size", "FP64")]) if knows_data else ("", [])
-        assert (said.instance, said.features) == data
-
-    virtual.run(main())
+    cells = [peer_messages.SpaceInfo("", "1 slices per dimension", 1)] if knows_cells else []
+    assert (said.preset, said.spaces) == ("cos" if knows_cells else "", cells)
+    data = ("row", [peer_messages.FeatureInfo("size", "FP64")]) if knows_data else ("", [])
+    assert (said.instance, said.features) == data
 
 
-def test_a_site_that_calls_itself_otherwise_is_no_peer() -> None:
-    async def main() -> None:
-        back = PeerApi(world_of().nodes["north"], {"north": neighbour("north")})
-        with pytest.raises(PeerError, match="greeting of 'north'"):
-            await peer_client(back).hello()
-
-    virtual.run(main())
+@virtual.timed
+async def test_a_site_that_calls_itself_otherwise_is_no_peer() -> None:
+    back = PeerApi(world_of().nodes["north"], {"north": neighbour("north")})
+    with pytest.raises(PeerError, match="greeting of 'north'"):
+        await peer_client(back).hello()
 
 
 @pytest.mark.parametrize("share", ["none", "context"])
-def test_no_message_contains_more_than_is_shared(share: Any) -> None:
-    async def main() -> None:
-        sent: list[bytes] = []
+@virtual.timed
+async def test_no_message_contains_more_than_is_shared(share: Any) -> None:
+    sent: list[bytes] = []
 
-        async def post(path: str, body: bytes) -> HttpResponse:
-            sent.append(body)
-            return HttpResponse(500)
+    async def post(path: str, body: bytes) -> HttpResponse:
+        sent.append(body)
+        return HttpResponse(500)
 
-        peer = PeerClient(neighbour("south", share=share), post, random.Random(1))  # noqa: S311
-        with pytest.raises(PeerError, match="share"):
-            await peer.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, 41)])
+    peer = PeerClient(neighbour("south", share=share), post, random.Random(1))  # noqa: S311
+    with pytest.raises(PeerError, match="share"):
+        await peer.ask([AskRow("a", "g1:0", 1), AskRow("b", "g1:0", 1, 41)])
 
-        assert sent == []
-
-    virtual.run(main())
+    assert sent == []
 
 
 # -- what is refused ----------------------------------------------------------------------------
@@ -291,73 +241,43 @@ def test_no_message_contains_more_than_is_shared(share: Any) -> None:
 @pytest.mark.parametrize(
     ("rights", "expected"),
     [
-        ({}, [200, 200, 200, 200, (403, "not_allowed"), 200]),
-        ({"may": ["status"]}, [200] * 6),
-        ({"may_ask": False}, [(403, "not_allowed")] * 5 + [200]),
-        ({"may_ask": False, "may": ["status"]}, [(403, "not_allowed")] * 4 + [200] * 2),
+        ({}, [200] * 6),
+        ({"asks_by_context": False}, [200] * 5 + [(403, "not_allowed")]),
+        ({"may_ask": False}, [(403, "not_allowed")] * 4 + [200, (403, "not_allowed")]),
     ],
 )
-def test_the_permissions_of_a_peer_are_in_its_table(
+@virtual.timed
+async def test_the_permissions_of_a_peer_are_in_its_table(
     rights: dict[str, Any], expected: list[Any]
 ) -> None:
-    async def main() -> None:
-        back = south(world_of(), **rights)
+    back = south(world_of(), **rights)
+    by_cell = call("ask", {**HEAD, "rows": [["c", "g1:0", 1]]})
 
-        assert await answers(back, *map(call, CALLS)) == expected
-
-    virtual.run(main())
+    assert await answers(back, *map(call, CALLS), by_cell) == expected
 
 
-def test_labels_of_a_peer_that_may_no_longer_ask_are_taken_also_after_a_restart() -> None:
-    async def main() -> None:
-        world = world_of()
-        rows = [AskRow(id_, "g1:0", 1, 1) for id_ in "ab"]
-        await peer_client(south(world)).ask(rows)
-        said = [await peer_client(south(world, may_ask=False)).deliver([("a", 1)])]
-        world.crash("south")
-        world.boot("south")
-        said.append(await peer_client(south(world, may_ask=False)).deliver([("b", 1), ("c", 1)]))
+@virtual.timed
+async def test_labels_of_a_peer_that_may_no_longer_ask_are_taken_also_after_a_restart() -> None:
+    world = world_of()
+    rows = [AskRow(id_, "g1:0", 1, 1) for id_ in "ab"]
+    await peer_client(south(world)).ask(rows)
+    said = [await peer_client(south(world, may_ask=False)).deliver([("a", 1)])]
+    world.crash("south")
+    world.boot("south")
+    said.append(await peer_client(south(world, may_ask=False)).deliver([("b", 1), ("c", 1)]))
 
-        assert said == [["taken"], ["taken", "unknown"]]
-
-    virtual.run(main())
+    assert said == [["taken"], ["taken", "unknown"]]
 
 
-def test_an_unlisted_peer_may_do_nothing() -> None:
-    async def main() -> None:
-        back = south(world_of())
+@virtual.timed
+async def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
+    back = south(world_of())
+    await peer_client(back).ask([AskRow("r", "g1:0", 1, 1)])
 
-        said = await answers(back, *(call(name, who="west") for name in CALLS))
+    said = await peer_client(back, who="east").deliver([("r", 1), ("never", 1)])
 
-        assert said == [(403, "not_allowed")] * len(CALLS)
-
-    virtual.run(main())
-
-
-def test_asking_by_the_cell_alone_must_be_allowed_by_name() -> None:
-    async def main() -> None:
-        back = south(world_of(), asks_by_context=False)
-        by_cell = {**HEAD, "rows": [["r", "g1:0", 1]]}
-
-        assert await answers(back, call("ask", by_cell), call("ask")) == [
-            (403, "not_allowed"),
-            200,
-        ]
-
-    virtual.run(main())
-
-
-def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
-    async def main() -> None:
-        back = south(world_of())
-        await peer_client(back).ask([AskRow("r", "g1:0", 1, 1)])
-
-        said = await peer_client(back, who="east").deliver([("r", 1), ("never", 1)])
-
-        assert said == ["unknown", "unknown"]
-        assert await peer_client(back).deliver([("r", 1)]) == ["taken"]
-
-    virtual.run(main())
+    assert said == ["unknown", "unknown"]
+    assert await peer_client(back).deliver([("r", 1)]) == ["taken"]
 
 
 @pytest.mark.parametrize(
@@ -368,69 +288,68 @@ def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
         ({"method": "GET"}, (405, "method")),
         ({"headers": {"content-type": "application/json"}}, (415, "media_type")),
         ({"headers": {}}, (415, "media_type")),
+        ({"who": "west"}, (403, "not_allowed")),
+        ({"body": {**HEAD, "rows": [["r", "g1:0", 1]] * 2, "values": [1, 2]}}, (422, "invalid")),
     ],
 )
-def test_what_is_no_message_is_refused(changed: dict[str, Any], expected: Any) -> None:
-    async def main() -> None:
-        assert await answers(south(world_of()), call("ask", **changed)) == [expected]
-
-    virtual.run(main())
-
-
-def test_methods_other_than_post_are_refused_with_allow() -> None:
-    async def main() -> None:
-        reply = await respond(south(world_of()), call("ask", method="GET"))
-
-        assert reply.headers["Allow"] == "POST"
-
-    virtual.run(main())
+@virtual.timed
+async def test_what_is_no_message_is_refused(changed: dict[str, Any], expected: Any) -> None:
+    assert await answers(south(world_of()), call("ask", **changed)) == [expected]
 
 
 @pytest.mark.parametrize("name", ["ask", "report", "estimate"])
 @pytest.mark.parametrize("cell", ["g2:0", "g1:0:0", "z0:0", "else/g1:0", "x"])
-def test_an_impossible_cell_is_an_error_of_the_asker(name: str, cell: str) -> None:
-    async def main() -> None:
-        body = {**BODIES[name], "cell": cell}
-        if name == "ask":
-            body = {**BODIES["ask"], "rows": [["r", cell, 1]]}
+@virtual.timed
+async def test_an_impossible_cell_is_an_error_of_the_asker(name: str, cell: str) -> None:
+    body = {**BODIES[name], "cell": cell}
+    if name == "ask":
+        body = {**BODIES["ask"], "rows": [["r", cell, 1]]}
 
-        assert await answers(south(world_of()), call(name, body)) == [(422, "invalid")]
-
-    virtual.run(main())
+    assert await answers(south(world_of()), call(name, body)) == [(422, "invalid")]
 
 
-def test_the_response_for_a_failing_function_has_no_details() -> None:
-    async def main() -> None:
-        def secret(instance: Any) -> int:
-            raise KeyError("the weights are in /models/secret")
+@virtual.timed
+async def test_the_response_for_a_failing_function_has_no_details() -> None:
+    def secret(instance: Any) -> int:
+        raise KeyError("the weights are in /models/secret")
 
-        reply = await respond(south(world_of(secret)), call("ask"))
+    reply = await respond(south(world_of(secret)), call("ask"))
 
-        assert code(reply) == (422, "not_classified")
-        assert b"secret" not in reply.body
-
-    virtual.run(main())
+    assert code(reply) == (422, "not_classified")
+    assert b"secret" not in reply.body
 
 
-def test_what_fails_here_is_answered_without_a_word_of_others() -> None:
+@virtual.timed
+async def test_what_fails_here_is_answered_without_a_word_of_others() -> None:
     class Failing:
         name, starts = "south", 1
 
         def __init__(self, error: Exception) -> None:
             self.error = error
 
-        async def assist(self, rows: Any, *, source: str) -> Any:
+        async def assist(self, rows: Any, *, source: str, route: object) -> Any:
             raise self.error
 
-    async def main() -> None:
-        errors = (LimitError("77 tickets are held"), StoreError("/var/south.store is full"))
-        replies = [
-            await respond(PeerApi(Failing(error), {"north": neighbour("north")}), call("ask"))  # type: ignore[arg-type]
-            for error in errors
-        ]
+    errors = (LimitError("77 tickets are held"), StoreError("/var/south.store is full"))
+    replies = [
+        await respond(PeerApi(Failing(error), {"north": neighbour("north")}), call("ask"))  # type: ignore[arg-type]
+        for error in errors
+    ]
 
-        assert list(map(code, replies)) == [(503, "busy"), (503, "store_failed")]
-        assert not any(b"77" in one.body or b"/var" in one.body for one in replies)
-        assert [one.headers["Retry-After"] for one in replies] == ["1", "1"]
+    assert list(map(code, replies)) == [(503, "busy"), (503, "store_failed")]
+    assert not any(b"77" in one.body or b"/var" in one.body for one in replies)
+    assert [one.headers["Retry-After"] for one in replies] == ["1", "1"]
 
-    virtual.run(main())
+
+@pytest.mark.parametrize("name", CALLS)
+@virtual.timed
+async def test_a_site_announces_its_protocol_version_and_refuses_others(name: str) -> None:
+    back = south(world_of())
+    reply = await respond(back, call(name))
+    refused = await respond(back, call(name, {**BODIES[name], "version": VERSION + 1}))
+    problem = msgspec.json.decode(refused.body)
+
+    assert msgspec.msgpack.decode(reply.body)["version"] == VERSION
+    assert (refused.status, problem["code"]) == (422, "protocol_version")
+    assert f"version {VERSION + 1}; this site speaks {VERSION}" in problem["detail"]
+    assert [one.headers[VERSIONS_HEADER] for one in (reply, refused)] == [str(VERSION)] * 2

@@ -17,10 +17,9 @@ from covey.errors import PeerError, PeerRefused
 from covey.node.peers import CircuitBreaker, PeerTimeouts
 from covey.node.requests import AskRow
 from covey.server import keys, peer_messages
-from covey.server.neighbours import PeerConfig
+from covey.server.config import PeerConfig
 from covey.server.peer_client import HttpsPeers
-
-pytestmark = pytest.mark.beside_the_kernel
+from support.coroutines import looped
 
 HELLO = peer_messages.HelloReply(version=1, request="an older one", name="south", incarnation=7)
 Files = tuple[Path, Path, Path]
@@ -121,23 +120,21 @@ def test_connections_are_used_again(sites: Path) -> None:
     [("again", "south", "office"), ("other", "south", "elsewhere"), ("", "east", "office")],
     ids=["another key", "another authority", "another name"],
 )
-def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
+@looped
+async def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
     sites: Path, folder: str, name: str, office: str
 ) -> None:
-    async def main() -> tuple[list[bytes], str]:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it admits every client
-        context.load_cert_chain(sites / folder / f"{name}.crt", sites / folder / f"{name}.key")
-        async with (
-            site(context) as (url, bodies, _),
-            north(sites, url, key_of(sites)) as peer,
-        ):
-            with pytest.raises(PeerError) as refused:
-                await peer.ask([AskRow("r", "g1:0", 1, [0.5])])
-            return bodies, str(refused.value)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it admits every client
+    context.load_cert_chain(sites / folder / f"{name}.crt", sites / folder / f"{name}.key")
+    async with (
+        site(context) as (url, bodies, _),
+        north(sites, url, key_of(sites)) as peer,
+    ):
+        with pytest.raises(PeerError) as refused:
+            await peer.ask([AskRow("r", "g1:0", 1, [0.5])])
+        said = str(refused.value)
 
-    bodies, said = asyncio.run(main())
-
-    assert bodies == []
+        assert bodies == []
     assert "ertificate" in said or "another key" in said
 
 
@@ -153,7 +150,8 @@ def test_the_key_that_was_shown_is_named_in_the_own_log(sites: Path) -> None:
         asyncio.run(main())
 
 
-def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
+@looped
+async def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
     sites: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shown: list[int] = []
@@ -172,24 +170,21 @@ def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_never(
             file.write_bytes(sites.joinpath(*parts, file.name).read_bytes())
             file.chmod(0o600)
 
-    async def main() -> None:
-        keys.new_site("north", authority=sites / "office", folder=sites / "later")
-        take()
-        office = sites / "office" / "ca.crt"
-        async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
-            south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-            identify = partial(keys.client_context, *own, office)
-            peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
-            await peers.by_name["south"].hello()
-            take("later")
-            peers.reload()
-            await peers.by_name["south"].hello()
-            own[0].write_text("nothing")
-            peers.reload()
-            await peers.by_name["south"].hello()
-            await peers.close()
-
-    asyncio.run(main())
+    keys.new_site("north", authority=sites / "office", folder=sites / "later")
+    take()
+    office = sites / "office" / "ca.crt"
+    async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
+        south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
+        identify = partial(keys.client_context, *own, office)
+        peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
+        await peers.by_name["south"].hello()
+        take("later")
+        peers.reload()
+        await peers.by_name["south"].hello()
+        own[0].write_text("nothing")
+        peers.reload()
+        await peers.by_name["south"].hello()
+        await peers.close()
 
     first, second, third = shown
     assert (first != second, second == third) == (True, True)
@@ -222,25 +217,43 @@ def test_a_peer_whose_certificate_is_not_valid_now_is_refused_with_what_to_do(
         asyncio.run(main())
 
 
+@looped
+async def test_a_connection_is_not_used_after_the_end_of_the_certificate_that_it_was_made_with(
+    sites: Path,
+) -> None:
+    moment = [datetime.now(UTC)]
+    async with site(keys.server_context(*files(sites, "south"))) as (url, bodies, _):
+        south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
+        identify = partial(keys.client_context, *files(sites, "north"))
+        chance = random.Random(2)  # noqa: S311
+        peers = HttpsPeers({"south": south}, identify, chance, now=lambda: moment[0])
+        await peers.by_name["south"].hello()
+        moment[0] += timedelta(days=keys.SITE_DAYS + 1)
+        for _ in range(2):
+            with pytest.raises(PeerRefused, match="site 'south' expired on"):
+                await peers.by_name["south"].hello()
+        await peers.close()
+
+    assert len(bodies) == 1
+
+
 @pytest.mark.parametrize("is_up", [True, False])
-def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_hang_up(
+@looped
+async def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_hang_up(
     sites: Path, is_up: bool
 ) -> None:
-    async def main() -> str:
-        async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
-            where = url if is_up else "https://127.0.0.1:1"
-            south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
-            identify = partial(keys.client_context, *files(sites, "north"))
-            chance = random.Random(2)  # noqa: S311
-            peers = HttpsPeers(
-                {"south": south}, identify, chance, fault=lambda: "own certificate expired"
-            )
-            with pytest.raises(PeerError) as refused:
-                await peers.by_name["south"].hello()
-            await peers.close()
-            return str(refused.value)
-
-    said = asyncio.run(main())
+    async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
+        where = url if is_up else "https://127.0.0.1:1"
+        south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
+        identify = partial(keys.client_context, *files(sites, "north"))
+        chance = random.Random(2)  # noqa: S311
+        peers = HttpsPeers(
+            {"south": south}, identify, chance, fault=lambda: "own certificate expired"
+        )
+        with pytest.raises(PeerError) as refused:
+            await peers.by_name["south"].hello()
+        await peers.close()
+        said = str(refused.value)
 
     assert (said == "own certificate expired") == is_up
 
@@ -319,22 +332,20 @@ def test_whatever_a_site_answers_instead_is_a_peer_error(
         asyncio.run(greeted(sites, answer))
 
 
-def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
+@looped
+async def test_a_site_that_hangs_is_left_at_the_deadline(sites: Path) -> None:
     async def hang(request: web.Request, body: bytes) -> web.StreamResponse:
         await asyncio.sleep(3600)
         return web.Response()
 
-    async def main() -> None:
-        async with (
-            site(keys.server_context(*files(sites, "south")), hang) as (url, _, _),
-            north(sites, url, key_of(sites)) as peer,
-        ):
-            chance = random.Random(3)  # noqa: S311
-            breaker = CircuitBreaker("south", peer, PeerTimeouts(timeout_s=0.1), chance)
-            with pytest.raises(PeerError, match="no answer in time"):
-                await breaker.report("g1:0", 1)
-
-    asyncio.run(main())
+    async with (
+        site(keys.server_context(*files(sites, "south")), hang) as (url, _, _),
+        north(sites, url, key_of(sites)) as peer,
+    ):
+        chance = random.Random(3)  # noqa: S311
+        breaker = CircuitBreaker("south", peer, PeerTimeouts(timeout_s=0.1), chance)
+        with pytest.raises(PeerError, match="no answer in time"):
+            await breaker.report("g1:0", 1)
 
 
 def test_a_refused_caller_gets_a_peer_error(sites: Path) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from covey.bandit.learner import Learner
-from covey.errors import ConfigError, PeerError
+from covey.errors import PeerError
 from covey.node.requests import AskRow
 from covey.node.rows import TicketState
-from covey.server import config, neighbours
-from covey.server.neighbours import PeerConfig
+from covey.server import config
+from covey.server.config import PeerConfig
 from support.served import CONSTANTS
 
 KEY = "sha256:" + "0" * 64
@@ -50,7 +50,7 @@ def load(
 
 
 def test_the_default_permissions_deny() -> None:
-    (one,) = neighbours.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
+    (one,) = config.read_peers([{"name": "south", "key": KEY}], own_name="north").values()
 
     assert one == PeerConfig(
         name="south", key=KEY, url=None, share="none", trust="earned", may_ask=False
@@ -59,9 +59,9 @@ def test_the_default_permissions_deny() -> None:
 
 
 def test_the_keys_make_the_allow_list() -> None:
-    known = neighbours.read_peers([{"name": "south", "key": KEY}], own_name="north")
+    known = config.read_peers([{"name": "south", "key": KEY}], own_name="north")
 
-    assert neighbours.pinned_keys(known) == {"south": KEY}
+    assert config.pinned_keys(known) == {"south": KEY}
 
 
 @pytest.mark.parametrize(
@@ -86,51 +86,6 @@ def test_a_peer_is_sent_only_what_it_may_see(
 
 
 @pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
-        ({"name": "south"}, "[[peer]] 'south': missing required field key"),
-        ({"key": KEY}, "[[peer]] 1: missing required field name"),
-        ({"name": "south", "key": "00"}, "key of south: not a key hash"),
-        ({"name": "South", "key": KEY}, "[[peer]] 'South' name: 'South' is not a valid site name"),
-        ({"name": "north", "key": KEY}, "is this site itself"),
-        ({"name": "south", "key": KEY, "shares": "data"}, "did you mean 'share'?"),
-        ({"name": "south", "key": KEY, "share": "all"}, "share: invalid enum value 'all'"),
-        ({"name": "south", "key": KEY, "trust": "yes"}, "trust: invalid enum value 'yes'"),
-        ({"name": "south", "key": KEY, "may-ask": 1}, "may-ask: expected bool"),
-        ({"name": "south", "key": KEY, "may": ["labels"]}, "invalid enum value 'labels'"),
-        ({"name": "south", "key": KEY, "rate-per-s": 0}, "rate-per-s is 0.0; it must be above 0"),
-        ({"name": "south", "key": KEY, "functions": 0}, "functions: expected int >= 1"),
-        ({"name": "south", "key": KEY, "in-flight": 0}, "in-flight: expected int >= 1"),
-        ({"name": "south", "key": KEY, "asks-by-context": True}, "without may-ask"),
-        ({"name": "south", "key": KEY, "url": "http://s:1"}, "only https"),
-        ({"name": "south", "key": KEY, "url": "south:1"}, "only https"),
-        ({"name": "south", "key": KEY, "url": "https://:1"}, "write it like https://"),
-        ({"name": "south", "key": KEY, "url": "https://s:99999"}, "write it like https://"),
-        ({"name": "south", "key": KEY, "url": "https://s/path"}, "without a path"),
-        ({"name": "south", "key": KEY, "url": "https://me@s"}, "write it like https://"),
-        ({"name": "south", "key": KEY, "url": "https://s?x=1"}, "without ? and #"),
-        ({"name": "south", "key": KEY, "url": "https://s_1"}, "is not a valid host"),
-        ("south", "[[peer]] 1 is not a table"),
-    ],
-)
-def test_every_invalid_table_has_a_message(table: Any, sentence: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        neighbours.read_peers([table], own_name="north")
-
-    assert sentence in str(refused.value)
-
-
-def test_duplicate_peer_tables_are_rejected() -> None:
-    with pytest.raises(ConfigError, match="duplicate"):
-        neighbours.read_peers([{"name": "south", "key": KEY}] * 2, own_name="north")
-
-
-def test_one_table_in_place_of_a_list_is_refused() -> None:
-    with pytest.raises(ConfigError, match="two brackets"):
-        neighbours.read_peers({"name": "south"}, own_name="north")
-
-
-@pytest.mark.parametrize(
     ("url", "root"),
     [
         ("https://South.Example", "https://south.example:443"),
@@ -139,7 +94,7 @@ def test_one_table_in_place_of_a_list_is_refused() -> None:
     ],
 )
 def test_a_site_is_reached_at_a_host_and_a_port(url: str, root: str) -> None:
-    known = neighbours.read_peers([{"name": "south", "key": KEY, "url": url}], own_name="north")
+    known = config.read_peers([{"name": "south", "key": KEY, "url": url}], own_name="north")
 
     assert known["south"].url == root
 
@@ -232,40 +187,6 @@ def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: 
     assert learner.recall(learner.names.parse(cell), 5)[0] == 1
 
 
-@pytest.mark.parametrize(
-    ("peers", "tables", "sentence"),
-    [
-        ("peers = { south = 0.1 }", "", "'south' in peers, but [[peer]] 'south' is missing"),
-        ("peers = { suoth = 0.1 }", SOUTH, "did you mean 'south'?"),
-        ("peers = { north = 0.1 }", SOUTH, "lists itself"),
-        ("peers = { south = 0.1 }", SOUTH + 'share = "data"\n', "has no url"),
-        ("peers = { south = 0.1 }", SOUTH + URL, "which needs share = 'data'"),
-        (
-            "peers = { south = 0.1 }",
-            SOUTH + URL + 'share = "context"\n',
-            "which needs share = 'data'",
-        ),
-        (
-            "peers = {}\ncontext-peers = { south = 0.1 }",
-            SOUTH + URL,
-            "which needs share = 'context'",
-        ),
-        (
-            "[[link]]\nbetween = ['north', 'south']\ncost = 0.1",
-            SOUTH,
-            "has no url",
-        ),
-    ],
-)
-def test_a_queried_peer_needs_the_matching_share(
-    tmp_path: Path, peers: str, tables: str, sentence: str
-) -> None:
-    with pytest.raises(ConfigError) as refused:
-        load(tmp_path, peers, tables)
-
-    assert sentence in str(refused.value)
-
-
 def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
     links = "".join(
         f"[[link]]\nbetween = ['{one}', '{other}']\ncost = 0.1\n"
@@ -282,16 +203,3 @@ def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
         "south": pytest.approx(0.2),
         "east": pytest.approx(0.1),
     }
-
-
-def test_carry_serving_costs_is_rejected_in_a_site(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="include them in the prices"):
-        load(tmp_path, "", SOUTH, policy='cos"\ncarry-serving-costs = true\nmode = "spec')
-
-
-def test_the_right_to_see_the_status_needs_an_address_for_peers(tmp_path: Path) -> None:
-    tables, site = SOUTH + 'may = ["status"]\n', SITE.replace('peer-address = "127.0.0.1:0"\n', "")
-
-    assert load(tmp_path, "", tables).neighbours["south"].may == ["status"]
-    with pytest.raises(ConfigError, match=r'has may = \["status"\]; \[node\] needs peer-address'):
-        load(tmp_path, "", tables, site=site)

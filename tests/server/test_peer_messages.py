@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT
 from covey.errors import DataError, PeerError
-from covey.node.peers import OUTCOMES
+from covey.node.peers import MOST_PRICE, OUTCOMES
 from covey.node.requests import AskRow, Assistance
 from covey.server import peer_messages
 from covey.server.http import HttpProblem
 from covey.server.peer_messages import (
     MOST_ROWS,
+    NOT_ANNOUNCED,
+    SOFTWARE_HEADER,
     VERSION,
+    VERSIONS_HEADER,
     AskQuery,
     AskReply,
     DeliveryReply,
@@ -29,6 +32,7 @@ from covey.server.peer_messages import (
     LabelsQuery,
     ReportQuery,
     ReportReply,
+    announced,
 )
 
 LETTERS = (AskQuery, ReportQuery, EstimateQuery, LabelsQuery, HelloQuery)
@@ -123,10 +127,27 @@ def test_a_question_by_the_cell_alone_shows_nothing() -> None:
         "request",
         "deadline_ms",
         "rows",
+        "price",
         "block",
         "values",
     }
     assert (message.block, message.values) == (None, peer_messages.NONE)
+
+
+def test_a_question_says_what_an_answer_is_paid() -> None:
+    asked = [AskRow("r", "g2:1", 7, price=50_000), AskRow("s", "g2:1", 7, price=50_000)]
+    message = peer_messages.ask(asked, request="m1", deadline_ms=900)
+
+    assert peer_messages.requests_of(message) == asked
+
+
+@pytest.mark.parametrize("price", [-1, MOST_PRICE + 1, 0.5, True])
+def test_a_price_out_of_bounds_is_refused(price: Any) -> None:
+    body = {**HEAD, "rows": [["r", "g1:0", 1]], "price": price}
+    with pytest.raises(HttpProblem, match="price") as refused:
+        peer_messages.read(msgspec.msgpack.encode(body), AskQuery)
+
+    assert (refused.value.status, refused.value.code) == (422, "invalid")
 
 
 @pytest.mark.parametrize(
@@ -153,13 +174,13 @@ def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sente
 @given(st.lists(labels | st.just(NO_ANSWER), max_size=5))
 def test_answers_come_over_as_they_are(given_: list[Any]) -> None:
     message = peer_messages.ask([AskRow("r", "g1:0", 1)], request="m1", deadline_ms=900)
-    helps = [Assistance(label, "f", 3) for label in given_]
+    helps = [Assistance(label, "f") for label in given_]
     body = peer_messages.write(peer_messages.helped(message, helps))
 
     found = peer_messages.helps_of(peer_messages.read_answer(body, AskReply, message))
 
     assert typed([one.label for one in found]) == typed(given_)
-    assert [(one.function, one.width) for one in found] == [("f", 3)] * len(helps)
+    assert [one.function for one in found] == ["f"] * len(helps)
 
 
 @given(st.lists(st.tuples(ids, labels), min_size=1, max_size=5))
@@ -186,7 +207,7 @@ def valid() -> list[bytes]:
             {**HEAD, "cell": "g1:0", "slot": 5, "is_by_context": True},
             {**HEAD, "labels": [["r", "attack"], ["s", 0.5]]},
             HEAD,
-            {**SAID, "given": [["attack", "f", 0], [None, "f", 1]]},
+            {**SAID, "given": [["attack", "f"], [None, "f"]]},
             {**SAID, "arrivals": 5, "low": 0.0, "high": 1.0},
             {**SAID, "accuracy": 0.5, "labels": 7},
             {**SAID, "words": list(OUTCOMES)},
@@ -360,8 +381,32 @@ def test_the_response_to_another_message_is_refused(changed: dict[str, Any]) -> 
         peer_messages.read_answer(msgspec.msgpack.encode(answer), HelloReply, HelloQuery(**HEAD))
 
 
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -0.1])
+@pytest.mark.parametrize("field", ["low", "high"])
+def test_bounds_that_are_no_accuracy_are_a_peer_error(field: str, number: float) -> None:
+    answer = {**SAID, "arrivals": 5, "low": 0.0, "high": 1.0, field: number}
+
+    with pytest.raises(PeerError, match=field):
+        peer_messages.read_answer(msgspec.msgpack.encode(answer), ReportReply, HelloQuery(**HEAD))
+
+
 def test_a_word_that_is_not_known_is_a_peer_error() -> None:
     answer = msgspec.msgpack.encode({**SAID, "words": ["taken", "perhaps"]})
 
     with pytest.raises(PeerError, match="perhaps"):
         peer_messages.words_of(peer_messages.read_answer(answer, DeliveryReply, HelloQuery(**HEAD)))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, (NOT_ANNOUNCED, NOT_ANNOUNCED)),
+        ({VERSIONS_HEADER: "1, 2", SOFTWARE_HEADER: "covey 7.1"}, ("1, 2", "covey 7.1")),
+        ({VERSIONS_HEADER: "\x1b[2J", SOFTWARE_HEADER: "a\nb"}, (NOT_ANNOUNCED, NOT_ANNOUNCED)),
+        ({VERSIONS_HEADER: "1" * 99, SOFTWARE_HEADER: "x" * 99}, ("1" * 40, "x" * 40)),
+    ],
+)
+def test_what_a_site_announces_is_shown_if_it_can_be_printed(
+    headers: dict[str, str], expected: tuple[str, str]
+) -> None:
+    assert announced(headers) == expected

@@ -12,14 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from covey.errors import ConfigError, PeerError
+from covey.errors import PeerError
 from covey.node.requests import AskRow
-from covey.server import config, peer_messages
 from covey.server import keys as site_keys
+from covey.server import peer_messages
+from support.coroutines import looped
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way
-
-pytestmark = pytest.mark.beside_the_kernel
 
 MORE = 100
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
@@ -58,61 +57,87 @@ def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, *
 # -- which peers are admitted --------------------------------------------------------------------
 
 
-def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offices) -> None:
-    async def main() -> None:
-        async with (
-            serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
-            way(offices, "south") as peer,
-        ):
-            (helped,) = await peer.ask([AskRow("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
-            said = await peer.deliver([("r", 1)])
+@looped
+async def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offices) -> None:
+    async with (
+        serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
+        way(offices, "south") as peer,
+    ):
+        (helped,) = await peer.ask([AskRow("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
+        said = await peer.deliver([("r", 1)])
 
-            assert (helped.label, helped.function, said) == (0, "zero", ["taken"])
-            assert (await peer.hello()).name == "north"
-
-    asyncio.run(main())
+        assert (helped.label, helped.function, said) == (0, "zero", ["taken"])
+        assert (await peer.hello()).name == "north"
 
 
-def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices) -> None:
-    async def main() -> None:
-        async with (
-            serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
-            way(offices, "west") as peer,
-        ):
-            for call in (peer.hello(), peer.ask([AskRow("r", "g1:0", 1, 1)])):
-                with pytest.raises(PeerError, match=r"403 \(not_allowed\)"):
-                    await call
-
-    asyncio.run(main())
+@looped
+async def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices) -> None:
+    async with (
+        serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
+        way(offices, "west") as peer,
+    ):
+        for call in (peer.hello(), peer.ask([AskRow("r", "g1:0", 1, 1)])):
+            with pytest.raises(PeerError, match=r"403 \(not_allowed\)"):
+                await call
 
 
-def test_a_caller_without_a_certificate_gets_no_byte(offices: Offices) -> None:
-    async def main() -> None:
-        context = ssl.create_default_context(cafile=offices.folder / "office" / "ca.crt")
-        context.check_hostname = False
-        async with (
-            serving(offices.folder, north(offices, asks=False)),
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
-        ):
-            with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-                await session.post(f"{offices.url('north')}{peer_messages.ROOT}/hello", data=b"")
-
-    asyncio.run(main())
+@looped
+async def test_a_caller_without_a_certificate_gets_no_byte(offices: Offices) -> None:
+    context = ssl.create_default_context(cafile=offices.folder / "office" / "ca.crt")
+    context.check_hostname = False
+    async with (
+        serving(offices.folder, north(offices, asks=False)),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+    ):
+        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+            await session.post(f"{offices.url('north')}{peer_messages.ROOT}/hello", data=b"")
 
 
-def test_clients_find_nothing_at_the_port_for_peers_nor_peers_at_that_for_clients(
+@looped
+async def test_clients_find_nothing_at_the_port_for_peers_nor_peers_at_that_for_clients(
     offices: Offices,
 ) -> None:
-    async def main() -> None:
-        async with serving(offices.folder, north(offices, asks=False)) as client:
-            status, told = await client.post(f"{peer_messages.ROOT}/hello", {})
+    async with serving(offices.folder, north(offices, asks=False)) as client:
+        status, told = await client.post(f"{peer_messages.ROOT}/hello", {})
 
-            assert (status, told["code"]) == (404, "not_found")
-
-    asyncio.run(main())
+        assert (status, told["code"]) == (404, "not_found")
 
 
-def test_a_new_authority_is_taken_up_while_a_site_serves(offices: Offices) -> None:
+async def answer_to_head(offices: Offices, size: int) -> bytes:
+    """Return what north answers to south, which announces a body and sends none of it."""
+    folder = offices.folder
+    files = folder / "south.crt", folder / "south.key", folder / "office" / "ca.crt"
+    host, _, port = offices.url("north").removeprefix("https://").rpartition(":")
+    reader, writer = await asyncio.open_connection(
+        host, int(port), ssl=site_keys.client_context(*files), server_hostname="north"
+    )
+    head = f"POST {peer_messages.ROOT}/ask HTTP/1.1\r\nHost: north\r\nContent-Length: {size}"
+    writer.write(f"{head}\r\nContent-Type: {peer_messages.KIND}\r\n\r\n".encode())
+    try:
+        return await reader.read()  # until the connection is closed
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(("may_ask", "most"), [(False, 64 * 1_024), (True, 4 * 1_024 * 1_024)])
+@looped
+async def test_a_peer_that_sends_too_much_or_too_often_is_refused_before_its_body_is_read(
+    offices: Offices, may_ask: bool, most: int
+) -> None:
+    rights = {"may-ask": may_ask, "rate-per-s": 0.001}  # one message
+
+    async with serving(offices.folder, north(offices, asks=False, **rights)):
+        too_large = await answer_to_head(offices, most + 1)
+        too_often = await answer_to_head(offices, most)
+
+    assert too_large.startswith(b"HTTP/1.1 413")
+    assert b"at most %d bytes" % most in too_large
+    assert too_often.startswith(b"HTTP/1.1 429")
+    assert all(b"Connection: close" in answer for answer in (too_large, too_often))
+
+
+@looped
+async def test_a_new_authority_is_taken_up_while_a_site_serves(offices: Offices) -> None:
     folder = offices.folder
     site_keys.new_authority(folder / "second")
     site_keys.new_site("south", authority=folder / "second", folder=folder / "new")
@@ -126,49 +151,17 @@ def test_a_new_authority_is_taken_up_while_a_site_serves(offices: Offices) -> No
             except PeerError:
                 return False
 
-    async def main() -> None:
-        async with serving(folder, north(offices, asks=False)):
-            both = [(folder / office / "ca.crt").read_bytes() for office in ("office", "second")]
-            (folder / "office" / "ca.crt").write_bytes(b"".join(both))
-            assert not await is_let_in()
+    async with serving(folder, north(offices, asks=False)):
+        both = [(folder / office / "ca.crt").read_bytes() for office in ("office", "second")]
+        (folder / "office" / "ca.crt").write_bytes(b"".join(both))
+        assert not await is_let_in()
 
-            os.kill(os.getpid(), signal.SIGHUP)
-            while not await is_let_in():
-                pass  # the signal comes when the loop turns
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not await is_let_in():
+            pass  # the signal comes when the loop turns
 
 
 # -- what the file must say ---------------------------------------------------------------------
-
-
-def refused(offices: Offices, text: str) -> str:
-    (offices.folder / "site.toml").write_text(text)
-    with pytest.raises(ConfigError) as error:
-        config.load(offices.folder / "site.toml")
-    return str(error.value)
-
-
-def without(text: str, *keys: str) -> str:
-    return "\n".join(
-        line for line in text.splitlines() if not line.startswith(tuple(f"{key} =" for key in keys))
-    )
-
-
-def test_a_learner_with_peers_needs_keys(offices: Offices) -> None:
-    text = north(offices, asks=True, share="data")
-    node, policy, rest = text.partition("[policy]")
-    bare = without(node, "certificate", "key", "authority", "peer-address")
-
-    assert "with `covey keys`" in refused(offices, f"{bare}\n{policy}{rest}")
-
-
-def test_a_peer_with_may_ask_needs_a_peer_address(offices: Offices) -> None:
-    text = without(north(offices, asks=False, **{"may-ask": True}), "peer-address")
-
-    assert "[[peer]] 'south' has may-ask = true; [node] needs peer-address" in refused(
-        offices, text
-    )
 
 
 # -- a peer that hangs --------------------------------------------------------------------------
@@ -208,37 +201,33 @@ async def answered(client: Client, id_: str) -> str:
 
 
 @pytest.mark.parametrize("shakes_hands", [True, False])
-def test_a_peer_that_hangs_is_left_alone_and_own_clients_are_answered(
+@looped
+async def test_a_peer_that_hangs_is_left_alone_and_own_clients_are_answered(
     offices: Offices, *, shakes_hands: bool
 ) -> None:
-    async def main() -> None:
-        text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
-        async with (
-            hanging(offices, shakes_hands=shakes_hands) as came,
-            serving(offices.folder, text) as client,
-        ):
-            first = [await answered(client, f"a{k}") for k in range(3)]
-            asked = len(came)
-            later = [await answered(client, f"b{k}") for k in range(MORE)]
+    text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
+    async with (
+        hanging(offices, shakes_hands=shakes_hands) as came,
+        serving(offices.folder, text) as client,
+    ):
+        first = [await answered(client, f"a{k}") for k in range(3)]
+        asked = len(came)
+        later = [await answered(client, f"b{k}") for k in range(MORE)]
 
-            assert {*first, *later} == {"zero"}
-            assert 1 <= asked <= 3  # one try each, and the deadline is that of the whole decision
-            # The breaker lets it be tried after a second, two, four...: not by every request.
-            assert len(came) < asked + MORE / 5
-
-    asyncio.run(main())
+        assert {*first, *later} == {"zero"}
+        assert 1 <= asked <= 3  # one try each, and the deadline is that of the whole decision
+        # The breaker lets it be tried after a second, two, four...: not by every request.
+        assert len(came) < asked + MORE / 5
 
 
-def test_a_peer_that_hangs_does_not_delay_concurrent_requests(offices: Offices) -> None:
-    async def main() -> None:
-        text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
-        async with (
-            hanging(offices, shakes_hands=False) as came,
-            serving(offices.folder, text) as client,
-        ):
-            said = await asyncio.gather(*(answered(client, f"a{k}") for k in range(MORE)))
+@looped
+async def test_a_peer_that_hangs_does_not_delay_concurrent_requests(offices: Offices) -> None:
+    text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
+    async with (
+        hanging(offices, shakes_hands=False) as came,
+        serving(offices.folder, text) as client,
+    ):
+        said = await asyncio.gather(*(answered(client, f"a{k}") for k in range(MORE)))
 
-            assert set(said) == {"zero"}
-            assert 1 <= len(came) < MORE / 2  # so many connections as there are to one peer
-
-    asyncio.run(main())
+        assert set(said) == {"zero"}
+        assert 1 <= len(came) < MORE / 2  # so many connections as there are to one peer

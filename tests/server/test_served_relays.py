@@ -1,29 +1,30 @@
-"""Files of sites that relay, or ask through relays: what is refused, and what the doctor finds."""
+"""Sites that relay, or ask through relays: their files, and what the doctor finds."""
 
-from collections.abc import Sequence
+import asyncio
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey.errors import ConfigError
-from covey.server import config
+from covey.server import config, tokens
+from support.coroutines import looped
 from support.examined import FEATURES, FUNCTION, examine, states
-from support.site_processes import Client, Offices, served, table
+from support.served import FEEDBACK, INFER, INPUTS, infer, serving_all
+from support.site_processes import Offices, table
 
-pytestmark = pytest.mark.beside_the_kernel
-NAMES = ["north", "south", "west"]
-
-
-@pytest.fixture(scope="module")
-def offices(tmp_path_factory: pytest.TempPathFactory) -> Offices:
-    return Offices(tmp_path_factory.mktemp("offices"), NAMES)
+ROW = [one for one in INPUTS if one["name"] != "kind"]
 
 
-def site(offices: Offices, name: str, own: dict[str, Any], *peers: str) -> str:
+@pytest.fixture
+def offices(tmp_path: Path) -> Offices:
+    return Offices(tmp_path, ["north", "south", "west"])
+
+
+def site(offices: Offices, name: str, own: dict[str, Any], *peers: str, **node: Any) -> str:
     return "\n".join(
         [
-            offices.node(name, features=FEATURES, dimension=1),
+            offices.node(name, features=FEATURES, dimension=1, **node),
             table("[policy]", {"preset": "cos", "slices": 2}),
             table("[[learner]]", {"name": name, "functions": ["zero"], **own}),
             FUNCTION,
@@ -38,16 +39,10 @@ def north(offices: Offices, **south: Any) -> str:
     return site(offices, "north", {"peers": {"south": 0.05}}, offices.peer("south", **known))
 
 
-def south(offices: Offices, *, relay: bool = True, may_ask: bool = True) -> str:
+def south(offices: Offices, *, relay: bool = True, may_ask: bool = True, **node: Any) -> str:
     own = {"peers": {"west": 0.04}, **({"relay": True} if relay else {})}
-    asking = {"may-ask": True} if may_ask else {}
-    return site(
-        offices,
-        "south",
-        own,
-        offices.peer("north", **asking),
-        offices.peer("west", share="data"),
-    )
+    asker = offices.peer("north", **({"may-ask": True} if may_ask else {}))
+    return site(offices, "south", own, asker, offices.peer("west", share="data"), **node)
 
 
 def west(offices: Offices) -> str:
@@ -61,12 +56,13 @@ def loaded(offices: Offices, text: str) -> config.SiteConfig:
 
 
 def test_a_site_behind_a_relay_is_an_arm_and_needs_no_table(offices: Offices) -> None:
-    found = loaded(offices, north(offices))
+    found = loaded(offices, north(offices, budget={"per-day": 0.5}))
 
     assert found.learner.arms == ("zero", "south", "west")
     assert found.learner.costs == pytest.approx((0.0, 0.05, 0.09))
     assert (found.relays, found.is_relay) == ({"west": "south"}, False)
     assert list(found.neighbours) == ["south"]
+    assert found.budgets.peers == {"south": 500_000}
 
 
 def test_links_and_relay_of_a_learner_say_the_same_as_relays_of_a_peer(offices: Offices) -> None:
@@ -88,80 +84,33 @@ def test_links_and_relay_of_a_learner_say_the_same_as_relays_of_a_peer(offices: 
     assert found.relays == other.relays
 
 
-def test_a_budget_of_a_relay_must_allow_an_answer_from_behind_it(offices: Offices) -> None:
-    found = loaded(offices, north(offices, budget={"per-day": 0.5}))
-
-    assert found.budgets.peers == {"south": 500_000}
-    with pytest.raises(ConfigError, match=r"budget per-day is 0.07, less than the price 0.09"):
-        loaded(offices, north(offices, budget={"per-day": 0.07}))
-
-
-def test_what_cannot_be_combined_with_relays_is_refused_by_both_keys(offices: Offices) -> None:
-    link = table("[[link]]", {"from": "north", "to": "south", "cost": 0.05})
-    learner = table("[[learner]]", {"name": "south", "functions": ["s"]})
-    plain = north(offices)
-    for text, sentence in (
-        (plain.replace("peers = { south = 0.05 }", "") + link, "relays, but the file has .*link"),
-        (plain + learner, r"'south' has relays, but the file has a \[\[learner\]\] table 'south'"),
-        (north(offices, share="context"), "needs share = 'data'"),
-        (
-            south(offices).replace("peers = { west = 0.04 }", "peers = {}"),
-            "'south' has relay = true, but no peers",
-        ),
-        (
-            south(offices) + table("[ensemble]", {"update": "majority"}),
-            r"relay = true, which cannot be combined with \[ensemble\]",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=sentence):
-            loaded(offices, text)
-
-
-def asked(clients: dict[str, Client], ids: Sequence[str]) -> list[str]:
-    """Send instances to north; return the arms that answered."""
-    arms = []
-    for id_ in ids:
-        inputs = [
-            {"name": "size", "shape": [1], "datatype": "FP64", "data": [1.0]},
-            {"name": "context", "shape": [1, 1], "datatype": "FP64", "data": [0.5]},
-        ]
-        arms.append(clients["north"].infer(id_, inputs)["parameters"]["arm"])
-        clients["north"].label(id_, 0)
-    return arms
-
-
-def test_a_site_begins_to_relay_when_its_file_is_read_again(offices: Offices) -> None:
-    sites = {"south": south(offices, relay=False), "west": west(offices), "north": north(offices)}
-    with served(offices.folder, sites) as clients:
-        before = examine(offices.folder, north(offices))["peer south, relaying"].state
-        (offices.folder / "south.toml").write_text(south(offices))
-        clients["south"].reload()
-        while examine(offices.folder, north(offices))["peer south, relaying"].state != "ok":
-            pass  # reading takes its time
-        arms = asked(clients, [f"a{k}" for k in range(20)])
-        relayed = clients["south"].state()["phases"]["relay"]
-
-    assert before == "failure"
-    assert relayed == arms.count("west") > 0
-
-
-@pytest.mark.parametrize("is_relay", [True, False])
-def test_the_doctor_says_whether_a_peer_forwards(
-    offices: Offices, tmp_path: Path, is_relay: bool
+@looped
+async def test_a_site_begins_to_relay_when_its_file_is_read_again_and_the_doctor_says_so(
+    offices: Offices,
 ) -> None:
-    sites = {"south": south(offices, relay=is_relay), "west": west(offices)}
-    with served(offices.folder, sites) as clients:
-        before = [client.state()["for_peers"] for client in clients.values()]
-        found = examine(offices.folder, north(offices))
-        after = [client.state()["for_peers"] for client in clients.values()]
+    folder, text = offices.folder, north(offices)
+    secret, _ = tokens.new(folder / "tokens.json", "operator", scopes=tokens.SCOPES)
+    own = {"tokens": str(folder / "tokens.json")}
 
-    assert states(found) == ({} if is_relay else {"peer south, relaying": "failure"})
-    message = found["peer south, relaying"].message
-    if is_relay:
-        assert message == "forwards questions to 'west'"
-    else:
-        assert "must set relay = true in [[learner]] 'south', 'west' in its peers" in message
-    assert before == after
+    files = {"south": south(offices, relay=False, **own), "west": west(offices), "north": text}
+    async with serving_all(folder, files) as clients:
+        operator = clients["south"].known_by(secret)
+        before = await asyncio.to_thread(examine, folder, text)
+        (folder / "south" / "site.toml").write_text(south(offices, **own))
+        assert (await operator.post("/admin/reload", b""))[0] == 200
+        after = await asyncio.to_thread(examine, folder, text)
+        for k in itertools.count():
+            _, told = await clients["north"].post(INFER, infer(f"a{k}", inputs=ROW))
+            await clients["north"].post(FEEDBACK, {"id": f"a{k}", "truth": 0})
+            if told["parameters"]["arm"] == "west":  # which is reached through south alone
+                break
+
+    assert before["peer south, relaying"].state == "failure"
+    assert "must set relay = true in [[learner]] 'south'" in (
+        before["peer south, relaying"].message
+    )
+    assert states(after) == {}
+    assert after["peer south, relaying"].message == "forwards questions to 'west'"
 
 
 def test_the_doctor_says_for_whom_a_site_forwards(offices: Offices) -> None:
@@ -170,45 +119,24 @@ def test_the_doctor_says_for_whom_a_site_forwards(offices: Offices) -> None:
 
     assert "forwards questions of 1 peers that may ask to west" in found["relay"].message
     assert (nobody["relay"].state, found["relay"].state) == ("warning", "ok")
-    assert "relay = true, but no [[peer]] has may-ask = true" in nobody["relay"].message
+    assert "no [[peer]] has may-ask = true" in nobody["relay"].message
 
 
 def test_the_doctor_warns_of_sites_behind_a_relay_that_are_never_asked(offices: Offices) -> None:
     dear = north(offices, relays={"west": 0.96})
     lonely = north(offices).replace("peers = { south = 0.05 }", "peers = {}")
-    fine = north(offices)
+    for text in (dear, lonely):
+        found = examine(offices.folder, text)["relay"]
 
-    for text, state in ((dear, "warning"), (lonely, "warning"), (fine, None)):
-        found = examine(offices.folder, text).get("relay")
-        assert (None if found is None else found.state) == state
-        if found is not None:
-            assert "'west' is in relays of 'south', but is never asked" in found.message
-
-
-LINK = {"from": "north", "to": "south", "cost-column": "line"}
+        assert found.state == "warning"
+        assert "'west' is in relays of 'south', but is never asked" in found.message
+    assert "relay" not in examine(offices.folder, north(offices))
 
 
-def over_links(offices: Offices, *more: str, **peer: Any) -> str:
-    known = {"share": "data", **peer}
-    return site(
-        offices, "north", {}, table("[[link]]", LINK), offices.peer("south", **known), *more
-    )
+def test_costs_of_links_may_be_learnt_from_labels_and_limited_by_a_budget(offices: Offices) -> None:
+    link = table("[[link]]", {"from": "north", "to": "south", "cost-column": "line"})
+    peer = offices.peer("south", share="data", budget={"per-day": 5.0})
+    text = site(offices, "north", {}, link, peer)
 
-
-def test_the_doctor_says_where_costs_of_links_come_from(offices: Offices) -> None:
-    found = examine(offices.folder, over_links(offices))["link costs"]
-
-    assert found.message == "learnt every 100 slots from `cost` of labels, which has line by name"
-
-
-def test_a_budget_may_limit_prices_that_are_learnt_from_nothing(offices: Offices) -> None:
-    budget = {"budget": {"per-day": 5.0}}
-
-    assert loaded(offices, over_links(offices, **budget)).budgets.peers == {"south": 5_000_000}
-
-
-def test_a_served_site_refuses_learnt_links_with_relays_by_both_keys(offices: Offices) -> None:
-    relay = table("[[learner]]", {"name": "south", "functions": ["s"], "relay": True})
-
-    with pytest.raises(ConfigError, match=r"\[\[link\]\] with cost-column and relay = true"):
-        loaded(offices, over_links(offices, relay))
+    assert loaded(offices, text).budgets.peers == {"south": 5_000_000}
+    assert "from `cost` of labels" in examine(offices.folder, text)["link costs"].message

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 from test_reload import RELOAD, WITH_TOKENS, arms_of, labelled, told
 
-from covey.errors import ConfigError
-from covey.server import config
 from support.examined import examine
 from support.served import FEEDBACK, INFER, SITE, Client, infer, serving
-
-pytestmark = pytest.mark.beside_the_kernel
 
 POLICY = 'preset = "cos"\nslices = 4\nlabel-wait = 20'
 BOTH = 'functions = ["zero", "one"]'
@@ -132,40 +128,6 @@ def test_a_loss_of_numbers_takes_labels_that_are_numbers(tmp_path: Path) -> None
     served(tmp_path, site(data='loss = { kind = "squared", bound = 1.0 }'), story)
 
 
-@pytest.mark.parametrize(
-    ("node", "data", "sentence"),
-    [
-        (
-            "classes = [0, 1]",
-            'loss = { kind = "absolute", bound = 1.0 }',
-            '[node] classes cannot be combined with [data] loss of kind = "absolute"',
-        ),
-        ("", 'loss = { kind = "classes", bound = 1.0 }', "and 0 errors; write errors ="),
-        ("", 'loss = { kind = "absolute", bound = 1.0, errors = { a = 1.0 } }', "and 1 errors"),
-        (
-            "",
-            'loss = { kind = "classes", bound = 1.0, errors = { a = { b = 2.0 } } }',
-            "an error of class 'a' costs 2; it must lie from 0 to bound = 1",
-        ),
-        (
-            "classes = [0, 1]",
-            'loss = { kind = "classes", bound = 1.0, errors = { 1 = { 2 = 0.5 } } }',
-            "[data] loss.errors names the class '2', which is not one of the site's classes",
-        ),
-    ],
-)
-def test_a_loss_that_makes_no_sense_is_refused_at_the_start(
-    node: str, data: str, sentence: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "site.toml"
-    path.write_text(site(data=data).replace("dimension = 1", f"dimension = 1\n{node}"))
-
-    with pytest.raises(ConfigError) as raised:
-        config.load(path)
-
-    assert sentence in str(raised.value)
-
-
 def test_a_reward_beside_the_file_that_fails_is_a_problem_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "rewards_of_north.py").write_text(
         "def worth(accuracy, cost, context):\n"
@@ -232,19 +194,3 @@ def test_the_doctor_finds_what_cannot_be_a_reward_and_answers_that_do_not_fit_a_
     assert any("cannot be imported" in one.message for one in missing.values())
     assert any("raised TypeError for accuracy 0" in one.message for one in fails.values())
     assert any("which is not a number, as the loss" in one.message for one in said.values())
-
-
-def test_changes_of_links_by_slot_are_refused_with_what_to_do_instead(tmp_path: Path) -> None:
-    path = tmp_path / "site.toml"
-    links = (
-        '\n[[learner]]\nname = "west"\nfunctions = ["x"]\n'
-        '[[link]]\nfrom = "north"\nto = "west"\ncost = 0.1\n'
-        '[[link-change]]\nslot = 9\nfrom = "north"\nto = "west"\ncost = 0.2\n'
-    )
-    path.write_text(site() + links)
-
-    with pytest.raises(ConfigError) as raised:
-        config.load(path)
-
-    assert "[[link-change]] tables, which are for replays and networks" in str(raised.value)
-    assert "reload the file (SIGHUP, or POST /admin/reload)" in str(raised.value)

@@ -13,47 +13,40 @@ from typing import Any
 
 import pytest
 
-from covey import cli
 from covey.errors import StoreError
 from covey.node.store import Store
 from covey.server import app
-from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
-
-pytestmark = pytest.mark.beside_the_kernel
+from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run, served
 
 
-def test_health_and_metadata_are_as_the_protocol_has_them(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        assert await client.get("/v2/health/live") == (200, {"live": True})
-        assert await client.get("/v2/health/ready") == (200, {"ready": True})
-        assert await client.get("/v2/models/north/ready") == (200, {"ready": True})
-        status, told = await client.get("/v2")
-        assert (status, told["extensions"]) == (200, ["covey_feedback", "binary_tensor_data"])
-        status, told = await client.get("/v2/models/north")
-        assert [one["name"] for one in told["inputs"]] == ["size", "kind", "context"]
-        assert told["inputs"][2] == {"name": "context", "datatype": "FP64", "shape": [-1, 1]}
-
-    run(tmp_path, story)
+@served()
+async def test_health_and_metadata_are_as_the_protocol_has_them(client: Client) -> None:
+    assert await client.get("/v2/health/live") == (200, {"live": True})
+    assert await client.get("/v2/health/ready") == (200, {"ready": True})
+    assert await client.get("/v2/models/north/ready") == (200, {"ready": True})
+    status, told = await client.get("/v2")
+    assert (status, told["extensions"]) == (200, ["covey_feedback", "binary_tensor_data"])
+    status, told = await client.get("/v2/models/north")
+    assert [one["name"] for one in told["inputs"]] == ["size", "kind", "context"]
+    assert told["inputs"][2] == {"name": "context", "datatype": "FP64", "shape": [-1, 1]}
 
 
-def test_an_answer_echoes_the_id_and_names_arm_and_phase(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        status, told = await client.post(INFER, infer("a"))
+@served()
+async def test_an_answer_echoes_the_id_and_names_arm_and_phase(client: Client) -> None:
+    status, told = await client.post(INFER, infer("a"))
 
-        assert status == 200
-        assert (told["model_name"], told["id"]) == ("north", "a")
-        assert told["outputs"] == [
-            {"name": "label", "shape": [1], "datatype": "INT64", "data": [0]},
-            {"name": "ticket", "shape": [1], "datatype": "BYTES", "data": ["a"]},
-        ]
-        assert told["parameters"] == {
-            "phase": "explore",
-            "arm": "zero",
-            "function": "zero",
-            "price": 0.0,
-        }
-
-    run(tmp_path, story)
+    assert status == 200
+    assert (told["model_name"], told["id"]) == ("north", "a")
+    assert told["outputs"] == [
+        {"name": "label", "shape": [1], "datatype": "INT64", "data": [0]},
+        {"name": "ticket", "shape": [1], "datatype": "BYTES", "data": ["a"]},
+    ]
+    assert told["parameters"] == {
+        "phase": "explore",
+        "arm": "zero",
+        "function": "zero",
+        "price": 0.0,
+    }
 
 
 def test_a_label_is_202_then_200_then_409_and_404_where_unknown(tmp_path: Path) -> None:
@@ -73,68 +66,45 @@ def test_a_label_is_202_then_200_then_409_and_404_where_unknown(tmp_path: Path) 
     assert Store(tmp_path / "north.store").counters() == {("g4:1", "", "zero"): (1, 1)}
 
 
-def test_a_label_that_comes_too_late_is_410(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        for k in range(30):
-            await client.post(INFER, infer(str(k)))
+@served()
+async def test_a_label_that_comes_too_late_is_410(client: Client) -> None:
+    for k in range(30):
+        await client.post(INFER, infer(str(k)))
 
-        status, told = await client.post(FEEDBACK, {"id": "0", "truth": 0})
+    status, told = await client.post(FEEDBACK, {"id": "0", "truth": 0})
 
-        assert (status, told["code"]) == (410, "label_too_late")
-
-    run(tmp_path, story)
+    assert (status, told["code"]) == (410, "label_too_late")
 
 
-def test_the_same_request_again_gets_the_same_answer_and_another_409(tmp_path: Path) -> None:
+@served()
+async def test_the_same_request_again_gets_the_same_answer_and_another_409(client: Client) -> None:
     other = [{**INPUTS[0], "data": [2.5]}, *INPUTS[1:]]
 
-    async def story(client: Client) -> None:
-        first = await client.post(INFER, infer("a"))
-        again = await client.post(INFER, infer("a"))
-        status, told = await client.post(INFER, infer("a", inputs=other))
+    first = await client.post(INFER, infer("a"))
+    again = await client.post(INFER, infer("a"))
+    status, told = await client.post(INFER, infer("a", inputs=other))
 
-        assert again == first
-        assert (status, told["code"]) == (409, "conflict")
-
-    run(tmp_path, story)
+    assert again == first
+    assert (status, told["code"]) == (409, "conflict")
 
 
-def test_rows_get_a_ticket_each(tmp_path: Path) -> None:
-    rows = 100
-    inputs = [
-        {"name": "size", "shape": [rows], "datatype": "FP32", "data": [1] * rows},
-        {"name": "kind", "shape": [rows, 1], "datatype": "BYTES", "data": [["a"]] * rows},
-        {"name": "context", "shape": [rows, 1], "datatype": "FP64", "data": [0.5] * rows},
-    ]
-
-    async def story(client: Client) -> None:
-        status, told = await client.post(INFER, infer("a", inputs=inputs))
-
-        assert status == 200
-        assert told["outputs"][1]["data"] == [f"a:{k}" for k in range(rows)]
-
-    run(tmp_path, story)
-
-
-def test_the_decisions_of_rows_are_returned_on_request(tmp_path: Path) -> None:
+@served()
+async def test_the_decisions_of_rows_are_returned_on_request(client: Client) -> None:
     how = ("phase", "arm", "function", "price")
     outputs = [{"name": name} for name in ("label", *how)]
     two = [{**one, "shape": [2, *one["shape"][1:]], "data": one["data"] * 2} for one in INPUTS]
 
-    async def story(client: Client) -> None:
-        _, one = await client.post(INFER, infer("a", outputs=outputs))
-        _, many = await client.post(INFER, infer("b", inputs=two, outputs=outputs))
+    _, one = await client.post(INFER, infer("a", outputs=outputs))
+    _, many = await client.post(INFER, infer("b", inputs=two, outputs=outputs))
 
-        told = {output["name"]: output["data"] for output in one["outputs"]}
-        assert {name: [one["parameters"][name]] for name in how} == {k: told[k] for k in how}
-        told = {output["name"]: output["data"] for output in many["outputs"]}
-        assert list(told) == ["label", *how]
-        assert told["arm"] == told["function"] == ["one", "zero"]
-        assert told["label"] == [1, 0]
-        assert (told["phase"], told["price"]) == (["explore"] * 2, [0.0] * 2)
-        assert (await client.post(INFER, infer("c", outputs=[{"name": "labels"}])))[0] == 422
-
-    run(tmp_path, story)
+    told = {output["name"]: output["data"] for output in one["outputs"]}
+    assert {name: [one["parameters"][name]] for name in how} == {k: told[k] for k in how}
+    told = {output["name"]: output["data"] for output in many["outputs"]}
+    assert list(told) == ["label", *how]
+    assert told["arm"] == told["function"] == ["one", "zero"]
+    assert told["label"] == [1, 0]
+    assert (told["phase"], told["price"]) == (["explore"] * 2, [0.0] * 2)
+    assert (await client.post(INFER, infer("c", outputs=[{"name": "labels"}])))[0] == 422
 
 
 @pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
@@ -151,17 +121,15 @@ def test_pending_labels_count_unless_the_policy_sets_otherwise(
     run(tmp_path, story, text)
 
 
-def test_where_slots_are_given_the_node_goes_by_them(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        for slot in (5, 40, 12):
-            status, _ = await client.post(INFER, infer(str(slot), parameters={"slot": slot}))
-            assert status == 200
-        status, state = await client.get("/v2/models/north/state")
+@served(SITE.replace("[node]", '[node]\nslots = "given"'))
+async def test_where_slots_are_given_the_node_goes_by_them(client: Client) -> None:
+    for slot in (5, 40, 12):
+        status, _ = await client.post(INFER, infer(str(slot), parameters={"slot": slot}))
+        assert status == 200
+    status, state = await client.get("/v2/models/north/state")
 
-        assert (status, state["slot"]) == (200, 40)
-        assert (await client.post(INFER, infer("none")))[0] == 422
-
-    run(tmp_path, story, SITE.replace("[node]", '[node]\nslots = "given"'))
+    assert (status, state["slot"]) == (200, 40)
+    assert (await client.post(INFER, infer("none")))[0] == 422
 
 
 def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
@@ -303,105 +271,61 @@ def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: 
     assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
-def test_an_answer_has_the_datatypes_of_the_metadata(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        _, metadata = await client.get("/v2/models/north")
-        outputs = [{"name": one["name"]} for one in metadata["outputs"]]
-        _, told = await client.post(INFER, infer(outputs=outputs))
+@served(SITE.replace("dimension", "classes = [0, 1]\ndimension"))
+async def test_an_answer_has_the_datatypes_of_the_metadata(client: Client) -> None:
+    _, metadata = await client.get("/v2/models/north")
+    outputs = [{"name": one["name"]} for one in metadata["outputs"]]
+    _, told = await client.post(INFER, infer(outputs=outputs))
 
-        kinds = [
-            [(one["name"], one["datatype"]) for one in found["outputs"]]
-            for found in (metadata, told)
-        ]
-        assert kinds[0] == kinds[1]
-        assert len(kinds[0]) == 6
-
-    run(tmp_path, story, SITE.replace("dimension", "classes = [0, 1]\ndimension"))
+    kinds = [
+        [(one["name"], one["datatype"]) for one in found["outputs"]] for found in (metadata, told)
+    ]
+    assert kinds[0] == kinds[1]
+    assert len(kinds[0]) == 6
 
 
-def test_a_version_may_be_named_in_the_path(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        model = "/v2/models/north"
-        _, plain = await client.get(model)
-        assert await client.get(f"{model}/versions/1") == (200, plain)
-        assert (await client.get(f"{model}/versions/1/ready"))[0] == 200
-        _, told = await client.post(f"{model}/versions/1/infer", infer("a"))
-        assert (await client.post(INFER, infer("a")))[1] == told
-        for path, code in {
-            f"{model}/versions/2": "model_unknown",
-            f"{model}/versions/2/infer": "model_unknown",
-            f"{model}/versions/1/state": "not_found",
-            f"{model}/states": "not_found",
-            "/v2/models/south/versions/1": "model_unknown",
-        }.items():
-            assert (await client.get(path))[1]["code"] == code
-
-    run(tmp_path, story)
+@served()
+async def test_a_version_may_be_named_in_the_path(client: Client) -> None:
+    model = "/v2/models/north"
+    _, plain = await client.get(model)
+    assert await client.get(f"{model}/versions/1") == (200, plain)
+    assert (await client.get(f"{model}/versions/1/ready"))[0] == 200
+    _, told = await client.post(f"{model}/versions/1/infer", infer("a"))
+    assert (await client.post(INFER, infer("a")))[1] == told
+    for path, code in {
+        f"{model}/versions/2": "model_unknown",
+        f"{model}/versions/2/infer": "model_unknown",
+        f"{model}/versions/1/state": "not_found",
+        f"{model}/states": "not_found",
+        "/v2/models/south/versions/1": "model_unknown",
+    }.items():
+        assert (await client.get(path))[1]["code"] == code
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"id": "a"},
-        {"id": "a", "truth": None},
-        {"id": "a", "truth": [0]},
-        {"id": "a", "truth": 2**60},
-        {"id": 1, "truth": 0},
-        {"id": "a", "truth": 0, "reward": 1},
-    ],
-)
-def test_feedback_that_makes_no_sense_is_422(tmp_path: Path, body: Any) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-
+@served()
+async def test_feedback_that_makes_no_sense_is_422(client: Client) -> None:
+    await client.post(INFER, infer("a"))
+    truths = [{}, *({"truth": truth} for truth in (None, [0], 2**60)), {"truth": 0, "reward": 1}]
+    for body in ({}, {"id": 1, "truth": 0}, *({"id": "a", **one} for one in truths)):
         status, told = await client.post(FEEDBACK, body)
 
         assert (status, told["code"]) == (422, "invalid")
 
-    run(tmp_path, story)
 
+@served()
+async def test_wrong_paths_methods_and_types_are_4xx(client: Client) -> None:
+    told = [
+        await client.get("/nowhere"),
+        await client.get("/v2/models/south"),
+        await client.get(INFER),
+        await client.post("/v2/models/south/infer", infer()),
+        await client.post(INFER, infer(), **{"Content-Type": "text/plain"}),
+        await client.post(INFER, infer(), **{"Content-Encoding": "br"}),
+        await client.post(INFER, infer(), **{"Content-Encoding": "gzip"}),
+    ]
 
-def test_wrong_paths_methods_and_types_are_4xx(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        told = [
-            await client.get("/nowhere"),
-            await client.get("/v2/models/south"),
-            await client.get(INFER),
-            await client.post("/v2/models/south/infer", infer()),
-            await client.post(INFER, infer(), **{"Content-Type": "text/plain"}),
-            await client.post(INFER, infer(), **{"Content-Encoding": "br"}),
-            await client.post(INFER, infer(), **{"Content-Encoding": "gzip"}),
-        ]
-
-        assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415, 400]
-        assert all("code" in body for _, body in told)
-
-    run(tmp_path, story)
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        b"nonsense\r\n\r\n",
-        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
-        b"POST /v2/models/north/infer HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"GET /v2 HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-    ],
-)
-def test_broken_http_is_4xx_or_cut_off(tmp_path: Path, raw: bytes) -> None:
-    async def story(client: Client) -> None:
-        host, port = client.root.removeprefix("http://").split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(raw)
-        first = (await reader.readline()).split()
-        writer.close()
-
-        assert not first or first[1].startswith(b"4")
-        assert (await client.get("/v2/health/ready"))[0] == 200
-
-    run(tmp_path, story)
+    assert [status for status, _ in told] == [404, 404, 405, 404, 415, 415, 400]
+    assert all("code" in body for _, body in told)
 
 
 def test_a_site_whose_functions_all_fail_is_500_with_a_code(tmp_path: Path) -> None:
@@ -417,67 +341,6 @@ def test_a_site_whose_functions_all_fail_is_500_with_a_code(tmp_path: Path) -> N
         assert "function 'zero'" in told["detail"]
 
     run(tmp_path, story, text)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "says"),
-    [
-        ("127.0.0.1:0", "0.0.0.0:80", "needs TLS (certificate, key and authority"),
-        ("127.0.0.1:0", "example.org:80", "and tokens (`covey tokens new`)"),
-        ("dimension", "tls = true\ndimension", "needs certificate, key and authority"),
-        ("dimension", 'key = "k"\ndimension', "[node] certificate is missing"),
-        ("dimension", 'peer-address = "0.0.0.0:1"\ndimension', "peer-address needs certificate"),
-        ("dimension", 'tokens = "t.json"\ndimension', "t.json is not there"),
-        ("127.0.0.1:0", "127.0.0.1", "write it like 127.0.0.1:8080"),
-        ('name = "north"\nfeatures', 'name = "nort"\nfeatures', "did you mean 'north'?"),
-        ("dimension = 1", "dimension = 99", "[node] dimension is 99"),
-        ("rows = 100", "rows = 0", "[limits] rows is 0"),
-        ("size =", "context =", "'context' is a reserved name"),
-        ('"FP64"', '"FP7"', "'FP7'; known: BOOL, BYTES, FP64, INT64"),
-        ("[node]", "[nod]", "unknown table [nod]; did you mean 'node'?"),
-        ("[limits]", "[limit]", "unknown table [limit]; did you mean 'limits'?"),
-        ("slices = 4", 'slices = 4\nties = "random"', "which a node cannot restore"),
-        ('"one"]', '"one", "two"]', "has none of that name"),
-        ("[[function]]", "[[peer]]\nport = 1\n[[function]]", "unknown key 'port'"),
-        (
-            '"one"]',
-            '"one"]\nfree = true\nfunction-costs = [0, 0.1]',
-            "is free and has a cost (0.1)",
-        ),
-        ("label = 1", "label = 1\nfree = 1", "free"),
-    ],
-)
-def test_a_site_that_cannot_serve_is_refused_with_a_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, says: str
-) -> None:
-    assert old in SITE
-    (tmp_path / "site.toml").write_text(SITE.replace(old, new, 1))
-
-    code = cli.main(["serve", str(tmp_path / "site.toml")])
-
-    assert code == 2
-    assert says in capsys.readouterr().err
-
-
-def test_a_node_that_is_killed_has_every_label_that_it_acknowledged(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(SITE)
-    for life in range(2):
-        process, root = started(tmp_path)
-        for k in range(10):
-            post(root + INFER, infer(f"{life}-{k}"))
-            post(root + FEEDBACK, {"id": f"{life}-{k}", "truth": 0})
-        process.kill()
-        process.communicate()
-
-    process, _ = started(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
-
-    assert process.returncode == 0
-    assert cli.main(["check", str(tmp_path / "north.store")]) == 0
-    store = Store(tmp_path / "north.store")
-    kept = [store.find("", f"{life}-{k}") for life in range(2) for k in range(10)]
-    assert [one[0].truths for one in kept if one is not None] == [[0]] * 20
 
 
 def test_a_second_stop_signal_ends_a_node_immediately(tmp_path: Path) -> None:
@@ -519,19 +382,6 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stderr is not None
     return process, process.stderr.readline().strip().removesuffix("/v2/models/north")
-
-
-def post(url: str, body: Any) -> None:
-    """Post over a plain socket, and wait for the status."""
-    host, port, path = url.removeprefix("http://").replace("/", ":", 1).split(":", 2)
-    data = json.dumps(body).encode()
-    head = (
-        f"POST /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
-    )
-    with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(head.encode() + data)
-        assert connection.makefile("rb").readline().split()[1] in (b"200", b"202")
 
 
 @pytest.mark.parametrize("is_installed", [False, True])

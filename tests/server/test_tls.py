@@ -1,7 +1,7 @@
-"""Sites over real TLS on the loopback: which are admitted, and which are not."""
+"""The handshakes of sites: which peers are admitted, and which are not."""
 
-import asyncio
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,9 +10,8 @@ import pytest
 from covey.errors import ConfigError, PeerRefused
 from covey.server import keys
 
-pytestmark = pytest.mark.beside_the_kernel
-
 LONG_AGO = datetime.now(UTC) - timedelta(days=400)
+Contexts = Callable[[Path], ssl.SSLContext]
 
 
 @pytest.fixture(scope="module")
@@ -29,285 +28,169 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def allow(network: Path, *names: str) -> dict[str, str]:
-    return {name: keys.show(network / f"{name}.crt").key_hash for name in names}
+def files(network: Path, name: str) -> tuple[Path, Path, Path]:
+    return network / f"{name}.crt", network / f"{name}.key", network / "ca" / "ca.crt"
 
 
-def server(network: Path, name: str = "north") -> ssl.SSLContext:
-    return keys.server_context(
-        network / f"{name}.crt", network / f"{name}.key", network / "ca" / "ca.crt"
-    )
+def server(network: Path) -> ssl.SSLContext:
+    return keys.server_context(*files(network, "north"))
 
 
 def client(network: Path, name: str = "south") -> ssl.SSLContext:
-    return keys.client_context(
-        network / f"{name}.crt", network / f"{name}.key", network / "ca" / "ca.crt"
-    )
+    return keys.client_context(*files(network, name))
 
 
-def careless(protocol: int, certificate: Path | None) -> ssl.SSLContext:
+def careless(protocol: int, certificate: Path | None, *, is_old: bool = False) -> ssl.SSLContext:
     """A context that checks nothing, neither files nor peers."""
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
+    if is_old:
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
     if certificate is not None:
         context.load_cert_chain(certificate, certificate.with_suffix(".key"))
     return context
 
 
-async def call(
-    serving: ssl.SSLContext,
-    calling: ssl.SSLContext,
-    allowed: dict[str, str],
-    *,
-    hostname: str = "north",
-    met: list[str] | None = None,
-) -> tuple[bytes, list[str]]:
-    """Return what a caller hears, and whom the server met, let in or refused by its list."""
-    met = [] if met is None else met
-
-    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            met.append(keys.admit(writer.get_extra_info("ssl_object"), allowed))
-            writer.write(f"welcome, {met[-1]}".encode())
-        except PeerRefused as error:
-            met.append(f"refused: {error}")
-        writer.close()
-
-    listening = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=serving)
-    try:
-        port = listening.sockets[0].getsockname()[1]
-        return await hear(port, calling, hostname), met
-    finally:
-        listening.close()
-        await listening.wait_closed()
+def caller(network: Path, name: str | None, *, is_old: bool = False) -> ssl.SSLContext:
+    path = None if name is None else network / f"{name}.crt"
+    return careless(ssl.PROTOCOL_TLS_CLIENT, path, is_old=is_old)
 
 
-async def hear(port: int, calling: ssl.SSLContext, hostname: str) -> bytes:
-    reader, writer = await asyncio.open_connection(
-        "127.0.0.1", port, ssl=calling, server_hostname=hostname
-    )
-    try:
-        return await reader.read()
-    finally:
-        writer.transport.abort()
-
-
-def refused(serving: ssl.SSLContext, calling: ssl.SSLContext, hostname: str = "north") -> bool:
-    """Whether the two do not connect, so that no peer was admitted."""
-    met: list[str] = []
-    try:
-        asyncio.run(call(serving, calling, {}, hostname=hostname, met=met))
-    except (ssl.SSLError, ConnectionError):
-        return not met
-    return not met
+def host(network: Path, name: str, *, is_old: bool = False) -> ssl.SSLContext:
+    return careless(ssl.PROTOCOL_TLS_SERVER, network / f"{name}.crt", is_old=is_old)
 
 
 def handshake(
     serving: ssl.SSLContext, calling: ssl.SSLContext, hostname: str = "north"
 ) -> tuple[str, tuple[ssl.SSLObject, ssl.SSLObject]]:
-    """Return why a handshake failed, which asyncio keeps to itself, and both ends, caller first."""
+    """Return why a handshake failed, or "agreed", and both ends, the caller first."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
-    caller = calling.wrap_bio(down, up, server_hostname=hostname)
-    host = serving.wrap_bio(up, down, server_side=True)
-    for end in (caller, host) * 3:
+    ends = (
+        calling.wrap_bio(down, up, server_hostname=hostname),
+        serving.wrap_bio(up, down, server_side=True),
+    )
+    for end in ends * 3:
         try:
             end.do_handshake()
         except ssl.SSLWantReadError:
             continue
         except ssl.SSLCertVerificationError as error:
-            return error.verify_message, (caller, host)
+            return error.verify_message, ends
         except ssl.SSLError as error:
-            return str(error.reason), (caller, host)
-    return "agreed", (caller, host)
+            return str(error.reason), ends
+    return "agreed", ends
 
 
-def reason(serving: ssl.SSLContext, calling: ssl.SSLContext, hostname: str = "north") -> str:
-    return handshake(serving, calling, hostname)[0]
-
-
-def test_listed_sites_of_one_authority_connect(network: Path) -> None:
-    said, met = asyncio.run(call(server(network), client(network), allow(network, "south")))
-
-    assert (said, met) == (b"welcome, south", ["south"])
-
-
-def test_a_caller_gets_the_name_and_the_key_of_the_peer(network: Path) -> None:
-    async def look() -> tuple[str, str]:
-        async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        listening = await asyncio.start_server(wait, "127.0.0.1", 0, ssl=server(network))
-        port = listening.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection(
-            "127.0.0.1", port, ssl=client(network), server_hostname="north"
-        )
-        found = keys.peer_name_and_hash(writer.get_extra_info("ssl_object"))
-        writer.close()
-        await writer.wait_closed()
-        listening.close()
-        await listening.wait_closed()
-        return found
-
-    name, key_hash = asyncio.run(look())
-
-    assert {name: key_hash} == allow(network, "north")
-
-
-def test_a_site_that_is_signed_but_not_listed_is_refused(network: Path) -> None:
-    said, met = asyncio.run(call(server(network), client(network, "west"), allow(network, "south")))
-
-    assert said == b""
-    assert met[0].startswith("refused: site 'west' is not on the allow list")
-
-
-def test_a_site_that_has_a_listed_name_but_another_key_is_refused(network: Path) -> None:
-    twin = client(network, "twin/south")
-
-    said, met = asyncio.run(call(server(network), twin, allow(network, "south")))
-
-    assert said == b""
-    assert met[0].startswith("refused: site 'south' presented key")
-
-
-def test_the_careless_caller_of_these_tests_gets_in_with_the_right_certificate(
-    network: Path,
-) -> None:
-    caller = careless(ssl.PROTOCOL_TLS_CLIENT, network / "south.crt")
-
-    said, _ = asyncio.run(call(server(network), caller, allow(network, "south")))
-
-    assert said == b"welcome, south"
+def met(serving: ssl.SSLContext, calling: ssl.SSLContext, allowed: dict[str, str]) -> str:
+    """Return whom a server admits, or why it does not."""
+    why, (_, end) = handshake(serving, calling)
+    if why != "agreed":
+        return why
+    try:
+        return keys.admit(end, allowed)
+    except PeerRefused as error:
+        return str(error)
 
 
 @pytest.mark.parametrize(
-    ("certificate", "why"),
+    ("calling", "said"),
     [
-        ("foreign/south.crt", "unable to get local issuer certificate"),
-        ("expired/south.crt", "certificate has expired"),
-        (None, "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        (client, "south"),
+        (lambda network: caller(network, "south"), "south"),
+        (lambda network: client(network, "west"), "'west' is not on the allow list"),
+        (lambda network: client(network, "twin/south"), "'south' presented key"),
+        (lambda network: caller(network, "foreign/south"), "unable to get local issuer"),
+        (lambda network: caller(network, "expired/south"), "certificate has expired"),
+        (lambda network: caller(network, None), "PEER_DID_NOT_RETURN_A_CERTIFICATE"),
+        (lambda network: caller(network, "south", is_old=True), "UNSUPPORTED_PROTOCOL"),
     ],
 )
-def test_a_server_admits_no_peer_without_a_valid_certificate_of_its_authority(
-    network: Path, certificate: str | None, why: str
+def test_a_server_admits_listed_peers_of_its_authority_over_tls_1_3(
+    network: Path, calling: Contexts, said: str
 ) -> None:
-    path = None if certificate is None else network / certificate
-    caller = careless(ssl.PROTOCOL_TLS_CLIENT, path)
+    allowed = {"south": keys.show(network / "south.crt").key_hash}
 
-    assert reason(server(network), caller) == why
-    assert refused(server(network), caller)
+    assert said in met(server(network), calling(network), allowed)
 
 
 @pytest.mark.parametrize(
-    ("certificate", "why"),
+    ("serving", "hostname", "said"),
     [
-        ("foreign/south.crt", "unable to get local issuer certificate"),
-        ("expired/south.crt", "certificate has expired"),
+        (server, "north", "agreed"),
+        (server, "west", "Hostname mismatch"),
+        (lambda network: host(network, "foreign/south"), "south", "unable to get local issuer"),
+        (lambda network: host(network, "expired/south"), "south", "certificate has expired"),
+        (lambda network: host(network, "north", is_old=True), "north", "UNSUPPORTED_PROTOCOL"),
     ],
 )
-def test_a_caller_leaves_a_server_without_a_valid_certificate_of_its_authority(
-    network: Path, certificate: str, why: str
+def test_a_caller_leaves_a_server_that_is_not_the_site_it_means(
+    network: Path, serving: Contexts, hostname: str, said: str
 ) -> None:
-    serving = careless(ssl.PROTOCOL_TLS_SERVER, network / certificate)
+    why, (end, _) = handshake(serving(network), client(network), hostname)
 
-    assert reason(serving, client(network, "north"), "south") == why
-    assert refused(serving, client(network, "north"), "south")
-
-
-def test_a_caller_leaves_a_server_of_another_name(network: Path) -> None:
-    with pytest.raises(ssl.SSLCertVerificationError, match="west"):
-        asyncio.run(call(server(network), client(network), {}, hostname="west"))
-
-
-def test_a_server_refuses_tls_1_2(network: Path) -> None:
-    caller = careless(ssl.PROTOCOL_TLS_CLIENT, network / "south.crt")
-    caller.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    assert reason(server(network), caller) == "UNSUPPORTED_PROTOCOL"
-    assert refused(server(network), caller)
-
-
-def test_a_caller_refuses_tls_1_2(network: Path) -> None:
-    serving = careless(ssl.PROTOCOL_TLS_SERVER, network / "north.crt")
-    serving.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    assert reason(serving, client(network)) == "UNSUPPORTED_PROTOCOL"
-    assert refused(serving, client(network))
+    assert said in why
+    if why == "agreed":
+        expected = hostname, keys.show(network / "north.crt").key_hash
+        assert keys.peer_name_and_hash(end) == expected
 
 
 def test_two_unchecked_contexts_could_still_use_tls_1_2(network: Path) -> None:
-    serving = careless(ssl.PROTOCOL_TLS_SERVER, network / "north.crt")
-    caller = careless(ssl.PROTOCOL_TLS_CLIENT, None)
-    caller.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    assert reason(serving, caller) == "agreed"
+    assert handshake(host(network, "north"), caller(network, None, is_old=True))[0] == "agreed"
 
 
 def test_two_authorities_count_while_one_replaces_the_other(network: Path, tmp_path: Path) -> None:
     both = tmp_path / "both.crt"
     both.write_bytes((network / "other/ca.crt").read_bytes() + (network / "ca/ca.crt").read_bytes())
     serving = keys.server_context(network / "north.crt", network / "north.key", both)
-    foreign = network / "foreign/south.crt"
-    listed = {"south": keys.show(foreign).key_hash}
+    for name in ("foreign/south", "south"):
+        allowed = {"south": keys.show(network / f"{name}.crt").key_hash}
 
-    new, _ = asyncio.run(call(serving, careless(ssl.PROTOCOL_TLS_CLIENT, foreign), listed))
-    old, _ = asyncio.run(call(serving, client(network), allow(network, "south")))
-
-    assert (new, old) == (b"welcome, south", b"welcome, south")
+        assert met(serving, caller(network, name), allowed) == "south"
 
 
 def test_no_session_outlives_its_connection(network: Path) -> None:
     assert server(network).num_tickets == 0
 
 
-def test_a_peer_without_a_certificate_has_no_name(network: Path) -> None:
-    lax = careless(ssl.PROTOCOL_TLS_SERVER, network / "north.crt")
-    _, (_, end) = handshake(lax, careless(ssl.PROTOCOL_TLS_CLIENT, network / "south.crt"))
+def test_a_peer_without_a_certificate_or_with_that_of_an_authority_has_no_name(
+    network: Path,
+) -> None:
+    _, (_, nameless) = handshake(host(network, "north"), caller(network, "south"))
+    _, (authority, _) = handshake(host(network, "ca/ca"), caller(network, None))
 
-    with pytest.raises(PeerRefused, match="showed no certificate"):
-        keys.peer_name_and_hash(end)
-
-
-def test_an_authority_is_no_site(network: Path) -> None:
-    serving = careless(ssl.PROTOCOL_TLS_SERVER, network / "ca" / "ca.crt")
-    _, (end, _) = handshake(serving, careless(ssl.PROTOCOL_TLS_CLIENT, None))
-
-    with pytest.raises(PeerRefused, match="certificate of an authority"):
-        keys.peer_name_and_hash(end)
+    for end, said in ((nameless, "showed no certificate"), (authority, "of an authority")):
+        with pytest.raises(PeerRefused, match=said):
+            keys.peer_name_and_hash(end)
 
 
 @pytest.mark.parametrize("make", [keys.server_context, keys.client_context])
 @pytest.mark.parametrize(
-    ("certificate", "key", "sentence"),
+    ("certificate", "key", "authority", "said"),
     [
-        ("expired/south.crt", "expired/south.key", "expired on"),
-        ("foreign/south.crt", "foreign/south.key", "was not signed by"),
-        ("south.crt", "north.key", "is not the key of"),
-        ("south.crt", "south.crt", "is not a private key"),
-        ("nowhere.crt", "south.key", "No such file"),
-        ("ca/ca.crt", "ca/ca.key", "is not a site certificate"),
+        ("expired/south.crt", "expired/south.key", "ca/ca.crt", "expired on"),
+        ("foreign/south.crt", "foreign/south.key", "ca/ca.crt", "was not signed by"),
+        ("south.crt", "north.key", "ca/ca.crt", "is not the key of"),
+        ("south.crt", "south.crt", "ca/ca.crt", "is not a private key"),
+        ("nowhere.crt", "south.key", "ca/ca.crt", "No such file"),
+        ("ca/ca.crt", "ca/ca.key", "ca/ca.crt", "is not a site certificate"),
+        ("broken/south.crt", "south.key", "ca/ca.crt", "broken/south.crt"),
+        ("south.crt", "south.key", "broken/ca.crt", "broken/ca.crt"),
     ],
 )
 def test_files_that_cannot_be_used_are_named_before_a_port_is_opened(
-    network: Path, make: object, certificate: str, key: str, sentence: str
+    network: Path,
+    make: Callable[..., ssl.SSLContext],
+    certificate: str,
+    key: str,
+    authority: str,
+    said: str,
 ) -> None:
-    assert callable(make)
-    with pytest.raises(ConfigError, match=sentence):
-        make(network / certificate, network / key, network / "ca" / "ca.crt")
-
-
-@pytest.mark.parametrize("make", [keys.server_context, keys.client_context])
-@pytest.mark.parametrize("which", [0, 2])
-def test_a_file_that_is_broken_after_its_first_certificate_is_a_sentence(
-    network: Path, tmp_path: Path, make: object, which: int
-) -> None:
-    assert callable(make)
-    files = [network / "south.crt", network / "south.key", network / "ca" / "ca.crt"]
-    broken = tmp_path / "broken.crt"
+    (network / "broken").mkdir(exist_ok=True)
     junk = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    broken.write_text(files[which].read_text() + junk)
-    files[which] = broken
+    for whole in ("south.crt", "ca/ca.crt"):
+        path = network / "broken" / Path(whole).name
+        path.write_text((network / whole).read_text() + junk)
 
-    with pytest.raises(ConfigError, match="broken.crt"):
-        make(*files)
+    with pytest.raises(ConfigError, match=said):
+        make(network / certificate, network / key, network / authority)

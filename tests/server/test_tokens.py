@@ -7,15 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from covey import cli
 from covey.errors import ConfigError
 from covey.server import tokens
 from covey.server.tokens import Refused, Token
-
-pytestmark = pytest.mark.beside_the_kernel
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", fullmatch=True)
@@ -85,12 +83,6 @@ def test_a_header_without_a_known_token_is_refused(
     assert find(path, header) == Refused(why)
 
 
-def test_the_word_bearer_may_be_written_in_any_case(path: Path) -> None:
-    secret = make(path)
-
-    assert name_of(find(path, f"bearer {secret}")) == "camera"
-
-
 @given(st.data())
 def test_a_token_with_one_character_changed_is_unknown(data: st.DataObject) -> None:
     secret = tokens.PREFIX + "A" * 43
@@ -105,24 +97,6 @@ def test_a_token_with_one_character_changed_is_unknown(data: st.DataObject) -> N
     assert name_of(tokens.find(known, f"Bearer {secret}")) == "a"
     changed = f"Bearer {secret[:place]}{other}{secret[place + 1 :]}"
     assert tokens.find(known, changed) == Refused("unknown")
-
-
-@given(st.text(max_size=100))
-def test_no_header_gets_more_than_one_of_four_fixed_sentences(header: str) -> None:
-    said = tokens.find([], header)
-
-    assert isinstance(said, Refused)
-    assert said.sentence in tokens._SENTENCES.values()
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
-@given(st.lists(NAMES, unique=True, min_size=1, max_size=4))
-def test_every_token_finds_its_own_name(tmp_path: Path, names: list[str]) -> None:
-    path = tmp_path / "many.json"
-    path.unlink(missing_ok=True)
-    made = {name: make(path, name) for name in names}
-
-    assert [name_of(find(path, f"Bearer {made[name]}")) for name in names] == names
 
 
 def test_the_file_is_the_owners_alone_and_does_not_hold_the_token(path: Path) -> None:
@@ -171,15 +145,13 @@ def test_revoking_an_unknown_name_suggests_one(path: Path) -> None:
         tokens.revoke(path, "camera-8")
 
 
-def test_a_missing_file_admits_no_client(path: Path) -> None:
-    with pytest.raises(ConfigError, match="is not there"):
-        find(path, "Bearer covey_" + "a" * 43)
-
-
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}']
+    "content",
+    [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}'],
 )
 def test_a_damaged_file_admits_no_client_and_is_not_overwritten(path: Path, content: bytes) -> None:
+    with pytest.raises(ConfigError, match="is not there"):
+        find(path, None)
     path.write_bytes(content)
 
     for act in (lambda: make(path), lambda: find(path, None)):

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.bandit.policies import DCZA, CoS
-from covey.bandit.settings import Reading, Settings
+from covey.bandit.policies import DCZA, Auto, CoS, PolicyRecord
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
 from covey.replay.engine import start
@@ -35,7 +34,6 @@ KEYS: list[dict[str, Any]] = [
     {"delay-slots": 7, "label-probability": 0.5},
     {"drift": {"severity": 0.2, "every-slots": 50}},
     {"drift": {"kind": "improve", "severity": 0.4, "every-slots": 100}},
-    {"drift": {"kind": "use", "severity": 0.4, "every-slots": 50}},
     {"loss": {"kind": "absolute", "bound": 2.0}},
     {"classes": {"number": 3, "usual": 0.7}},
     {"batch": 9},
@@ -68,11 +66,11 @@ OF_LEARNERS: list[dict[str, Any]] = [
 POLICIES = [
     CoS(slices=2),
     DCZA(),
-    Settings(preset="auto"),
+    Auto(),
     CoS(slices=2, carry_serving_costs=True),
     CoS(slices=2, reward=Reward(power=2.0, cost=0.5)),
     CoS(slices=2, reward=Reward(context=(0.5,))),
-    CoS(slices=2, reading=Reading(batch="slot", history="predictions", askers="first")),
+    CoS(slices=2, reading="paper"),
     CoS(slices=2, label_wait=3, pending=True),
     CoS(horizon="doubling", first_epoch=64),
 ]
@@ -101,7 +99,7 @@ HOW: dict[str, Any] = {"seed": 1, "horizon": SLOTS, "checkpoints": [90, SLOTS]}
 @settings(max_examples=150)
 @given(tables_of(KEYS), st.sampled_from(POLICIES), st.sampled_from(SEEN))
 def test_a_combination_is_played_or_refused_by_a_sentence(
-    table: dict[str, Any], policy: Settings, seen: PolicyContext | None
+    table: dict[str, Any], policy: PolicyRecord, seen: PolicyContext | None
 ) -> None:
     try:
         run = play(environment_from(table), policy, context=seen, **HOW)
@@ -113,16 +111,11 @@ def test_a_combination_is_played_or_refused_by_a_sentence(
     assert msgspec.json.decode(msgspec.json.encode(run), type=type(run)) == run
 
 
-# What the slow oracle below knows: no links, no parts of contexts, no practice.
-KNOWN = [
-    one
-    for one in KEYS
-    if not {"link", "dimension", "candidates", "measured"} & one.keys()
-    and one.get("drift", {}).get("kind") != "use"
-]
+# What the slow oracle below knows: no links, no parts of contexts.
+KNOWN = [one for one in KEYS if not {"link", "dimension", "candidates", "measured"} & one.keys()]
 
 
-def learners_of(table: dict[str, Any], policy: Settings) -> list[dict[str, Any]]:
+def learners_of(table: dict[str, Any], policy: PolicyRecord) -> list[dict[str, Any]]:
     """The learners as a replay's tables; prices with the serving costs that are carried."""
     names = ["learner-1", "learner-2", "learner-3"]
     own = {name: next((t for t in table["learner"] if t["name"] == name), {}) for name in names}
@@ -150,7 +143,7 @@ def learners_of(table: dict[str, Any], policy: Settings) -> list[dict[str, Any]]
 @settings(max_examples=100)
 @given(tables_of(KNOWN), st.sampled_from(POLICIES), st.sampled_from(SEEN))
 def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
-    table: dict[str, Any], policy: Settings, seen: PolicyContext | None
+    table: dict[str, Any], policy: PolicyRecord, seen: PolicyContext | None
 ) -> None:
     try:
         environment = environment_from(table)

@@ -4,9 +4,7 @@ import math
 
 import pytest
 
-from covey.simulation import comparison
 from covey.simulation.comparison import Comparison, Score, compare
-from covey.simulation.scenario import Scenario
 from support.compared import CHOSEN, SLOTS, runs
 
 
@@ -19,12 +17,6 @@ def test_scores_are_ordered_by_environment_and_then_by_policy(found: Comparison)
     assert [(score.environment, score.policy) for score in found.scores] == [
         ("one", "grid"), ("one", "zoom"), ("all", "grid"), ("all", "zoom"),
     ]  # fmt: skip
-
-
-def test_a_comparison_describes_policies_and_environments(found: Comparison) -> None:
-    assert (found.horizon_slots, found.seeds) == (10_000, [0, 1])
-    assert found.environments["all"] == "worst arrivals, best correlation"
-    assert found.policies["zoom"].startswith("DCZA (spec)")
 
 
 def test_regret_is_that_of_one_learner_however_many_receive(found: Comparison) -> None:
@@ -61,24 +53,6 @@ def test_shares_and_messages_are_means_over_seeds(found: Comparison) -> None:
     assert (each.error_percent.mean, each.cost_per_slot.mean) == pytest.approx((11.0, 0.15))
     assert each.phases == pytest.approx({"train": 0.0, "explore": 0.1, "exploit": 0.9})
     assert each.messages == pytest.approx({"requests": 50.0})
-
-
-def test_a_bound_is_kept_where_it_is_below_one_per_slot(monkeypatch: pytest.MonkeyPatch) -> None:
-    def limits(_: Scenario, policy: str, environment: str) -> list[float] | None:
-        return [50.0, 100.0, 999.0, 2000.0] if (policy, environment) == ("grid", "one") else None
-
-    monkeypatch.setattr(comparison, "regret_limits", limits)
-    found = compare(CHOSEN, runs())
-
-    assert score(found, "grid", "one").bound == [None, None, 999.0, 2000.0]
-    assert score(found, "zoom", "one").bound is None
-
-
-def test_a_bound_above_one_per_slot_everywhere_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "regret_limits", lambda *_: [float(slot) for slot in SLOTS])
-    found = compare(CHOSEN, runs())
-
-    assert [each.bound for each in found.scores] == [None] * 4
 
 
 def score(found: Comparison, policy: str, environment: str) -> Score:

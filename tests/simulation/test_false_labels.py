@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import reference
-from covey.bandit.policies import CoS
-from covey.bandit.settings import Settings, Threshold
-from covey.errors import ConfigError
+from covey.bandit.partitions import Threshold
+from covey.bandit.policies import Auto, CoS, PolicyRecord
 from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import CAUSES, log_of, network, play
@@ -56,17 +55,9 @@ def by_reference(table: dict[str, Any], delay: int = 0) -> tuple[list[int], np.n
         slices=2,
         split_scale=1.0,
         split_power=1.0,
-        level_offset=0,
         explore=LIMIT,
         train=LIMIT,
         explore_peers=LIMIT,
-        order="own-train-peers",
-        helper="explore-first",
-        count="arrivals",
-        askers="all",
-        hidden_from="all",
-        pending=False,
-        label_wait=None,
     )
     rows = reference.replay(
         setup,
@@ -93,7 +84,7 @@ def by_reference(table: dict[str, Any], delay: int = 0) -> tuple[list[int], np.n
     return functions, np.array(lost)
 
 
-def decided(table: dict[str, Any], settings: Settings = SETTINGS) -> list[int]:
+def decided(table: dict[str, Any], settings: PolicyRecord = SETTINGS) -> list[int]:
     environment = environment_from(table)
     setup = network(environment, settings)
     chunk = World(environment, seed=3, horizon=SLOTS).draw(SLOTS)
@@ -140,17 +131,4 @@ def test_false_labels_cost_the_learners_that_are_asked() -> None:
 
 
 def test_the_default_policy_plays_with_false_labels_too() -> None:
-    assert decided({**TABLE, **LIE}, Settings()) != decided(TABLE, Settings())
-
-
-def test_false_labels_and_context_peers_are_refused_together() -> None:
-    readers = [{"name": "learner-1", "context-peers": {"learner-2": 0.02}}]
-    environment = environment_from({**TABLE, **LIE, "learner": readers, "classes": {"usual": 0.6}})
-
-    with pytest.raises(ConfigError) as caught:
-        play(environment, SETTINGS, seed=3, horizon=10, checkpoints=[10])
-
-    assert str(caught.value) == (
-        "environment 'world': liars with false-labels cannot be combined with context-peers; "
-        "remove one of them"
-    )
+    assert decided({**TABLE, **LIE}, Auto()) != decided(TABLE, Auto())

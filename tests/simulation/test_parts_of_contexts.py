@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import DCZA, CoS
-from covey.bandit.settings import Settings
+from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.errors import ConfigError
 from covey.simulation.environment import environment_from
-from covey.simulation.marginals import Marginals
+from covey.simulation.oracle import Marginals
 from covey.simulation.run import CAUSES, Run, play
 from covey.simulation.sites import PolicyContext
 from covey.simulation.world import World
@@ -54,7 +53,7 @@ def given(function: int, coordinate: int, values: np.ndarray) -> np.ndarray:
     return total
 
 
-def lost(spaces: list[list[int]], config: dict[str, Any], settings: Settings) -> np.ndarray:
+def lost(spaces: list[list[int]], config: dict[str, Any], settings: PolicyRecord) -> np.ndarray:
     """What each learner lost against the best arm given any one of its coordinates: slot, learner.
 
     `spaces` lists the coordinates that each learner may choose from.
@@ -70,11 +69,8 @@ def lost(spaces: list[list[int]], config: dict[str, Any], settings: Settings) ->
         own = [one for one, owner in zip(FUNCTIONS, OWNER, strict=True) if owner == place]
         peers = {other: PRICE for other in NAMES if other != name}
         learners.append({"name": name, "functions": own, "peers": peers, **config.get(name, {})})
-    policy = {"preset": settings.preset}
-    if settings.slices:
-        policy["slices"] = settings.slices
     trace = covey.replay(
-        {"data": config["data"], "policy": policy, "learner": learners},
+        {"data": config["data"], "policy": settings, "learner": learners},
         predictions=chunk.right[0],
         labels=np.ones(SLOTS, np.int64),
         contexts=points,
@@ -101,7 +97,7 @@ HOW: dict[str, Any] = {"seed": 2, "horizon": SLOTS, "checkpoints": [800, SLOTS]}
 
 
 @by_preset
-def test_regret_of_candidates_is_against_the_best_single_context(settings: Settings) -> None:
+def test_regret_of_candidates_is_against_the_best_single_context(settings: PolicyRecord) -> None:
     candidates = ["x1", "x2"]
     expected = lost([[0, 1]] * 3, {"data": {"candidates": candidates}}, settings).sum(axis=1)
     run = play(environment_from({**TABLE, "candidates": candidates}), settings, **HOW)
@@ -112,7 +108,7 @@ def test_regret_of_candidates_is_against_the_best_single_context(settings: Setti
 
 @by_preset
 def test_regret_of_separate_features_is_against_the_best_choice_by_own_features(
-    settings: Settings,
+    settings: PolicyRecord,
 ) -> None:
     own = {"learner-1": {"context": ["x1"]}, "learner-2": {"context": ["x2"]}}
     config = {"data": {"context": ["x1", "x2"]}, **own}

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import DCZA, CoS
-from covey.bandit.settings import Settings
+from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.simulation.environment import Drift, Environment
@@ -41,7 +40,7 @@ def lost(run: Run) -> np.ndarray:
     ids=lambda environment: environment.name,
 )
 def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
-    environment: Environment, settings: Settings
+    environment: Environment, settings: PolicyRecord
 ) -> None:
     slots = 1_500
     run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
@@ -88,7 +87,7 @@ def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
 @pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
 @pytest.mark.parametrize("correlation", ["independent", 0.5])
 def test_regret_of_separate_streams_uses_the_accuracies_of_each_stream(
-    correlation: Any, settings: Settings
+    correlation: Any, settings: PolicyRecord
 ) -> None:
     environment = Environment(name="x", correlation=correlation, dimension=2, prices=0.05)
     slots = 1_500
@@ -135,14 +134,6 @@ def test_without_peers_each_learner_depends_on_its_stream_only(
 
         assert np.array_equal(together.function[mine] - 2 * place, alone.function)
         assert np.array_equal(together.correct[mine], alone.correct)
-
-
-def test_the_same_run_twice_is_the_same() -> None:
-    first, second = (
-        play(PRICED, DCZA(), seed=1, horizon=2_000, checkpoints=[10, 2_000]) for _ in range(2)
-    )
-
-    assert same(first) == same(second)
 
 
 def test_checkpoints_only_look() -> None:
@@ -209,12 +200,6 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
     assert run.messages == {"requests": requests / 4, "labels": labels / 4}
 
 
-def test_with_all_labels_each_request_forwards_one() -> None:
-    run = play(PRICED, CoS(), seed=5, horizon=1_000, checkpoints=[])
-
-    assert run.messages["requests"] == run.messages["labels"] > 0
-
-
 def test_a_peer_dearer_than_a_right_answer_is_never_asked() -> None:
     prices = ((0.0, 1.5), (0.1, 0.0))
     environment = Environment(name="x", learners=2, prices=prices)
@@ -225,7 +210,7 @@ def test_a_peer_dearer_than_a_right_answer_is_never_asked() -> None:
 
 
 def test_restricted_askers_do_not_change_the_oracle() -> None:
-    alone = CoS(mode="paper")
+    alone = CoS(reading="paper")
     run = play(PRICED, alone, seed=4, horizon=4_000, checkpoints=[4_000])
     stretch = World(PRICED, seed=4, horizon=4_000).draw(4_000)
     setup = network(PRICED, alone)
@@ -241,45 +226,17 @@ def test_restricted_askers_do_not_change_the_oracle() -> None:
     assert lost(run)[-1] == pytest.approx(everybody - chosen.sum(), rel=1e-4)
 
 
-WRONG: list[tuple[dict[str, Any], Settings, int, list[int], str]] = [
-    (
-        {},
-        CoS(horizon=50),
-        100,
-        [],
-        "the policy's horizon is 50 slots, but the run has 100; raise horizon in [policy]",
-    ),
-    (
-        {},
-        CoS(),
-        100,
-        [10, 10],
-        "checkpoint 10 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
-        "increasing order",
-    ),
-    (
-        {},
-        CoS(),
-        100,
-        [10, 101],
-        "checkpoint 101 follows 10 in a run of 100 slots; checkpoints must be slots of the run in "
-        "increasing order",
-    ),
-    ({}, CoS(), 2**54, [], f"the horizon is {2**54}; it must lie from 1 to {2**53:g}"),
-]
-
-
-@pytest.mark.parametrize(("kind", "settings", "horizon", "checkpoints", "sentence"), WRONG)
-def test_an_invalid_run_is_refused_with_a_message(
-    kind: dict[str, Any], settings: Settings, horizon: int, checkpoints: list[int], sentence: str
+@pytest.mark.parametrize(
+    ("settings", "horizon", "checkpoints", "words"),
+    [
+        (CoS(horizon=50), 100, [], "horizon is 50 slots, but the run has 100; raise horizon"),
+        (CoS(), 100, [10, 10], "checkpoint 10 follows 10 .* increasing order"),
+        (CoS(), 100, [10, 101], "checkpoint 101 follows 10 .* increasing order"),
+        (CoS(), 2**54, [], "the horizon is 18014398509481984; it must lie from 1"),
+    ],
+)
+def test_an_invalid_run_is_refused(
+    settings: PolicyRecord, horizon: int, checkpoints: list[int], words: str
 ) -> None:
-    with pytest.raises(ConfigError) as caught:
-        play(
-            Environment(name="x", **kind),
-            settings,
-            seed=1,
-            horizon=horizon,
-            checkpoints=checkpoints,
-        )
-
-    assert str(caught.value) == sentence
+    with pytest.raises(ConfigError, match=words):
+        play(PRICED, settings, seed=1, horizon=horizon, checkpoints=checkpoints)

@@ -1,6 +1,8 @@
 """Extensions in simulation: the decisions of a replay, and regret as a slow oracle counts it."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,15 +10,15 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import DCZA, CoS
-from covey.bandit.settings import Reading, Settings
-from covey.data.logs import Trace
+from covey import cli
+from covey.bandit.policies import DCZA, Auto, CoS, Forget, PolicyRecord
+from covey.data.logs import Trace, label_delays
 from covey.errors import ConfigError
-from covey.kernel.rules import Reward
-from covey.simulation import scenario
+from covey.report import simulation as report
+from covey.simulation import comparison, runner, scenario
 from covey.simulation.environment import Environment, environment_from
 from covey.simulation.run import CAUSES, Run, play
-from covey.simulation.sites import PolicyContext
+from covey.simulation.sites import PolicyContext, WorldLog, network
 from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE
 from reference import choices
@@ -54,7 +56,7 @@ def drawn(table: Mapping[str, Any], slots: int = SLOTS) -> WorldChunk:
 
 
 def replayed(
-    config: Mapping[str, Any], chunk: WorldChunk, settings: Settings, **more: Any
+    config: Mapping[str, Any], chunk: WorldChunk, settings: PolicyRecord, **more: Any
 ) -> Trace:
     """The same instances, replayed from arrays under a configuration written here."""
     given = {
@@ -66,21 +68,24 @@ def replayed(
     return covey.replay({"policy": msgspec.to_builtins(settings), **config}, **given)
 
 
-def played(table: Mapping[str, Any], settings: Settings, **more: Any) -> Run:
+def played(table: Mapping[str, Any], settings: PolicyRecord, **more: Any) -> Run:
     half = SLOTS // 2
     environment = environment_from(table)
     return play(environment, settings, seed=3, horizon=SLOTS, checkpoints=[half, SLOTS], **more)
 
 
+def total(run: Run) -> np.ndarray:
+    return np.array([run.regret[cause] for cause in CAUSES]).sum(axis=0)
+
+
 def assert_same(run: Run, lost: np.ndarray, receivers: int = 3) -> None:
     """The run lost what the oracle of the tests counts, at both checkpoints."""
-    found = np.array([run.regret[cause] for cause in CAUSES]).sum(axis=0)
     half = SLOTS // 2 * receivers
-    assert found == pytest.approx([lost[:half].sum(), lost.sum()], abs=2e-3)
+    assert total(run) == pytest.approx([lost[:half].sum(), lost.sum()], abs=2e-3)
     assert lost.sum() > 1
 
 
-POLICIES = [CoS(slices=3), DCZA(), Settings(preset="auto")]
+POLICIES = [CoS(slices=3), DCZA(), Auto()]
 by_preset = pytest.mark.parametrize("settings", POLICIES, ids=lambda one: one.preset)
 
 
@@ -88,19 +93,6 @@ by_preset = pytest.mark.parametrize("settings", POLICIES, ids=lambda one: one.pr
 
 IMPROVING = {**TABLE, "drift": {"kind": "improve", "severity": 0.5, "every-slots": SLOTS}}
 TIMED = ["x1", {"scale": "slot", "horizon": SLOTS}]
-
-
-@by_preset
-def test_time_is_a_context_of_a_policy(settings: Settings) -> None:
-    chunk = drawn(IMPROVING)
-    config = {"data": {"context": TIMED}, "learner": learners()}
-    time = np.arange(1, SLOTS + 1) / SLOTS
-    contexts = np.column_stack([chunk.points[:, 0, 0], time])
-    trace = replayed(config, chunk, settings, contexts=contexts)
-    lost = choices.regret(choices.World(config["learner"], chunk.accuracy), trace)
-
-    assert_same(played(IMPROVING, settings, context=PolicyContext(context=TIMED)), lost)
-    assert_same(played({**IMPROVING, "context": TIMED}, settings), lost)
 
 
 def test_the_context_of_a_policy_changes_its_decisions_only() -> None:
@@ -138,31 +130,10 @@ def test_a_scenario_gives_time_its_horizon() -> None:
 # Rewards, random costs, losses, labels.
 
 
-@by_preset
-def test_regret_with_a_reward_is_that_of_the_reward(settings: Settings) -> None:
-    reward = Reward(accuracy=1.5, power=2.0, cost=2.0, context=(1.0,))
-    special = {"learner-2": {"accuracy": 0.7}}
-    settings = msgspec.structs.replace(settings, reward=reward)
-    config = {"learner": learners({"learner-1": {"rewards": special}})}
-    table = {**TABLE, "learner": [{"name": "learner-1", "rewards": special}]}
-    chunk = drawn(table)
-
-    def worth(choice: choices.Choice) -> float:
-        if (choice.learner, choice.arm) == (0, "learner-2"):
-            return 0.7 * choice.accuracy - choice.cost
-        place = chunk.points[choice.slot, 0, 0]
-        return 1.5 * choice.accuracy**2 - 2 * choice.cost * (1 + place)
-
-    trace = replayed(config, chunk, settings)
-    known = choices.World(config["learner"], chunk.accuracy)
-
-    assert_same(played(table, settings), choices.regret(known, trace, worth))
-
-
 @pytest.mark.parametrize("name", ["outage", "thrift", "at_once"])
 @by_preset
 def test_regret_with_a_function_as_reward_is_that_of_the_function(
-    settings: Settings, name: str
+    settings: PolicyRecord, name: str
 ) -> None:
     settings = msgspec.structs.replace(settings, reward=f"support.own_rewards:{name}")
     config = {"learner": learners()}
@@ -200,43 +171,6 @@ def test_a_function_as_reward_gets_the_expected_loss() -> None:
     assert_same(played(table, settings), choices.regret(known, trace, worth))
 
 
-@by_preset
-def test_regret_with_random_costs_is_that_of_their_means(settings: Settings) -> None:
-    columns = {"fee": {"low": 0.1, "high": 0.5}, "toll": {"high": 0.3}}
-    own = {"cost-columns": {"learner-1.1": "fee", "learner-2": "toll"}}
-    table = {**TABLE, "columns": columns, "learner": [{"name": "learner-1", **own}]}
-    config = {"learner": learners({"learner-1": own})}
-    chunk = drawn(table)
-    fees = {"fee": 0.1 + 0.4 * chunk.columns["fee"], "toll": 0.3 * chunk.columns["toll"]}
-    trace = replayed(config, chunk, settings, columns=fees)
-    means = {"learner-1.1": 0.3, "learner-2": 0.15}
-
-    def worth(choice: choices.Choice) -> float:
-        more = means.get(choice.arm, 0.0) if choice.learner == 0 else 0.0
-        return choice.accuracy - choice.cost - more
-
-    run = played(table, settings)
-    assert_same(run, choices.regret(choices.World(config["learner"], chunk.accuracy), trace, worth))
-    assert run.cost == pytest.approx(trace.cost.mean(), abs=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["absolute", "squared"])
-@by_preset
-def test_regret_with_a_loss_is_that_of_expected_gains(settings: Settings, kind: str) -> None:
-    loss = {"kind": kind, "bound": 4.0}
-    table = {**TABLE, "loss": loss}
-    chunk = drawn(table)
-    distance = (1 - chunk.right[0] / WHOLE) * 4
-    distance = np.sqrt(distance) if kind == "squared" else distance
-    config = {"data": {"loss": loss}, "learner": learners()}
-    labels = np.zeros(SLOTS)
-    trace = replayed(config, chunk, settings, predictions=distance, labels=labels)
-    run = played(table, settings)
-
-    assert_same(run, choices.regret(choices.World(config["learner"], chunk.accuracy), trace))
-    assert run.errors == pytest.approx(1 - trace.correct.mean())
-
-
 @pytest.mark.parametrize("kind", ["absolute", "squared"])
 def test_gains_of_numeric_answers_have_the_accuracies_as_means(kind: str) -> None:
     heights = (0.1, 0.5, 0.85)
@@ -249,59 +183,7 @@ def test_gains_of_numeric_answers_have_the_accuracies_as_means(kind: str) -> Non
     assert 0 <= gains.min() < gains.max() <= 1
 
 
-@by_preset
-def test_labels_come_to_each_learner_with_its_own_probability(settings: Settings) -> None:
-    own = [
-        {"name": "learner-1", "label-probability": 0.2},
-        {"name": "learner-3", "label-probability": 0.0},
-    ]
-    chunk = drawn({**TABLE, "label-probability": 0.7, "learner": own})
-
-    assert chunk.shown is not None
-    assert chunk.shown.mean(axis=0) == pytest.approx([0.2, 0.7, 0], abs=0.04)
-    run = played({**TABLE, "label-probability": 0.7, "learner": own}, settings)
-    assert run.messages["labels"] < run.messages["requests"]
-
-
 # Classes; peers that see the context only.
-
-
-def usual_class(chunk: WorldChunk, slot: int, classes: int) -> int:
-    return min(int(chunk.points[slot, 0, 0] * classes), classes - 1)
-
-
-@pytest.mark.parametrize("history", ["labels", "predictions"])
-@by_preset
-def test_regret_with_context_peers_is_against_the_best_label(
-    settings: Settings, history: Any
-) -> None:
-    settings = msgspec.structs.replace(settings, reading=Reading(history=history))
-    own = {"context-peers": {"learner-2": 0.03}, "peers": {"learner-3": 0.2}}
-    table = {
-        **TABLE,
-        "classes": {"number": 3, "usual": 0.8},
-        "learner": [{"name": "learner-1", **own}],
-    }
-    config = {"learner": learners({"learner-1": own})}
-    chunk = drawn(table)
-    assert chunk.labelled is not None
-    trace = replayed(
-        config,
-        chunk,
-        settings,
-        predictions=chunk.labelled.answers[0],
-        labels=chunk.labelled.labels,
-    )
-
-    def remembered(slot: int, label: Any) -> float:
-        return 0.8 if label == usual_class(chunk, slot, 3) else 0.1
-
-    known = choices.World(config["learner"], chunk.accuracy, usual=0.8)
-    lost = choices.regret(known, trace, remembered=remembered)
-
-    assert "learner-2 (context)" in trace.columns()["arm"]
-    assert "(labels seen)" in trace.columns()["function"]
-    assert_same(played(table, settings), lost)
 
 
 def test_classes_have_the_probabilities_of_the_table() -> None:
@@ -322,7 +204,7 @@ def test_classes_have_the_probabilities_of_the_table() -> None:
 @by_preset
 @pytest.mark.parametrize("delay", [0, 5, "load"])
 def test_regret_with_busy_peers_counts_answers_that_come_too_late(
-    settings: Settings, delay: int | str
+    settings: PolicyRecord, delay: int | str
 ) -> None:
     own = {"learner-1": {"answer-wait": 3}, "learner-2": {"answer-delay": delay}}
     columns = {"columns": {"load": {"low": 1, "high": 10}}} if delay == "load" else {}
@@ -341,19 +223,6 @@ def test_regret_with_busy_peers_counts_answers_that_come_too_late(
 
 
 # Learners without labels.
-
-
-@by_preset
-def test_regret_of_a_learner_without_labels_is_against_the_same_oracle(settings: Settings) -> None:
-    own = {"learner-2": {"supervised": False}}
-    table = {**TABLE, "learner": [{"name": "learner-2", "supervised": False}]}
-    config = {"learner": learners(own)}
-    chunk = drawn(table)
-    trace = replayed(config, chunk, settings)
-    lost = choices.regret(choices.World(config["learner"], chunk.accuracy), trace)
-
-    assert_same(played(table, settings), lost)
-    assert_same(played({**table, "measured": ["learner-2"]}, settings), lost[1::3], receivers=1)
 
 
 BLIND = {
@@ -389,7 +258,7 @@ def test_without_labels_regret_is_linear_where_no_other_learner_has_instances() 
 @pytest.mark.parametrize("are_carried", [False, True])
 @by_preset
 def test_utilities_are_those_of_the_accounts_of_a_replay(
-    settings: Settings, are_carried: bool
+    settings: PolicyRecord, are_carried: bool
 ) -> None:
     own = {"learner-2": {"serving-cost": 0.07}, "learner-3": {"serving-cost": 0.3}}
     settings = msgspec.structs.replace(settings, carry_serving_costs=are_carried)
@@ -422,44 +291,246 @@ def test_utilities_are_those_of_the_accounts_of_a_replay(
 # What cannot be combined.
 
 
-@pytest.mark.parametrize(
-    ("keys", "reason"),
-    [
-        ({"learner": [{"name": "nobody"}]}, r"\[\[environment.learner\]\] 1 has the name 'nobody'"),
-        ({"learner": [{"name": "learner-1"}] * 2}, "duplicate .* 'learner-1'; keep one"),
-        ({"learner": [{"name": "learner-1", "functions": ["a"]}]}, "has functions, which the "),
-        ({"learner": [{"name": "learner-1", "serving_cost": 1}]}, "unknown key 'serving_cost'"),
-        ({"learner": [{"name": f"learner-{k}", "arrivals": False} for k in (1, 2, 3)]},
-         "every learner has arrivals = false"),
-        ({"context": ["x2"]}, "the context 'x2' is not in the world; it has x1 and"),
-        ({"context": ["x1", {"scale": "slot", "horizon": 99}]}, "horizon 99, but the run has 1500"),
-        ({"learner": [{"name": "learner-2", "context": ["hour"]}]}, "'hour' is not in the world"),
-        ({"measured": ["learner-2"], "correlation": "worst"}, "measured names 'learner-2', which"),
-        ({"measured": ["other"]}, "unknown learner 'other'"),
-        ({"regions": {"learner-1": [[0, 0.5]]}}, 'regions need correlation = "independent"'),
-        ({"regions": {"learner-1": [[0, 0.5]]}, "case": "C2"}, 'regions need arrivals = "uniform"'),
-        ({"regions": {"learner-1": []}, "correlation": "independent"}, "has 0 intervals"),
-        ({"columns": {"fee": {"high": 0.2}}}, "answer-delay or cost-column names columns.fee"),
-        ({"learner": [{"name": "learner-1", "answer-delay": "load"}]}, "'load', which is not in"),
-        ({"learner": [{"name": "learner-1", "answer-delay": "load"}],
-          "columns": {"load": {"high": 1.5}}}, "must hold whole numbers of slots"),
-        ({"learner": [{"name": "learner-1", "cost-columns": {"learner-2": "fee"}}],
-          "columns": {"fee": {"high": 2}}}, "for cost-columns it must be a range from 0 to 1"),
-        ({"learner": [{"name": "learner-1", "context-peers": {"learner-2": 0.1}}]},
-         "context-peers answer with class labels, but the environment has no classes"),
-        ({"classes": {"usual": 0.3}}, "classes.usual is 0.3"),
-        ({"classes": {"usual": 0.8}, "correlation": 0.5}, "classes need one stream .* correlation"),
-        ({"classes": {"usual": 0.8}, "loss": {"kind": "absolute", "bound": 1}},
-         "has loss and classes, which cannot be combined"),
-        ({"loss": {"kind": "absolute", "bound": 1}, "dependence": 0.4}, "has loss and dependence"),
-        ({"loss": {"kind": "absolute", "bound": 0}}, "loss.bound is 0"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_simulated_is_refused_by_name(keys: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason):
-        played({**TABLE, **keys}, CoS(slices=3))
-
-
 def test_a_plain_environment_has_no_extension() -> None:
     assert Environment(name="plain").is_plain
     assert not environment_from({"name": "x", "learner": [{"name": "learner-1"}]}).is_plain
+
+
+def test_a_policy_that_forgets_loses_less_after_a_switch() -> None:
+    """Accuracies of the functions change places once, at half of the slots."""
+    table = {**TABLE, "drift": {"kind": "switch", "severity": 0.4, "every-slots": 1_500}}
+    how = {"seed": 3, "horizon": 3_000, "checkpoints": [1_500, 3_000]}
+    after = []
+    for forget in (Forget(), Forget(window=100)):
+        run = play(environment_from(table), CoS(slices=1, forget=forget), **how)
+        first, both = total(run)
+        after.append(both - first)
+
+    assert after[1] < 0.9 * after[0]
+
+
+# Batches.
+
+
+@pytest.mark.parametrize("batch", ["slots", "slot"])
+@pytest.mark.parametrize("settings", POLICIES[:2], ids=lambda one: one.preset)
+def test_batches_have_the_decisions_of_a_replay_with_batches(
+    settings: PolicyRecord, batch: Any
+) -> None:
+    settings = msgspec.structs.replace(settings, batch=batch)
+    table = {**TABLE, "batch": 25}
+    chunk = drawn(table)
+    trace = replayed({"learner": learners()}, chunk, settings, batch=np.arange(SLOTS) // 25)
+    lost = choices.regret(choices.World(learners(), chunk.accuracy), trace)
+
+    assert_same(played(table, settings), lost)
+    assert total(played(TABLE, settings))[-1] != pytest.approx(lost.sum(), abs=0.1)
+
+
+def test_chunks_and_checkpoints_are_whole_batches() -> None:
+    tables = {
+        "scenario": {"horizon-slots": 2_100, "seeds": 1, "workers": 1},
+        "policy": [{"name": "grid", "preset": "cos"}],
+        "environment": [{"name": "six", "batch": 6}, {"name": "ten", "batch": 10}],
+    }
+    chosen = scenario.load(tables)
+
+    assert len(chosen.checkpoints) > 5
+    assert all(slot % 30 == 0 for slot in chosen.checkpoints)
+    with pytest.raises(ConfigError, match="2104 slots is not a whole number of batches of 6"):
+        scenario.load(tables, horizon_slots=2_104)
+    with pytest.raises(ConfigError, match="checkpoint 33 is not at the end of a batch of 6"):
+        scenario.load({**tables, "scenario": {**tables["scenario"], "checkpoints": [33]}})
+
+
+# Links.
+
+LINKED = {"name": "linked", "learners": 3, "functions": 2, "lipschitz": 1.2}
+BARE = [{"name": one["name"], "functions": one["functions"]} for one in learners()]
+LINKS: dict[str, Any] = {
+    "link": [
+        {"between": ["learner-1", "learner-2"], "cost": 0.05},
+        {"from": "learner-2", "to": "learner-3", "cost": 0.1},
+        {"from": "learner-3", "to": "learner-1", "cost": "gone"},
+    ],
+    "link-change": [
+        {"from": "learner-2", "to": "learner-3", "cost": 0.3, "slot": 400},
+        {"between": ["learner-1", "learner-2"], "cost": "gone", "slot": 900},
+        {"from": "learner-3", "to": "learner-1", "cost": 0.02, "slot": 1_100},
+    ],
+}
+PRICES = [  # from a slot on, asker and peer -> price, by hand
+    (1, {(0, 1): 0.05, (1, 0): 0.05, (1, 2): 0.1, (0, 2): 0.15}),
+    (400, {(0, 1): 0.05, (1, 0): 0.05, (1, 2): 0.3, (0, 2): 0.35}),
+    (900, {(1, 2): 0.3}),
+    (1_100, {(1, 2): 0.3, (2, 0): 0.02, (1, 0): 0.32}),
+]
+
+
+def lost_by(
+    chunk: WorldChunk, trace: Trace, prices: Sequence[tuple[int, Mapping[tuple[int, int], float]]]
+) -> np.ndarray:
+    """What each decision lost, with prices of peers by asker and peer from a slot on."""
+    owner, lost = np.repeat(np.arange(3), 2), []
+    for row, function in enumerate(trace.function.tolist()):
+        slot, learner = divmod(row, 3)
+        now = [table for first, table in prices if first <= slot + 1][-1]
+        cost = [0.0 if who == learner else now.get((learner, who), np.inf) for who in owner]
+        worth = chunk.accuracy[0, :, slot] - np.array(cost)
+        lost.append(float(worth.max() - worth[function]))
+    return np.array(lost)
+
+
+@by_preset
+def test_regret_follows_links_that_change(settings: PolicyRecord) -> None:
+    chunk = drawn({**LINKED, **LINKS})
+    trace = replayed({"learner": BARE, **LINKS}, chunk, settings)
+
+    assert_same(played({**LINKED, **LINKS}, settings), lost_by(chunk, trace, PRICES))
+
+
+@by_preset
+def test_regret_of_learners_that_ask_through_a_relay_is_against_the_sums_of_paths(
+    settings: PolicyRecord,
+) -> None:
+    asked = {"learner-1": {"learner-2": 0.05}, "learner-2": {"learner-3": 0.1}, "learner-3": {}}
+    tables = [
+        {"name": name, "peers": peers, "relay": name == "learner-2"}
+        for name, peers in asked.items()
+    ]
+    table = {**LINKED, "learner": tables}
+    chunk = drawn(table)
+    config = [{**own, **more} for own, more in zip(BARE, tables, strict=True)]
+    trace = replayed({"learner": config}, chunk, settings)
+    prices = [(1, {(0, 1): 0.05, (1, 2): 0.1, (0, 2): 0.15})]  # by hand
+
+    assert_same(played(table, settings), lost_by(chunk, trace, prices))
+    assert (trace.arm[trace.learner == 0] == trace.names["arm"].index("learner-3")).any()
+
+
+def test_the_oracle_knows_the_mean_costs_of_links_and_the_cheapest_path() -> None:
+    columns = {"direct": {"low": 0.2, "high": 0.4}, "detour": {"high": 0.1}}
+    links = [
+        {"from": "learner-1", "to": "learner-3", "cost-column": "direct", "guess": 0.0},
+        {"from": "learner-1", "to": "learner-2", "cost-column": "detour", "guess": 0.0},
+        {"from": "learner-2", "to": "learner-3", "cost": 0.1},
+    ]
+    table = {**LINKED, "correlation": "worst", "link": links, "columns": columns}
+    settings = CoS(slices=2, relearn_every=50)
+    chunk = drawn(table)
+    tolls = {"direct": 0.2 + 0.2 * chunk.columns["direct"], "detour": 0.1 * chunk.columns["detour"]}
+    config = [{**one, "arrivals": one["name"] == "learner-1"} for one in BARE]
+    trace = replayed({"learner": config, "link": links}, chunk, settings, columns=tolls)
+    price = np.array([0, 0, 0.05, 0.05, 0.15, 0.15])  # on average, over learner-2
+    known = chunk.accuracy[0]
+    best = (known - price[:, None]).max(axis=0)
+    lost = best - (known[trace.function, np.arange(SLOTS)] - trace.cost)
+
+    assert_same(played(table, settings), lost, receivers=1)
+
+
+# Ensembles.
+
+
+@pytest.mark.parametrize("update", ["gradient", "majority", "hedge"])
+def test_an_ensemble_errs_as_one_of_a_replay(update: str) -> None:
+    ensemble = {"update": update}
+    table = {**LINKED, "classes": {"number": 3, "usual": 0.5}, "ensemble": ensemble}
+    settings = CoS(slices=3)
+    chunk = drawn(table)
+    assert chunk.labelled is not None
+    labels, answers = chunk.labelled.labels, chunk.labelled.answers[0]
+    config = {"learner": BARE, "ensemble": ensemble}
+    trace = replayed(config, chunk, settings, predictions=answers, labels=labels)
+    members = trace.correct.reshape(SLOTS, 3)
+    voting = covey.Ensemble([one["name"] for one in BARE], update=update, classes=[0, 1, 2])
+    wrong = 0
+    cast = trace.prediction.reshape(SLOTS, 3).tolist()
+    for votes, label in zip(cast, labels.tolist(), strict=True):
+        answer, ticket = voting.vote(votes)
+        wrong += answer != label
+        voting.learn(ticket, label)
+    run = played(table, settings)
+
+    assert run.ensemble["all"] == pytest.approx(wrong / SLOTS)
+    assert run.ensemble["best member"] == pytest.approx(1 - members.mean(axis=0).max())
+    alone = choices.World([{**one, "peers": {}} for one in BARE], chunk.accuracy)
+    assert total(run)[-1] == pytest.approx(choices.regret(alone, trace).sum(), abs=2e-3)
+
+
+# Reports and the command line.
+
+
+def test_reports_have_utilities_and_ensembles_only_where_they_are(tmp_path: Any) -> None:
+    def told(environments: Sequence[Mapping[str, Any]]) -> str:
+        tables = {
+            "scenario": {"horizon-slots": 400, "seeds": 1, "workers": 1},
+            "policy": [{"name": "grid", "preset": "cos", "slices": 2}],
+            "environment": environments,
+        }
+        chosen = scenario.load(tables)
+        folder = tmp_path / environments[0]["name"]
+        found = comparison.compare(chosen, runner.simulate(chosen, folder))
+        assert "</html>" in report.html(found)
+        return report.text(found)
+
+    plain = told([{"name": "plain"}])
+    serving = told([{"name": "serving", "learner": [{"name": "learner-1", "serving-cost": 0.1}]}])
+    voting = told([{"name": "voting", "classes": {"usual": 0.6}, "ensemble": {}}])
+
+    found = [
+        [word in text for word in ("utility", "ensemble %")] for text in (plain, serving, voting)
+    ]
+    assert found == [[False, False], [True, False], [False, True]]
+
+
+def test_labels_of_a_batch_come_at_its_end() -> None:
+    """What the kernel gets: the delay of each row, until the last row of its batch."""
+    environment = environment_from({**LINKED, "batch": 3})
+    log = WorldLog(environment, network(environment, CoS())).rows(
+        World(environment, seed=1, horizon=6).draw(6)
+    )
+
+    assert label_delays(log, None).tolist() == [2, 1, 0, 2, 1, 0]
+
+
+def test_the_command_line_plays_extensions_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.toml"
+    file.write_text(
+        """
+        [scenario]
+        horizon-slots = 300
+        seeds = 1
+        workers = 1
+
+        [[policy]]
+        name = "timed"
+        preset = "cos"
+        context = ["x1", { scale = "slot" }]
+
+        [[environment]]
+        name = "market"
+        learners = 3
+        drift = { kind = "improve", severity = 0.2, every-slots = 300 }
+        columns = { toll = { high = 0.2 } }
+
+        [[environment.learner]]
+        name = "learner-1"
+        supervised = false
+
+        [[environment.learner]]
+        name = "learner-2"
+        serving-cost = 0.1
+
+        [[environment.link]]
+        between = ["learner-1", "learner-2"]
+        cost-column = "toll"
+        """
+    )
+    cli.main(["simulate", str(file), "--out", str(tmp_path / "out"), "--json", "--quiet"])
+    (score,) = json.loads(capsys.readouterr().out)["scores"]
+
+    assert set(score["utility"]) == {"learner-1", "learner-2", "learner-3", "system"}
+    assert score["regret_per_slot"]["mean"] > 0

@@ -14,8 +14,6 @@ from covey.simulation.environment import Classes, DrawnColumn, Drift, Environmen
 from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE, Loss
 
-pytestmark = pytest.mark.beside_the_kernel
-
 KINDS: list[dict[str, Any]] = [
     {},
     {"case": "C1"},
@@ -31,9 +29,10 @@ KINDS: list[dict[str, Any]] = [
     {"drift": Drift(kind="improve", severity=0.3, every_slots=90), "dependence": 0.6},
     {"correlation": 0.5, "dependence": 0.9, "delay_slots": 9, "least_delay_slots": 7},
     {"classes": Classes(number=3, usual=0.6), "dimension": 2},
-    {"loss": Loss("squared", 3.0), "columns": {"fee": DrawnColumn(high=1.0)}},
+    {"loss": Loss("squared", 3.0), "columns": {"fee": DrawnColumn(high=1.0)},
+     "learner": [{"name": "learner-1", "cost-columns": {"learner-2": "fee"}}]},
     {"correlation": "independent", "regions": {"learner-2": ((0.2, 0.6),)}},
-]
+]  # fmt: skip
 
 
 def parts(stretch: WorldChunk) -> list[np.ndarray | None]:
@@ -65,31 +64,6 @@ def test_a_world_does_not_depend_on_the_chunk_lengths(
     for one, other in zip(expected, found, strict=True):
         assert (one is None) == (other is None)
         assert one is None or np.array_equal(one, other)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_seed_is_another_world(kind: dict[str, Any]) -> None:
-    environment = Environment(name="x", **kind)
-    one, other = (World(environment, seed=seed, horizon=50).draw(50) for seed in (1, 2))
-
-    assert not np.array_equal(one.points, other.points)
-    assert not np.array_equal(one.accuracy, other.accuracy)
-    assert not np.array_equal(one.right, other.right)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_contexts_and_accuracies_lie_from_0_to_1(kind: dict[str, Any]) -> None:
-    environment = Environment(name="x", lipschitz=9.0, low=0.0, high=1.0, **kind)
-    stretch = World(environment, seed=1, horizon=500).draw(500)
-    functions = sum(environment.counts)
-
-    assert stretch.points.shape == (500, environment.streams, environment.dimension)
-    assert stretch.accuracy.shape == (environment.streams, functions, 500)
-    assert stretch.accuracy.dtype == np.float32
-    assert 0 <= stretch.points.min() < stretch.points.max() <= 1
-    assert 0 <= stretch.accuracy.min() < stretch.accuracy.max() <= 1
-    if environment.loss is None:
-        assert set(np.unique(stretch.right)) == {0, 1}
 
 
 # Some 30 sums are looked at; beyond 4.5 standard deviations lies one in 150,000 of honest ones.
@@ -312,8 +286,3 @@ def test_a_world_ends_at_its_horizon() -> None:
     assert str(caught.value) == (
         "slot 11 is beyond the horizon of 10 slots; create the world with a larger horizon"
     )
-
-
-def test_a_world_of_an_impossible_environment_is_refused() -> None:
-    with pytest.raises(ConfigError, match="high is 2.0; it must be from 0 to 1"):
-        World(Environment(name="x", high=2.0), seed=1, horizon=10)

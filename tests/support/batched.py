@@ -7,6 +7,7 @@ import numpy as np
 
 import covey
 from covey.node.requests import Prediction
+from support.presets import fitting
 
 ONCE = {"scale": 0.0, "power": 0.0}  # an arm is known well enough with its first label
 TWO_SITES = [
@@ -30,7 +31,8 @@ class Counted:
 
 
 def network(functions: dict[str, Any] | None = None, **policy: object) -> covey.Network:
-    config = {"policy": {"slices": 1, "explore": ONCE, **policy}, "learner": TWO_SITES}
+    table = fitting({"preset": "cos", "slices": 1, "explore": ONCE, **policy})
+    config = {"policy": table, "learner": TWO_SITES}
     defaults = {name: Counted() for name in "abcd"}
     return covey.Network(config, functions={**defaults, **(functions or {})}, dimension=1)
 

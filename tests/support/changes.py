@@ -8,9 +8,8 @@ from typing import Any
 from covey.config import load
 from covey.functions.function import Function, as_function
 from covey.kernel import Table
-from covey.node.dependencies import NodeDependencies
 from covey.node.network import learner_of
-from covey.node.node import Node
+from covey.node.node import Node, NodeDependencies
 from covey.node.store import Store
 from support.lives import FUNCTIONS, config
 from support.virtual import World, at
@@ -71,7 +70,7 @@ def known_of(node: Node) -> Known:
     table: Table = node.learner.tables[""]
     ids = {arm.name: arm.id for arm in node.arms if arm.place >= 0}
     return {
-        (node.learner.name_at("", row), ids[name]): table.arm_counters(row, place)
+        (node.learner.name_at("", row), ids[name]): table.saved.arm_counters(row, place)
         for row in range(len(table))
         for place, name in enumerate(node.learner.arms)
     }

@@ -18,10 +18,14 @@ from typing import Any, NamedTuple
 from covey.node.store import Store
 from support.served import FEEDBACK, INFER, INPUTS, SITE, infer
 
-LIMITS = """head-s = 0.5
-body-s = 0.5
-idle-s = 0.5
-handshake-s = 0.5
+# A site whose connections have half a second for everything.
+SERVE = """
+import sys
+from covey import cli
+from covey.server import connection
+for name in ("HANDSHAKE_S", "HEAD_S", "BODY_S", "IDLE_S"):
+    setattr(connection, name, 0.5)
+sys.exit(cli.main(["serve", sys.argv[1]]))
 """
 HOST = b"Host: localhost\r\n"
 JSON = b"Content-Type: application/json\r\n"
@@ -57,7 +61,6 @@ def in_bytes(tail: bytes, *, size: int, length: Any = None, **fields: Any) -> by
 
 
 VALID = json.dumps(infer("x")).encode()
-STREAM = b"Accept: text/event-stream\r\nLast-Event-ID: \xff\r\n\r\n"
 WIDE = {"name": "instances", "shape": [1, 10**6], "datatype": "FP64", "data": [0]}
 # None of these is ever answered with 2xx.
 CORPUS: dict[str, bytes] = {
@@ -171,23 +174,15 @@ CORPUS: dict[str, bytes] = {
     "JSON cut short": in_bytes(bytes(8), size=8, length=20),
     "the page under another host": b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n",
     "the page for another site": b"GET / HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
-    "events for another site": b"GET /events HTTP/1.1\r\n" + HOST + b"Origin: null\r\n\r\n",
-    "a stream under another host": b"GET /events HTTP/1.1\r\nHost: evil.example\r\n" + STREAM,
-    "a stream that is posted": post(b"data: x", path="/events", more=STREAM[:-2]),
-    "a stream for a page of another site": b"GET /events HTTP/1.1\r\n"
-    + HOST
-    + b"Origin: https://evil.example\r\n"
-    + STREAM,
     "a form to the page": post(b"<script>alert(1)</script>", path="/"),
-    "a file beside the page's": b"GET /assets/%2e%2e/page.py HTTP/1.1\r\n" + HOST + b"\r\n",
+    "a file beside the page's": b"GET /assets/%2e%2e/live.py HTTP/1.1\r\n" + HOST + b"\r\n",
     "a folder of the page": b"GET /assets/ HTTP/1.1\r\n" + HOST + b"\r\n",
-    "a log-in where there are no tokens": post(b"token=x", path="/session"),
-    "a log-in with a cookie": post(
-        b"token=" + b"%00" * 100, path="/session", more=b"Cookie: __Host-covey=\xff; =; ;;\r\n"
-    ),
-    "a log-out of another site": post(
-        b"", path="/logout", more=b"Origin: https://evil.example\r\n"
-    ),
+    "a state with another query": b"GET /v2/models/north/state?cells=1e9 HTTP/1.1\r\n"
+    + HOST
+    + b"\r\n",
+    "a state with many queries": b"GET /v2/models/north/state?%b HTTP/1.1\r\n%b\r\n"
+    % (b"cells=1&" * 500 + b"x", HOST),
+    "a state that is posted": post(b"{}", path="/v2/models/north/state"),
     "a token in the path": b"GET /nowhere?token=abc HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 
@@ -254,13 +249,11 @@ def _has_answer(answer: bytes) -> bool:
 
 
 @contextmanager
-def site(
-    folder: Path, text: str = SITE.replace("[limits]\n", "[limits]\n" + LIMITS)
-) -> Iterator[Site]:
+def site(folder: Path, text: str = SITE) -> Iterator[Site]:
     """Serve a site in a process of its own."""
     (folder / "site.toml").write_text(text)
     process = subprocess.Popen(
-        [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")],
+        [sys.executable, "-c", SERVE, str(folder / "site.toml")],
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -7,22 +7,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import covey
-from covey.bandit.policies import ALARMED
 from covey.config import load
 from covey.node.node import Question
 from support import virtual
 from support.effort import effort
+from support.presets import fitting
 from support.site_processes import Client, Offices, served, table
 
 SITES = 3
 SLOTS = 1_500
-NODE_SLOTS = effort(300, plain=200, long=500)
+NODE_SLOTS = effort(300, long=500)
 EARLY = {  # few cells and low thresholds, so that peers are asked soon
     "slices": 2,
     "split-scale": 5.0,
     "split-power": 2.0,
     "finest-level": 1,
-    "lipschitz": 0.01,
     "explore": {"scale": 0.5, "power": 0.0},
     "train": {"scale": 1.0, "power": 0.0},
     "explore-peers": {"scale": 0.5, "power": 0.0},
@@ -208,19 +207,7 @@ def through_processes(
         return [through(clients[stream.at[slot]], stream, slot) for slot in slots]
 
 
-Fees = dict[str, Any]  # column -> costs by slot
-
-
-def _fee(config: dict[str, Any], fees: Fees | None, site: str, arm: str, slot: int) -> float | None:
-    """Return what an arm cost in a slot beyond its price."""
-    (own,) = (one for one in config["learner"] if one["name"] == site)
-    column = own.get("cost-columns", {}).get(arm)
-    return None if column is None or fees is None else float(fees[column][slot])
-
-
-def decided_in_a_network(
-    stream: Stream, config: dict[str, Any], *, fees: Fees | None = None
-) -> list[Any]:
+def decided_in_a_network(stream: Stream, config: dict[str, Any]) -> list[Any]:
     """Return the decisions of a network in this process, each with its label at once."""
     dimension = None if stream.columns else 2
     network = covey.Network(config, functions=stream.functions, dimension=dimension)
@@ -228,16 +215,13 @@ def decided_in_a_network(
     for slot, name in enumerate(stream.at):
         site = network[name]
         answer = site.predict(slot, context_of(stream, config, slot), slot=slot + 1)
-        paid = _fee(config, fees, site.name, answer.arm, slot)
-        settlement = site.learn(answer.ticket, int(stream.labels[slot]), cost=paid)
+        settlement = site.learn(answer.ticket, int(stream.labels[slot]))
         live.append((answer.phase, answer.arm, answer.function, answer.price, settlement.is_right))
     return live
 
 
-def replayed(
-    stream: Stream, config: dict[str, Any], *, delay: int = 0, fees: Fees | None = None
-) -> list[Row]:
-    """Return the decisions of a replay; with fees, prices are without them."""
+def replayed(stream: Stream, config: dict[str, Any], *, delay: int = 0) -> list[Row]:
+    """Return the decisions of a replay."""
     slots, contexts = len(stream.labels), stream.contexts
     if stream.columns:
         contexts = contexts[:, [stream.columns.index(one) for one in load(config).context.names]]
@@ -248,12 +232,7 @@ def replayed(
         contexts=contexts,
         at=stream.at,
         delay=np.full(slots, delay),
-        columns=fees,
     ).columns()
-    if fees is not None:
-        where = zip(stream.at, recorded["arm"], range(slots), strict=True)
-        paid = [_fee(config, fees, *one) or 0.0 for one in where]
-        recorded["cost"] = [round(a - b, 6) for a, b in zip(recorded["cost"], paid, strict=True)]
     names = ("phase", "arm", "function", "cost", "correct")
     return list(zip(*(recorded[name] for name in names), strict=True))
 
@@ -265,7 +244,6 @@ async def through_nodes(
     restart_every: int,
     slots: int = NODE_SLOTS,
     delay: int = 0,
-    fees: Fees | None = None,
     trust: Any = "full",
     kind: type[virtual.World] = virtual.World,
 ) -> list[Row]:
@@ -282,8 +260,7 @@ async def through_nodes(
         ticket = await node.predict(slot, context, question=asked, slot=slot + 1)
         live.append((ticket.phase, ticket.arm, ticket.function, ticket.price))
         if slot >= delay:
-            paid = _fee(config, fees, stream.at[slot - delay], live[slot - delay][1], slot - delay)
-            await _label(world, stream, live, slot - delay, paid)
+            await _label(world, stream, live, slot - delay)
     for slot in range(slots - delay, slots):
         await _label(world, stream, live, slot)
     for node in world.nodes.values():
@@ -291,11 +268,9 @@ async def through_nodes(
     return live
 
 
-async def _label(
-    world: virtual.World, stream: Stream, live: list[Row], slot: int, cost: float | None = None
-) -> None:
+async def _label(world: virtual.World, stream: Stream, live: list[Row], slot: int) -> None:
     node = world.nodes[stream.at[slot]]
-    settlement = await node.learn(str(slot), int(stream.labels[slot]), cost=cost)
+    settlement = await node.learn(str(slot), int(stream.labels[slot]))
     while any(one.undelivered for one in world.nodes.values()):  # a relay passes labels on
         for one in world.nodes.values():
             await one.drained()
@@ -304,14 +279,15 @@ async def _label(
 
 def early(preset: str) -> dict[str, Any]:
     """Return settings with which not only own functions are used, and labels raise alarms."""
-    early = {**EARLY, "alarm": 5.0} if preset in ALARMED else EARLY
-    dropped = "slices" if preset in ("auto", "multi-resolution") else "finest-level"
-    return {key: value for key, value in early.items() if key != dropped}
+    dropped = "slices" if preset == "auto" else "finest-level"
+    early = {key: value for key, value in EARLY.items() if key != dropped}
+    return fitting({"preset": preset, "alarm": 5.0, **early})
 
 
-def config_of(preset: str, mode: str) -> dict[str, Any]:
+def config_of(preset: str, reading: str = "spec") -> dict[str, Any]:
+    keys = {} if reading == "spec" else {"reading": reading}
     return {
-        "policy": {"preset": preset, "mode": mode, **early(preset)},
+        "policy": {**keys, **early(preset)},
         "learner": [
             {
                 "name": f"site{k}",
@@ -322,3 +298,49 @@ def config_of(preset: str, mode: str) -> dict[str, Any]:
             for k in range(SITES)
         ],
     }
+
+
+# What a network has besides counters of one space and tickets, each in a configuration.
+MORE: dict[str, dict[str, Any]] = {
+    "free functions": {"learner": {"free": True, "function-costs": [0.0, 0.0]}},
+    "several contexts": {
+        "policy": {"preset": "cos"},
+        "data": {"candidates": ["a", ["b"], ["a", "b"]]},
+    },
+    "context-only peers of the default policy": {
+        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
+    },
+    "context-only peers": {
+        "policy": {"preset": "cos", "slices": 2},
+        "learner": {"peers": {}, "context-peers": {"site2": 0.01}},
+    },
+    "an unknown horizon": {"policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 40}},
+    "labels that are forgotten": {
+        "policy": {"preset": "cos", "slices": 2, "forget": {"discount": 0.99}},
+    },
+    "links that change": {
+        "learner": {"peers": None},
+        "link": [{"from": "site0", "to": "site1", "cost": 0.05}],
+        "link-change": [{"slot": 150, "from": "site0", "to": "site1", "cost": 0.3}],
+    },
+    "unsupervised": {"policy": {"preset": "cos", "slices": 2}, "at": {"supervised": False}},
+    "accounts": {"learner": {"serving-cost": 0.01}},
+    "a loss": {"data": {"loss": {"kind": "absolute", "bound": 1.0}}},
+}
+
+
+def with_more(more: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration of sites with the default policy, and with this."""
+    config = config_of("auto", "spec")
+    config["policy"] = more.get("policy", {})
+    for key in ("data", "link", "link-change"):
+        if key in more:
+            config[key] = more[key]
+    for learner in config["learner"]:
+        learner.update(more.get("learner", {}))
+        if "context-peers" in learner and learner["name"] == "site2":
+            learner["context-peers"] = {}
+        if learner.get("peers", 0) is None:
+            del learner["peers"]
+    config["learner"][0].update(more.get("at", {}))
+    return config

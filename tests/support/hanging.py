@@ -1,4 +1,4 @@
-"""A function that may hang, for sites that are served in this process or in another one."""
+"""Functions that hang or raise, for sites that are served in this process or in another one."""
 
 import threading
 from typing import Any
@@ -32,3 +32,8 @@ def never(instance: Any) -> int:
     """Do not return."""
     threading.Event().wait()
     return 1
+
+
+def interrupt(instance: Any) -> int:
+    """Raise what Ctrl-C raises."""
+    raise KeyboardInterrupt

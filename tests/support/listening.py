@@ -6,8 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from covey.server.http import Address, HttpRequest, HttpResponse, SiteLimits
+import msgspec
+import pytest
+
+from covey.node.workers import Limits
+from covey.server import connection, listener
+from covey.server.http import Address, HttpRequest, HttpResponse
 from covey.server.listener import Listener, LoopbackOnly
+from support.coroutines import Story, as_test
 
 GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
@@ -58,20 +64,27 @@ async def listening(
     gate: LoopbackOnly | None = None,
     **changes: Any,
 ) -> AsyncIterator[Port]:
+    """Listen with other limits: keys of `[limits]`, or constants in small letters."""
     echo = Echo()
     address = Address("127.0.0.1", 0)
-    listener = Listener(
+    keys = {field.name for field in msgspec.structs.fields(Limits)}
+    limits = Limits(**{key: value for key, value in changes.items() if key in keys})
+    fixed = {"finish_s": 1.0} | {key: changes[key] for key in changes.keys() - keys}
+    made = Listener(
         echo,
         address,
         gate=gate or LoopbackOnly(),
-        limits=SiteLimits(**{"finish_s": 1.0} | changes),
+        limits=limits,
         tls=tls,
     )
-    url = await listener.open()
-    try:
-        yield Port(int(url.rpartition(":")[2]), echo)
-    finally:
-        await listener.close()
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in fixed.items():
+            patch.setattr(listener if key == "finish_s" else connection, key.upper(), value)
+        url = await made.open()
+        try:
+            yield Port(int(url.rpartition(":")[2]), echo)
+        finally:
+            await made.close()
 
 
 def told(story: Callable[[Port], Awaitable[None]], **changes: Any) -> None:
@@ -80,6 +93,15 @@ def told(story: Callable[[Port], Awaitable[None]], **changes: Any) -> None:
             await story(port)
 
     asyncio.run(main())
+
+
+def listened(**changes: Any) -> Callable[[Story], Callable[..., None]]:
+    """Make a test of the story of a `port`."""
+    return lambda story: as_test(
+        story,
+        lambda story, values: told(lambda port: story(port=port), **changes),
+        gets=["port"],
+    )
 
 
 def post(body: bytes, *, kind: str = "application/json", length: int | None = None) -> bytes:

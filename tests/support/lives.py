@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from covey.bandit.learner import Learner
-from covey.bandit.policies import INDEXED
 from covey.kernel.rules import Cell, Report
 from covey.node.node import Node, Question
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Request
 from covey.node.trust import Trust
 from support import virtual
+from support.presets import INDEXED
+from support.tables import rows_of
 from support.virtual import Link, World
 
 SOON: dict[str, Any] = {  # an arm is known well enough with a few labels
@@ -30,13 +31,10 @@ POLICIES: dict[str, dict[str, Any]] = {
     "zooming": ZOOM,
     "inheriting": {**ZOOM, "inherit": True},
     "window": {**GRID, "forget": {"window": 3}},
-    "labelled": {**GRID, "reading": {"count": "labelled"}},
-    "layered": {"preset": "multi-resolution", "finest-level": 2, "pending": True},
-    "auto": {"preset": "auto", "horizon": 300, "pending": True},
+    "labelled": {**GRID, "count": "labelled"},
+    "auto": {"preset": "auto", "pending": True},
     "shared": {"preset": "share-ucb", "slices": 2, "pending": True},
-    "discounted": {"preset": "discounted", "slices": 2, "pending": True},
-    "balanced": {"preset": "balance", "slices": 2, "pending": True},
-    "eliminating": {"preset": "cos-ce", "horizon": 300, "pending": True},
+    "discounted": {**GRID, "forget": {"discount": 0.9}},
 }
 
 
@@ -162,7 +160,7 @@ def known(node: Node) -> Any:
     """Return all that a node counts, for itself and for each isolated source."""
     overlays = node._state.sources._overlays
     return counters(node.learner), {
-        source: [_rows(table) for table in overlays[source].tables.values()]
+        source: [rows_of(table) for table in overlays[source].tables.values()]
         for source in sorted(overlays)
     }
 
@@ -170,11 +168,7 @@ def known(node: Node) -> Any:
 def counters(learner: Learner) -> Any:
     """Return all that is counted. A peer need not know of the latest slots."""
     snapshot = learner.snapshot()
-    return snapshot.cells, snapshot.seen, [_rows(table) for table in learner.tables.values()]
-
-
-def _rows(table: Any) -> list[Any]:
-    return [(table.cell(row), table.counters(row), table.known(row)) for row in range(len(table))]
+    return snapshot.cells, snapshot.seen, [rows_of(table) for table in learner.tables.values()]
 
 
 def script_of(seed: int, *, restarts: bool) -> list[Any]:

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 from covey.kernel.rules import Report
 from covey.node.node import Node
 from covey.node.requests import AskRow, Assistance
-from covey.server.http import HttpProblem, HttpRequest, HttpResponse
-from covey.server.neighbours import PeerConfig
+from covey.server.config import PeerConfig
+from covey.server.http import HttpProblem, HttpRequest, HttpResponse, too_large
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, HelloReply
@@ -31,6 +31,8 @@ def message_call(path: str, body: bytes, *, who: str) -> HttpRequest:
 
 async def respond(back: PeerApi, call: HttpRequest) -> HttpResponse:
     try:
+        if len(call.body) > (most := back.expect(call.who)):
+            raise too_large(most)
         return await back.handle(call)
     except HttpProblem as problem:
         return problem.reply()

@@ -10,6 +10,7 @@ import covey
 import reference
 from reference import index as reference_index
 from reference.index import IndexSetup, index_setup
+from support.presets import fitting
 
 CURVES = st.tuples(
     st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0]), st.sampled_from([0.0, 0.125, 0.5, 0.9])
@@ -22,32 +23,22 @@ INDEX_PRICES = (0.0, 0.0, 0.1, 0.3, 1.0)
 _CURVE_NAMES = ("explore", "train", "explore_peers")
 _INDEX_SETTINGS = {
     "index_scale": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
-    "discount": st.sampled_from([0.5, 0.9, 0.999]),
     "finest_level": st.integers(0, 4),
-    "lipschitz": st.sampled_from([0.05, 1.0, 3.0]),
     "spread": st.sampled_from([0.05, 0.5, 2.0]),
     "check_claims": st.just(True),
-    "alpha": st.sampled_from([0.3, 0.5]),
     "alarm": st.sampled_from([0.0, 0.3, 1.0, 3.0]),  # low ones, which go off in short streams
-    **dict.fromkeys(_CURVE_NAMES, CURVES),
 }
 _INDEX_KEYS = {
     "share-ucb": ("index_scale", "alarm"),
     "auto": ("index_scale", "finest_level", "spread", "alarm", "check_claims"),
-    "two-sizes": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
-    "discounted": ("index_scale", "discount"),
-    "multi-resolution": ("index_scale", "finest_level", "lipschitz", "alpha", "alarm"),
-    "cos-ce": ("lipschitz", "alpha", *_CURVE_NAMES),
-    "balance": ("index_scale",),
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """A set-up, a stream, and the readings that differ from the mode's."""
+    """A set-up and a stream."""
 
     setup: reference.Setup
-    mode: str
     contexts: np.ndarray
     predictions: np.ndarray
     labels: np.ndarray
@@ -86,38 +77,31 @@ def sites(
 
 @st.composite
 def cases(draw: st.DrawFn, prices_of: tuple[float, ...] = PRICES) -> Case:
-    """A network and a stream of up to 400 slots: both partitions, both modes, all readings."""
+    """A network and a stream of up to 400 slots: both partitions, both readings."""
     made = draw(sites(prices_of))
-    mode = draw(st.sampled_from(["spec", "paper"]))
-    is_paper = mode == "paper"
+    is_paper = draw(st.booleans())
     setup = reference.Setup(
         sites=made,
         zooming=draw(st.booleans()),
         slices=draw(st.integers(1, 5)),
         split_scale=draw(st.sampled_from([0.5, 1.0, 3.0])),
         split_power=draw(st.sampled_from([0.8, 2.0, 4.0])),
-        level_offset=1 if is_paper else 0,
-        **{name: values[is_paper] for name, values in NEW_READINGS.items()},
+        is_paper=is_paper,
+        **{name: values[is_paper] for name, values in READINGS.items()},
         explore=draw(CURVES),
         train=draw(CURVES),
         explore_peers=draw(CURVES),
-        order="train-own-peers" if is_paper else "own-train-peers",
-        helper=draw(st.sampled_from(["explore-first", "greedy"])),
-        count=draw(st.sampled_from(["arrivals", "arrivals", "labelled", "uses"])),
-        askers="first" if is_paper else "all",
-        hidden_from="first" if is_paper else "all",
+        count=draw(st.sampled_from(["arrivals", "arrivals", "labelled"])),
         pending=draw(st.booleans()),
         label_wait=draw(st.sampled_from([None, None, 0, 3])),
         inherit=draw(st.booleans()),
         **draw(st.sampled_from([{}, {}, {"window": 5}, {"discount": 0.9}])),
     )
     slots = draw(st.sampled_from([1, 30, 150, 400]))
-    return _with_stream(setup, mode, draw, slots=slots, dimension=draw(st.integers(0, 3)))
+    return _with_stream(setup, draw, slots=slots, dimension=draw(st.integers(0, 3)))
 
 
-def _with_stream(
-    setup: reference.Setup, mode: str, draw: st.DrawFn, *, slots: int, dimension: int
-) -> Case:
+def _with_stream(setup: reference.Setup, draw: st.DrawFn, *, slots: int, dimension: int) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     functions = sum(site.functions for site in setup.sites)
     labels = rng.integers(0, draw(st.sampled_from([2, 3])), slots)
@@ -129,7 +113,6 @@ def _with_stream(
     has_at, has_hidden, has_delay = (draw(st.booleans()) for _ in range(3))
     return Case(
         setup=setup,
-        mode=mode,
         contexts=contexts,
         predictions=np.where(wrong, labels + 1, labels),
         labels=labels,
@@ -219,10 +202,8 @@ def _with_random_costs(case: Case, draw: st.DrawFn) -> Case:
     return replace(_with_sites(case, made), paid=paid)
 
 
-NEW_READINGS = {  # their values in the modes spec and paper
+READINGS = {  # keys and their values in the readings spec and paper
     "batch": ("slots", "slot"),
-    "queries": ("all", "one"),
-    "children": ("pooled", "averaged"),
     "unlabelled": ("net", "accuracy"),
     "history": ("labels", "predictions"),
 }
@@ -230,14 +211,12 @@ NEW_READINGS = {  # their values in the modes spec and paper
 
 @st.composite
 def reading_cases(draw: st.DrawFn) -> Case:
-    """An extended case with other readings of the paper, those of its mode or any; in batches."""
+    """An extended case with keys of the paper, those of its reading or any; in batches."""
     case = draw(extended_cases())
     own = {
-        name: draw(st.sampled_from([*values, values[case.mode == "paper"]]))
-        for name, values in NEW_READINGS.items()
+        name: draw(st.sampled_from([*values, values[case.setup.is_paper]]))
+        for name, values in READINGS.items()
     }
-    if own["children"] == "averaged":  # which says something only then
-        own["inherit"] = True
     case = replace(case, setup=replace(case.setup, **own))
     return _in_batches(case, draw) if draw(st.booleans()) else case
 
@@ -254,7 +233,7 @@ def _in_batches(case: Case, draw: st.DrawFn) -> Case:
 @st.composite
 def free_cases(draw: st.DrawFn) -> Case:
     """A case of any policy in which some functions are free."""
-    case = draw(st.one_of(cases().filter(lambda one: one.mode == "spec"), index_cases()))
+    case = draw(st.one_of(cases().filter(lambda one: not one.setup.is_paper), index_cases()))
     if not isinstance(case.setup, IndexSetup) and draw(st.booleans()):
         case = _with_busy_peers(case, draw)
     if not isinstance(case.setup, IndexSetup) and draw(st.booleans()):
@@ -294,24 +273,17 @@ def crowded_case(seed: int) -> Case:
         slices=1,
         split_scale=float(rng.choice([4.0, 16.0])),
         split_power=1.0,
-        level_offset=0,
         explore=(0.02, 0.5),
         train=(0.02, 0.5),
         explore_peers=(0.02, 0.5),
-        order="own-train-peers",
-        helper=str(rng.choice(["explore-first", "greedy"])),
-        count=str(rng.choice(["uses", "labelled", "arrivals"])),
-        askers="all",
-        hidden_from="all",
+        count=str(rng.choice(["labelled", "arrivals"])),
         pending=bool(rng.integers(0, 2)),
-        label_wait=None,
         inherit=True,
     )
     labels = rng.integers(0, 3, 300)
     wrong = rng.random((8, 300)) < rng.random((8, 1))
     return Case(
         setup=setup,
-        mode="spec",
         contexts=rng.random((300, 2)),
         predictions=np.where(wrong, labels + 1, labels),
         labels=labels,
@@ -341,7 +313,6 @@ def index_cases(draw: st.DrawFn) -> Case:
     slots = draw(st.sampled_from([1, 30, 150, 300]))
     case = _with_stream(
         index_setup(preset, made, **drawn),
-        "spec",
         draw,
         slots=slots,
         dimension=draw(st.integers(0, 3)),
@@ -363,7 +334,7 @@ def config_of(case: Case) -> dict[str, Any]:
     setup = case.setup
     is_index = isinstance(setup, IndexSetup)
     config = {
-        "policy": _index_policy(setup) if is_index else _policy(setup, case.mode),
+        "policy": _index_policy(setup) if is_index else _policy(setup),
         "learner": [_learner(case, place) for place in range(len(setup.sites))],
     }
     if setup.spaces is not None:
@@ -379,31 +350,24 @@ def _index_policy(setup: IndexSetup) -> dict[str, Any]:
         policy["slices"] = setup.slices
     plain = index_setup(setup.preset, setup.sites)
     for name in (*_INDEX_KEYS[setup.preset], "label_wait", "pending"):
-        value = getattr(setup, name)
-        if value == getattr(plain, name):
-            continue
-        if name == "discount":
-            policy["forget"] = {"discount": value}
-        elif name in _CURVE_NAMES:
-            policy[name.replace("_", "-")] = {"scale": value[0], "power": value[1]}
-        else:
-            policy[name.replace("_", "-")] = value
+        if getattr(setup, name) != getattr(plain, name):
+            policy[name.replace("_", "-")] = getattr(setup, name)
     return policy
 
 
-def _policy(setup: reference.Setup, mode: str) -> dict[str, Any]:
+def _policy(setup: reference.Setup) -> dict[str, Any]:
     policy: dict[str, Any] = {
         "preset": "dcza" if setup.zooming else "cos",
-        "mode": mode,
+        "reading": "paper" if setup.is_paper else "spec",
         "slices": setup.slices,
         "split-scale": setup.split_scale,
         "split-power": setup.split_power,
-        "reading": {"helper": setup.helper, "count": setup.count},
+        "count": setup.count,
         "pending": setup.pending,
     }
-    for name, values in NEW_READINGS.items():
-        if getattr(setup, name) != values[mode == "paper"]:
-            policy["reading"][name] = getattr(setup, name)
+    for name, values in READINGS.items():
+        if getattr(setup, name) != values[setup.is_paper]:
+            policy[name] = getattr(setup, name)
     for name in _CURVE_NAMES:
         scale, power = getattr(setup, name)
         policy[name.replace("_", "-")] = {"scale": scale, "power": power}
@@ -414,7 +378,7 @@ def _policy(setup: reference.Setup, mode: str) -> dict[str, Any]:
         policy["forget"] = {"window": setup.window}
     if setup.discount < 1:
         policy["forget"] = {"discount": setup.discount}
-    return policy
+    return fitting(policy)
 
 
 def _learner(case: Case, place: int) -> dict[str, Any]:

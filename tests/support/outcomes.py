@@ -10,15 +10,18 @@ import msgspec
 import numpy as np
 
 from covey.replay.engine import CellView
-from covey.replay.gains import Gain, PairOutcome
-from covey.replay.outcome import LearnerOutcome, Outcome, Timeline
+from covey.replay.outcome import LearnerOutcome, Outcome, PairOutcome, Timeline
 from covey.report.summary import summarise
-from covey.types import Context
+from covey.types import Context, Interval
 
 SITES = ["north", "east", "south", "west", "harbour", "airport", "uptown", "campus"]
 HOSTILE = ["<b>a&b</b>", "$x_1$ \\frac", "_hidden", "w" * 90, '"quoted" <script>', "東京\x1b\n"]
 VOID = {"meta"}
 NONE = "\N{EN DASH}"
+
+
+def around(mean: float, half_width: float) -> Interval:
+    return Interval(mean, mean - half_width, mean + half_width)
 
 
 def make_learner(
@@ -54,7 +57,7 @@ def make_learner(
         timeline=Timeline(50, *(x.tolist() for x in (slots, judged, errors, train, explore))),
         cells=make_cells(rng, arms, dimension=dimension, side=side),
         own_errors=dict.fromkeys(functions, int(judged.sum()) // 4),
-        gain=Gain(0.02, 0.01) if is_judged else None,
+        gain=Interval(0.02, 0.01, 0.03) if is_judged else None,
         pairs=[
             PairOutcome(peer, times, times / 20, times, 0.8 * times, functions[0], 0.7 * times)
             for peer, times in zip(peers, chosen[2:].tolist(), strict=True)
@@ -104,7 +107,7 @@ def make_outcome(
         policy="CoS (spec), 9 cells",
         learners=learners,
         functions=dict(zip(functions, errors, strict=True)),
-        gain=Gain(0.02, 0.005) if is_judged else None,
+        gain=Interval(0.02, 0.015, 0.025) if is_judged else None,
     )
 
 
@@ -126,7 +129,7 @@ def small_learner(name: str, *, slots: int, errors: int, alone_errors: int) -> L
         timeline=timeline,
         cells=[CellView("all", (), (), slots, f"{name}-tree", 0.9)],
         own_errors={f"{name}-tree": slots // 4},
-        gain=Gain(0.25 - errors / slots - 0.01, 0.02),
+        gain=around(0.25 - errors / slots - 0.01, 0.02),
         pairs=[PairOutcome("peer", 30, slots / 100, 30, 27, f"{name}-tree", 20)],
     )
 
@@ -135,7 +138,8 @@ def small_outcome(*learners: LearnerOutcome) -> Outcome:
     functions = {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
     known = [(learner.judged, learner.gain) for learner in learners if learner.gain is not None]
     rows = sum(judged for judged, _ in known)
-    gain = Gain(sum(judged * each.mean for judged, each in known) / rows, 0.01) if rows else None
+    mean = sum(judged * each.mean for judged, each in known) / max(1, rows)
+    gain = around(mean, 0.01) if rows else None
     return Outcome(300, 0, [], "CoS", list(learners), functions, gain=gain)
 
 

@@ -4,7 +4,7 @@ import os
 import time
 from typing import Any
 
-from covey.bandit.settings import Settings
+from covey.bandit.policies import PolicyRecord
 from covey.errors import LimitError
 from covey.simulation.environment import Environment
 from covey.simulation.run import Run
@@ -12,7 +12,7 @@ from covey.simulation.run import Run
 
 def play(
     environment: Environment,
-    settings: Settings,
+    settings: PolicyRecord,
     *,
     seed: int,
     horizon: int,
@@ -38,11 +38,11 @@ def play(
     )
 
 
-def fail_late(environment: Environment, settings: Settings, *, seed: int, **rest: Any) -> Run:
+def fail_late(environment: Environment, settings: PolicyRecord, *, seed: int, **rest: Any) -> Run:
     if seed == 2:
         raise LimitError("more than 7 cells")
     return play(environment, settings, seed=seed, **rest)
 
 
-def die(environment: Environment, settings: Settings, **rest: Any) -> Run:
+def die(environment: Environment, settings: PolicyRecord, **rest: Any) -> Run:
     os._exit(9)

@@ -7,13 +7,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.bandit.policies import Policy, resolve, settings_from
+from covey.bandit.policies import RECORDS, Own, Policy, keys_of, policy_from
+
+INDEXED = ("auto", "share-ucb")  # arms are chosen by an upper index, without phases
+
+
+def fitting(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a [policy] table without the keys that its preset does not have."""
+    record = RECORDS.get(table["preset"], Own)  # "module:Class" is one's own
+    known = {"preset", *keys_of(record)}
+    return {key: value for key, value in table.items() if key in known}
 
 
 def policy_of(table: dict[str, Any], *, functions: int) -> Policy:
-    """Return the policy of a [policy] table, for one context and 2,000 slots."""
-    given_ = settings_from({"horizon": 2_000, "seed": 7, **table})
-    return resolve(given_, dimension=1, most_functions=functions)
+    """Return the policy of a [policy] table, for one context."""
+    given_ = policy_from({"seed": 7, **table})
+    return given_.resolve(dimension=1, most_functions=functions)
 
 
 def sides(policy: Policy) -> list[int]:

@@ -10,8 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -96,64 +94,6 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return len(chosen)
-
-
-class CpuMeter:
-    """The CPU time of all processes of some hosts within a block, also of those that end in it.
-
-    It looks at them four times a second: Ray's workers pass their time to no other process.
-    """
-
-    def __init__(self, made: Sequence[Host]) -> None:
-        self._hosts = made
-        self._first: dict[tuple[str, str], float] = {}  # pid, start -> seconds before the block
-        self._last: dict[tuple[str, str], float] = {}
-        self._kinds: dict[tuple[str, str], str] = {}
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._follow)
-
-    def __enter__(self) -> "CpuMeter":
-        self._look()
-        self._first = dict(self._last)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-        self._look()
-
-    def spent_s(self) -> Counter[str]:
-        """Return the seconds of Ray's daemons, of the command, and of the workers."""
-        found: Counter[str] = Counter()
-        for key, seconds in self._last.items():
-            found[self._kinds[key]] += seconds - self._first.get(key, 0.0)
-        return found
-
-    def _follow(self) -> None:
-        while not self._is_over.wait(0.25):
-            self._look()
-
-    def _look(self) -> None:
-        tick = os.sysconf("SC_CLK_TCK")
-        for pid, line in (pair for host in self._hosts for pair in host.processes().items()):
-            with suppress(OSError):
-                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                key = (str(pid), fields[19])
-                self._last[key] = sum(map(int, fields[11:15])) / tick
-                if line or key not in self._kinds:  # a process that ends has no line
-                    self._kinds[key] = _kind(line)
-
-
-def _kind(line: str) -> str:
-    found = (kind for kind, names in KINDS.items() if any(name in line for name in names))
-    return next(found, "workers")
-
-
-KINDS = {
-    "daemons": ("gcs_server", "raylet/raylet", "Agent", "monitor", "dashboard", "client.server"),
-    "command": ("-m covey",),
-}
 
 
 def require_namespaces() -> None:

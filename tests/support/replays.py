@@ -25,12 +25,12 @@ LEARNERS = [
 ]
 NETWORK: Config = {
     "data": {"context": ["hour", "load"], "at": "site", "revealed": "seen", "delay": "late"},
-    "policy": {"slices": 3, "train": {"scale": 1.0, "power": 0.0}},
+    "policy": {"preset": "cos", "slices": 3, "train": {"scale": 1.0, "power": 0.0}},
     "learner": LEARNERS,
 }
 # One cell, and an arm is known well enough once a single label has come for it.
 PATIENT: Config = {
-    "policy": {"explore": {"scale": 0.0, "power": 0.0}},
+    "policy": {"preset": "cos", "explore": {"scale": 0.0, "power": 0.0}},
     "learner": [{"name": "north", "functions": ["good", "bad"]}],
 }
 ONE_CONTEXT = {**PATIENT, "data": {"context": ["hour"]}}

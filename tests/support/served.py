@@ -17,6 +17,7 @@ from covey.node.spans import Spans
 from covey.server import app, config
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, ROUTES
 from covey.server.http import ProblemBody
+from support.coroutines import Story, as_test
 
 CONSTANTS = """
 [[function]]
@@ -88,7 +89,7 @@ class Client:
             method, self.root + path, data=data, headers=self._headers | headers
         ) as response:
             told = await response.json(content_type=None)
-        promised(method, path, response.status, told)
+        promised(method, path.partition("?")[0], response.status, told)
         return response.status, told
 
 
@@ -133,20 +134,23 @@ async def serving(
 
 
 @asynccontextmanager
-async def serving_two(
+async def serving_all(
     folder: Path, texts: Mapping[str, str], spans: Mapping[str, Spans] | None = None
-) -> AsyncIterator[Client]:
-    """Serve south and north, whose keys `Offices` has made in a folder; yield a client of north."""
+) -> AsyncIterator[dict[str, Client]]:
+    """Serve sites, whose keys `Offices` has made in a folder, each from a folder of its name."""
     authority, spans = folder / "office" / "ca.crt", spans or {}
     for name in texts:
-        (folder / name).mkdir()
-        for path in [*folder.glob("*.crt"), *folder.glob("*.key"), folder / "office"]:
-            (folder / name / path.name).symlink_to(path)
+        if not (folder / name).exists():
+            (folder / name).mkdir()
+            for path in [*folder.glob("*.crt"), *folder.glob("*.key"), folder / "office"]:
+                (folder / name / path.name).symlink_to(path)
     async with AsyncExitStack() as stack:
-        for name in ("south", "north"):
-            site = serving(folder / name, texts[name], authority=authority, spans=spans.get(name))
-            client = await stack.enter_async_context(site)
-        yield client
+        yield {
+            name: await stack.enter_async_context(
+                serving(folder / name, text, authority=authority, spans=spans.get(name))
+            )
+            for name, text in texts.items()
+        }
 
 
 def run(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = SITE) -> None:
@@ -155,6 +159,16 @@ def run(folder: Path, story: Callable[[Client], Awaitable[None]], text: str = SI
             await story(client)
 
     asyncio.run(main())
+
+
+def served(text: str = SITE) -> Callable[[Story], Callable[..., None]]:
+    """Make a test of the story of a `client` of a site."""
+    return lambda story: as_test(
+        story,
+        lambda story, values: run(values["tmp_path"], lambda client: story(client=client), text),
+        gets=["client"],
+        needs=["tmp_path"],
+    )
 
 
 def infer(id_: str | None = "a", **changes: Any) -> dict[str, Any]:

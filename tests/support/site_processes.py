@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from covey.server import keys
-from covey.server.neighbours import PeerConfig
+from covey.server.config import PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
 
 TESTS = Path(__file__).parents[1]
@@ -51,11 +51,6 @@ class Client:
     def label(self, id_: str, truth: Any, cost: Any = None) -> Any:
         more = {} if cost is None else {"cost": cost}
         return self._send("POST", "/feedback", {"id": id_, "truth": truth, **more})
-
-    def label_rows(self, id_: str, truths: list[Any]) -> Any:
-        return self._send(
-            "POST", "/feedback", {"id": id_, "truth": truths, "rows": list(range(len(truths)))}
-        )
 
     def drain(self) -> None:
         """Return when peers have been told all labels."""
@@ -142,9 +137,14 @@ def served(folder: Path, sites: Mapping[str, str]) -> Iterator[dict[str, Client]
 
 
 def _start(site: Path) -> "subprocess.Popen[str]":
+    return started("serve", str(site))
+
+
+def started(*words: str) -> "subprocess.Popen[str]":
+    """Return a process that runs a command of covey."""
     paths = os.pathsep.join([str(SRC), str(TESTS)])
     return subprocess.Popen(
-        [sys.executable, "-m", "covey", "serve", str(site)],
+        [sys.executable, "-m", "covey", *words],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": paths},

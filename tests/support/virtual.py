@@ -20,20 +20,17 @@ from covey.config import load
 from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
-from covey.node.budgets import Budgets
-from covey.node.dependencies import NodeDependencies
 from covey.node.ensemble import ByArm
 from covey.node.network import functions_of, learner_of
-from covey.node.node import Node, Question
-from covey.node.peers import DEADLINE_S, VIA, PeerTimeouts
-from covey.node.relay import RelayingNode, RelayRoute
-from covey.node.requests import AskRow, Assistance, Payment
-from covey.node.shadow import ShadowSettings
+from covey.node.node import Node, NodeDependencies, Question
+from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
+from covey.node.requests import AskRow, Assistance
 from covey.node.spans import NO_SPANS
 from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Limits, Workers
+from covey.node.workers import PEER_TICKETS, Limits, Workers
 from covey.types import Label
+from support.coroutines import Story, as_test
 
 Given = TypeVar("Given")
 # At which site something runs; "": at none, as the network and its clients.
@@ -153,6 +150,11 @@ def run(main: Coroutine[Any, Any, Given]) -> Given:
         return runner.run(main)
 
 
+def timed(story: Story) -> Callable[..., None]:
+    """Make a test of a story under a clock of its own."""
+    return as_test(story, lambda story, values: run(story()))
+
+
 class Weather(msgspec.Struct):
     """What the links and the disks do; it may change while a network runs."""
 
@@ -171,9 +173,10 @@ class World:
     """The sites of a configuration, each with a node that may be down and a store that stays."""
 
     limits = Limits()
+    peer_tickets = PEER_TICKETS
     labels = ANY  # that the first site takes
     budgets: Mapping[str, Budgets] = {}  # by site
-    shadow: Mapping[str, ShadowSettings] = {}  # by site
+    shadow: Mapping[str, float] = {}  # by site
     noon_s = 0.0  # the time since the epoch when the loop's clock stands at 0
 
     def __init__(
@@ -244,28 +247,27 @@ class World:
             else RelayedLink(self.link(self, name, hop), name, peer)
             for peer, hop in hops.items()
         }
+        wiring = self.setup.wiring
         doors = NodeDependencies(
             self.stores[name],
             peers,
             self.chance,
             self.disk(name),
             lambda: self.noon_s + asyncio.get_running_loop().time(),
-            {peer: link for peer, link in peers.items() if isinstance(link, PayingLink)},
             answering=answering,
             relays={peer: hop for peer, hop in hops.items() if hop != peer},
-            shadow=self.shadow.get(name, ShadowSettings()),
+            is_relay=wiring is not None and name in (wiring.links.relays or ()),
+            shadow=self.shadow.get(name, 0.0),
         )
-        own = functions_of(site, self.functions)
-        wiring = self.setup.wiring
-        is_relay = wiring is not None and name in (wiring.links.relays or ())
-        node = (RelayingNode if is_relay else Node)(
+        node = Node(
             site,
             learner,
-            own,
+            functions_of(site, self.functions),
             doors,
             trust=self.trust[name],
             timeouts=self.timeouts,
             limits=self.limits,
+            peer_tickets=self.peer_tickets,
             labels=self.labels if name == self.names[0] else ANY,
             budgets=self.budgets.get(name),
         )
@@ -388,19 +390,21 @@ class RelayedLink:
 
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         route = self._route()
-        return await self._link._send(lambda node: node.relay(rows, route, source=self._source))
+        return await self._link._send(
+            lambda node: node.assist(rows, source=self._source, route=route)
+        )
 
     async def report(self, cell: str, slot: int) -> Report:
         route = self._route()
         return await self._link._send(
-            lambda node: node.relay_report(cell, slot, route, source=self._source)
+            lambda node: node.report(cell, slot, source=self._source, route=route)
         )
 
     async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         route = self._route()
         return await self._link._send(
-            lambda node: node.relay_estimate(
-                cell, slot, route, source=self._source, is_by_context=is_by_context
+            lambda node: node.estimate(
+                cell, slot, source=self._source, is_by_context=is_by_context, route=route
             )
         )
 
@@ -420,14 +424,3 @@ def exponential(world: World, mean_s: float) -> float:
 def _ignore(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()
-
-
-class PayingLink(Link):
-    """A link that states payments, too."""
-
-    async def state(self, payments: Sequence[Payment]) -> list[str]:
-        stated = [
-            Payment(self._source, False, one.id, one.at_ms, one.rows, one.amount)
-            for one in payments
-        ]
-        return await self._send(lambda node: node.take_payments(stated))

@@ -312,6 +312,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     price: float = 0.0  # of asking any peer
     labels: float = 1.0  # share that is seen
     shown: Literal["data", "context"] = "data"  # to peers that are asked
+    is_greedy: bool = False  # helpers do not explore
+    locks_in: bool = False  # peers that see the context store only their own right answers
     weights: Literal["global", "cell"] = "global"  # of an ensemble
 
     def key(self) -> str:
@@ -324,12 +326,9 @@ def config(case: Case) -> dict[str, Any]:
     places = range(1, case.learners + 1)
     learners = [_learner(case, place, [str(k) for k in places if k != place]) for place in places]
     policy = {"seed": case.seed, **case.policy}
-    if "history" in policy:  # stored results are named after cases that have it here
-        policy["reading"] = {"history": policy.pop("history")}
-    # The default policy needs no horizon, and is run as it is without a `[policy]`.
-    if policy.get("preset") != "auto":
+    if policy.get("preset") == "cos":  # the others need no horizon
         policy["horizon"] = case.slots
-    table: dict[str, Any] = {"policy": policy, "learner": learners}
+    table: dict[str, Any] = {"data": {"label": "label"}, "policy": policy, "learner": learners}
     if case.does == "ensemble":
         table["ensemble"] = {"weights": case.weights, "base": 0}
     return table
@@ -338,7 +337,7 @@ def config(case: Case) -> dict[str, Any]:
 def _learner(case: Case, place: int, others: list[str]) -> dict[str, Any]:
     prices = dict.fromkeys(others, case.price)
     # As the published figures have it, only the first learner misses labels.
-    is_missing = place == 1 or case.policy.get("mode") != "paper"
+    is_missing = place == 1 or case.policy.get("reading") != "paper"
     return {
         "name": str(place),
         "functions": [f"{place}.{k + 1}" for k in range(FUNCTIONS)],

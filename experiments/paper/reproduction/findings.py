@@ -6,8 +6,8 @@ from itertools import product
 from statistics import fmean, median
 from typing import NamedTuple
 
-from covey.bandit.policies import resolve, settings_from
-from covey.bandit.settings import Threshold
+from covey.bandit.partitions import Threshold
+from covey.bandit.policies import policy_from
 from reproduction.data import PRINTED, Key, PrintedNumber
 from reproduction.experiments import CaseResult
 from reproduction.tables import (
@@ -164,8 +164,9 @@ _LONG = 10**8  # slots, of which the fourth root is whole
 
 
 def _parameter(algorithm: str, parameters: str, quantity: str, part: str) -> float:
-    table = {"preset": algorithm.lower(), "parameters": parameters.lower(), "horizon": _LONG}
-    policy = resolve(settings_from(table), dimension=1, most_functions=2)
+    table = {"preset": algorithm.lower(), "parameters": parameters.lower()}
+    horizon = {"horizon": _LONG} if quantity == "slices" else {}
+    policy = policy_from(table | horizon).resolve(dimension=1, most_functions=2)
     if quantity == "slices":
         return math.log(policy.partition.levels(1)[0].side, _LONG)
     if quantity == "split":

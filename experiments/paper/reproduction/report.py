@@ -86,7 +86,7 @@ def html(title: str, sections: Sequence[Section]) -> str:
         f"<section><h2>{escape(section.title)}</h2>{_all_html(section.blocks)}</section>"
         for section in others
     ]
-    return document("\n".join([head, *body]), title=title)
+    return document([head, *body], title=title)
 
 
 def figures_in(sections: Sequence[Section]) -> list[ReportFigure]:

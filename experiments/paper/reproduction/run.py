@@ -5,8 +5,8 @@ case under `runs`, and the prepared `windows` that the cases run on.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -15,14 +15,15 @@ import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import Ensemble
-from covey.bandit.policies import settings_from
+from covey.bandit.policies import policy_from
+from covey.config import load
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError, DataError, MissingExtra
 from covey.files import replace
-from covey.jobs.running import Pool, completed, open_pool, unbroken
-from covey.replay.baselines import AdaBoost, make
-from covey.replay.outcome import BaselineRun
-from covey.replay.replay import replay_arrays
+from covey.jobs.running import finished
+from covey.replay.baselines import AdaBoost, BaselineRun, PreviousLabel, make
+from covey.replay.encoding import Encoder
+from covey.replay.replay import ReplayRun
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
 from covey.toml import nearest
@@ -56,7 +57,9 @@ from reproduction.experiments import (
 from reproduction.findings import PaperTable, table_of
 from reproduction.models import VERSION as FUNCTIONS_VERSION
 from reproduction.models import PredictionCache
+from reproduction.rules import OzaRussell, WinStay
 from reproduction.tables import NAMES, entries_of
+from reproduction.variants import GREEDY, LOCKED_IN, varied
 
 POINTS = 80  # of a curve
 
@@ -113,7 +116,7 @@ def _run_bumps(case: Case) -> CaseResult:
     correlation = "best" if case.arrivals == "all" else "worst"
     run = simulation_run.play(
         environment_from({"name": "bumps", "correlation": correlation}),
-        settings_from(config(case)["policy"]),
+        policy_from(config(case)["policy"]),
         seed=case.seed,
         horizon=case.slots,
         checkpoints=[(point + 1) * case.slots // POINTS for point in range(POINTS)],
@@ -127,7 +130,7 @@ def _run_yardsticks(case: Case, window: PreparedWindow) -> CaseResult:
     """Run the methods without learning, and measure the error of each function."""
     functions = FUNCTIONS * case.learners
     said = window.predictions(case.seed, functions)
-    contest = BaselineRun(make(("previous-label", "win-stay"), functions=functions))
+    contest = BaselineRun([PreviousLabel(), WinStay()])
     is_seen = np.random.default_rng([case.seed, functions]).random(case.slots) < case.labels
     answers = contest.add(_log(window.labels, said, is_seen))
     numbers = {name: _percent(given != window.labels) for name, given in answers.items()}
@@ -140,9 +143,9 @@ def _run_yardsticks(case: Case, window: PreparedWindow) -> CaseResult:
 def _run_boosting(case: Case, window: PreparedWindow) -> CaseResult:
     """Run AdaBoost, trained on the rows before the window, and its sliding variants."""
     functions = FUNCTIONS * case.learners
-    names = ("sliding-adaboost-100", "sliding-adaboost-1000", "oza-russell")
+    names = ("sliding-adaboost-100", "sliding-adaboost-1000")
     boosted = AdaBoost(functions, training=len(window.labels_before))
-    contest = BaselineRun([boosted, *make(names, functions=functions)])
+    contest = BaselineRun([boosted, *make(names, functions=functions), OzaRussell(functions)])
     contest.add(_log(window.labels_before, window.predictions_before(case.seed, functions)))
     return _answered(case, window, contest)
 
@@ -173,12 +176,16 @@ _RUNNERS = {
 
 
 def _replay(case: Case, window: PreparedWindow) -> Trace:
-    return replay_arrays(
-        config(case),
-        predictions=window.predictions(case.seed, FUNCTIONS * case.learners),
-        labels=window.labels,
-        contexts=window.contexts[case.context],
-    ).trace
+    changes = (GREEDY if case.is_greedy else {}) | (LOCKED_IN if case.locks_in else {})
+    setup, points = varied(load(config(case)), changes), window.contexts[case.context]
+    encoder = Encoder(setup, is_typed=True)
+    run = ReplayRun(setup, encoder.vocabulary, width=points.shape[1])
+    names = [name for site in setup.sites for name in site.functions]
+    said = window.predictions(case.seed, len(names))
+    answers = list(zip(names, said, strict=True))
+    return run.decide(
+        encoder.encode(answers, encoder.arrivals({"label": window.labels}), points, {})
+    )
 
 
 def _log(labels: Array, said: Array, is_seen: Array | None = None) -> EncodedLog:
@@ -303,17 +310,16 @@ def _load_result(path: Path) -> CaseResult | None:
 def _run_remaining(
     cases: Sequence[Case], folder: Path, workers: int, on: str | None
 ) -> Iterable[CaseResult]:
-    def submit(pool: Pool, piece: Sequence[Case]) -> "Future[list[CaseResult]]":
+    def call_of(piece: Sequence[Case]) -> Callable[[], list[CaseResult]]:
         path = window_path(folder, piece[0].trial, piece[0].slots)
         window = b"" if piece[0].does == "bumps" else path.read_bytes()
-        return pool.submit(finish_cases, piece, window)
+        return partial(finish_cases, piece, window)
 
-    if not cases:
-        return
-    pieces = _batches(cases)
-    with open_pool(on, workers=min(workers, len(pieces))) as pool, unbroken("figures"):
-        for _, future in completed(pieces, submit, pool):
-            yield from future.result()
+    pieces = finished(
+        _batches(cases), call_of, workers=workers, on=on, title=lambda piece: piece[0].key()
+    )
+    for _, results in pieces:
+        yield from results
 
 
 def _batches(cases: Sequence[Case]) -> list[list[Case]]:

@@ -54,7 +54,14 @@ def policy_table(algorithm: str, parameters: str, reading: str, **more: Any) -> 
     """Return the `[policy]` of an algorithm in a reading; the default is the same for all."""
     if reading == "default":
         return {"preset": "auto"}
-    return {**_PRESETS[algorithm], "mode": reading, "parameters": parameters.lower(), **more}
+    return {**_PRESETS[algorithm], "reading": reading, "parameters": parameters.lower(), **more}
+
+
+def _by_phases(algorithm: str, reading: str) -> dict[str, Any]:
+    """Return the `[policy]` where peers see the context only: the default is CoS there."""
+    if reading == "default":
+        return policy_table("CoS", "Z1", "spec")
+    return policy_table(algorithm, "Z1", reading)
 
 
 def seeds_of(trial: str) -> range:
@@ -182,10 +189,13 @@ def _sim_results2() -> list[TableEntry]:
     rows = product(("CoS", "DCZA"), ("S1", "S2"), TIMED, ("greedy", "explore-first"))
     for algorithm, name, context, helper in rows:
         for reading in READINGS:
-            rule = policy_table(algorithm, "Z1", reading)
-            if reading != "default":
-                rule["helper"] = helper
-            case = Case(trial=name, context=context, policy=rule, arrivals="first")
+            case = Case(
+                trial=name,
+                context=context,
+                policy=policy_table(algorithm, "Z1", reading),
+                arrivals="first",
+                is_greedy=helper == "greedy" and reading != "default",
+            )
             keys = keys_for((table, algorithm, "Z1", name, context))
             decides = reading == "default" or helper == _PUBLISHED_HELPER[reading]
             line = f"{algorithm} Z1 {name}, {CONTEXT_NAMES[context]}, {helper} helper"
@@ -285,15 +295,15 @@ def _callcost() -> list[TableEntry]:
 
 def _onlycontext() -> list[TableEntry]:
     table, found = "onlycontext", []
-    histories = {"as described": {"history": "predictions"}, "locked in": {"history": "asked"}}
     for algorithm, name, context, history in product(
-        ("CoS", "DCZA"), ("S1", "S2"), TIMED, histories
+        ("CoS", "DCZA"), ("S1", "S2"), TIMED, ("as described", "locked in")
     ):
         for reading in READINGS:
-            # Without a preset, a network with such peers uses the three phases.
-            named = {} if reading == "default" else policy_table(algorithm, "Z1", reading)
-            rule = named | histories[history]
-            case = Case(trial=name, context=context, policy=rule, shown="context")
+            rule = {**_by_phases(algorithm, reading), "history": "predictions"}
+            is_locked = history == "locked in"
+            case = Case(
+                trial=name, context=context, policy=rule, shown="context", locks_in=is_locked
+            )
             keys = keys_for((table, algorithm, "Z1", name, context))
             decides = history == ("locked in" if reading == "paper" else "as described")
             line = f"{algorithm} Z1 {name}, {CONTEXT_NAMES[context]}, {history}"
@@ -508,8 +518,10 @@ def _means(trials: Sequence[Trial], line: str, algorithm: str, **setting: Any) -
     is_ensemble = setting.get("does") == "ensemble"
     sees_context = setting.get("shown") == "context"
     for reading in READINGS:
-        is_unnamed = reading == "default" and sees_context
-        rule = {} if is_unnamed else policy_table(algorithm, "Z1", reading)
+        if sees_context:
+            rule = _by_phases(algorithm, reading)
+        else:
+            rule = policy_table(algorithm, "Z1", reading)
         cases = tuple(Case(trial=trial.name, policy=rule, **setting) for trial in trials)
         keys = keys_for((table, line), ("error",)) if is_ensemble else keys_for((table, line))
         by_index = reading == "default" and not is_ensemble

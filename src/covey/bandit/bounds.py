@@ -1,4 +1,4 @@
-"""Values of the bounds: terms, horizons at which they become non-trivial, start of exploitation.
+"""Regret theorems, printed and corrected, and their values: terms, horizons, exploitation.
 
 >>> round(bound("T1").value)
 425653
@@ -10,36 +10,332 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import msgspec
 
-from covey.bandit.partitions import cos_power, slices_for
-from covey.bandit.settings import Threshold
-from covey.bandit.theorems import FORMS, THEOREMS, Form, Problem, Statement, Term
+from covey import toml
+from covey.bandit.partitions import Threshold, cos_power, slices_for, split_power
 from covey.errors import ConfigError
-from covey.toml import nearest
 
+SQUARES = math.pi**2 / 6  # beta_2: the sum of 1 / t**2 over all slots
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """The parameters of a bound; the defaults match the paper's experiments."""
+
+    horizon: float = 20_000  # slots
+    alpha: float = 1.0
+    dimension: int = 1
+    lipschitz: float = 1.0
+    learners: int = 4
+    functions: int = 2  # of the learner of the bound
+    most_functions: int | None = None  # of any learner; None: the same number
+    label_probability: float = 0.5
+    longest_delay: int = 100  # slots
+    split_scale: float = 1.0
+    split_power: float | None = None  # None: the value of the theorem
+
+    def __post_init__(self) -> None:
+        for name in _RANGES:
+            _check_kind(name, getattr(self, name))
+        toml.check_ranges(self, _RANGES, where="")
+        if self.most < self.functions:
+            raise ConfigError(
+                f"most-functions is {self.most}; it must be at least functions = {self.functions}"
+            )
+        if self.split_power is not None and self.split_power <= 2 * self.alpha:
+            raise ConfigError(
+                f"split-power is {self.split_power:g}; it must exceed {2 * self.alpha:g} (2 alpha)"
+            )
+
+    @property
+    def most(self) -> int:
+        """F_max, the largest number of functions of a learner."""
+        return self.functions if self.most_functions is None else self.most_functions
+
+    @property
+    def peers(self) -> int:
+        """M - 1."""
+        return self.learners - 1
+
+    @property
+    def arms(self) -> int:
+        """K, the number of own functions and peers."""
+        return self.functions + self.peers
+
+    @property
+    def rounds(self) -> int:
+        """Z: exploration and training of a cell take Z t^z ln t slots."""
+        return self.functions + self.peers * (self.most + 1)
+
+    @property
+    def mistakes(self) -> float:
+        """(M - 1) F_max beta_2: half of the expected wrong choices of helpers in a cell."""
+        return self.peers * self.most * SQUARES
+
+    def distance(self, dimension: int) -> float:
+        """L d^(alpha/2), the maximum difference of accuracies over the whole space."""
+        return float(self.lipschitz * dimension ** (self.alpha / 2))
+
+
+_OPTIONAL = ("most_functions", "split_power")
+_WHOLE = ("dimension", "learners", "functions", "most_functions", "longest_delay")
+_RANGES = {
+    "horizon": (1, 1e300),
+    "alpha": (1e-3, 64),
+    "dimension": (0, 8),
+    "lipschitz": (1e-9, 1e9),
+    "learners": (1, 10**4),
+    "functions": (1, 10**4),
+    "most_functions": (1, 10**4),
+    "label_probability": (1e-9, 1),
+    "longest_delay": (0, 2**53),
+    "split_scale": (1, 1e18),
+    "split_power": (0, 64),
+}
+
+
+def _check_kind(name: str, value: float | None) -> None:
+    if value is None and name in _OPTIONAL:
+        return
+    key = name.replace("_", "-")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{key} is {value!r}; it must be a number")
+    if name in _WHOLE and not isinstance(value, int):
+        raise ConfigError(f"{key} is {value:g}; it must be a whole number")
+
+
+Form = Literal["printed", "corrected"]
+FORMS: tuple[Form, ...] = get_args(Form)
 FARTHEST = 1e30  # slots; largest horizon of the search
 MOST_SLOTS = 2**53  # largest exact integer of a float
-
-ALIASES = {
-    "cos": ("T1",),
-    "learning": ("T2",),
-    "delay": ("T3",),
-    "missing": ("T4",),
-    "cos-mc": ("T5",),
-    "T6": ("C1", "C2", "C3", "C4"),
-    "dcza": ("C1", "C2", "C3", "C4"),
-    "dcza-late": ("C1-late", "C2-late", "C3-late", "C4-late"),
-    "dcza-missing": ("C1-missing", "C2-missing", "C3-missing", "C4-missing"),
-}
-USUAL = ("T1", "T2", "T3", "T4", "T5", "C1", "C2", "C3", "C4", "hedge")  # without a name
 
 CASES = {"C1": "M F_max", "C2": "K", "C3": "M F_max", "C4": "K"}  # case -> factor of exploration
 WORST_ARRIVALS = ("C1", "C2")
 WORST_CORRELATION = ("C1", "C3")
 
 Thresholds = tuple[Threshold, Threshold, Threshold]  # explore, train, explore peers
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One term of a bound: coefficient * T ** exponent * logarithms."""
+
+    name: str
+    exponent: float
+    logs: str
+    value: float
+
+
+class Statement(NamedTuple):
+    """A theorem for one problem."""
+
+    terms: list[Term]
+    memory: float  # records: one per arm and cell
+    memory_order: str
+    power: float  # z of the thresholds
+    slices: int | None = None  # per dimension
+    split_power: float | None = None
+
+    @property
+    def value(self) -> float:
+        """The bound."""
+        return math.fsum(term.value for term in self.terms)
+
+    @property
+    def exponent(self) -> float:
+        """The largest exponent of a term."""
+        return max(term.exponent for term in self.terms)
+
+
+class _Row(NamedTuple):
+    """A term as it is written in a theorem."""
+
+    coefficient: float
+    exponent: float
+    logs: str = ""
+    factor: float = 1.0  # value of the logarithms
+
+
+TERMS = (  # in the order of the rows of every theorem
+    "near-optimal choice",
+    "training and exploration",
+    "wrong choice, misled by helpers",
+    "wrong choice, by chance",
+    "first visits of cells",
+    "mistakes of helpers",
+    "late labels",  # of T3 alone
+)
+
+
+def _terms(problem: Problem, *rows: _Row) -> list[Term]:
+    return [
+        Term(name, exponent, logs, coefficient * problem.horizon**exponent * factor)
+        for name, (coefficient, exponent, logs, factor) in zip(TERMS, rows, strict=False)
+    ]
+
+
+def _cos(
+    problem: Problem,
+    dimension: int,  # of a cell
+    *,
+    spread: int | None = None,  # the d of 3 alpha + d; None: that of a cell
+    per_cell: int | None = None,  # the d of T^d in the terms per cell; None: that of a cell
+    visits: int | None = None,  # of each cell, because thresholds are rounded up; None: K
+    seen: float = 1.0,  # share of labels that arrive
+    contexts: int = 1,  # each with its own slices
+    delay: int | None = None,  # slots by which labels are late
+) -> Statement:
+    """CoS, for any arrivals."""
+    if contexts == 0:
+        raise ConfigError("T5 is about policies that use one context; dimension is 0")
+    spread = dimension if spread is None else spread
+    span = 3 * problem.alpha + spread
+    z, near, cells = 2 * problem.alpha / span, 1 - problem.alpha / span, dimension / span
+    last = cells if per_cell is None else per_cell / span
+    count = contexts * 2.0**dimension  # times T ** cells: most cells
+    late = [] if delay is None else [_Row(delay, 0)]
+    slices = slices_for(problem.horizon, alpha=problem.alpha, dimension=spread)
+    memory_order = f"{'d ' if contexts > 1 else ''}K T^{cells:.4g}"
+    return Statement(
+        _terms(
+            problem,
+            _Row(contexts * 2 * (2 * problem.distance(dimension) + 6) / near, near),
+            _Row(count * problem.rounds / seen, cells + z, "ln T", math.log(problem.horizon)),
+            _Row(count * 4 * problem.mistakes / z, cells + z / 2),
+            _Row(count * 2 * problem.rounds * SQUARES, last),
+            _Row(count * (visits or problem.arms) / seen, last),
+            _Row(contexts * 4 * problem.mistakes, 0),
+            *late,
+        ),
+        memory=contexts * problem.arms * float(slices) ** dimension + (delay or 0),
+        memory_order=f"L_max + {memory_order}" if late else memory_order,
+        power=z,
+        slices=slices,
+    )
+
+
+def _dcza(problem: Problem, form: Form, *, case: str) -> Statement:
+    """DCZA with the worst arrivals, or with the best: in one cell of each level."""
+    alpha, d, horizon = problem.alpha, problem.dimension, problem.horizon
+    is_worst, is_printed = case in WORST_ARRIVALS, form == "printed"
+    rounds = problem.rounds if case in WORST_CORRELATION else problem.arms
+    prescribed = split_power(alpha, d) if is_worst or is_printed else 3 * alpha
+    p = prescribed if problem.split_power is None else problem.split_power
+    natural, levels, z = math.log(horizon), math.log2(horizon) / p, 2 * alpha / p
+    if is_worst:
+        near, cells, count, misled = (d + p - alpha) / (d + p), d / (d + p), 4.0**d, 8.0
+        finest, exploring, logs = 2.0 ** (d + p - alpha), ("ln T", natural), ("", 1.0)
+    else:
+        # The paper prints the exponents of p = 3 alpha beside another p.
+        z, near = (2 / 3, 2 / 3) if is_printed else (z, 1 - alpha / p)
+        cells, count, misled, finest = 0.0, 1.0, 8 / z, 2.0 ** (p - alpha)
+        finest *= finest / (finest - 1)  # and all levels above it
+        exploring, logs = ("ln T log2 T", natural * levels), ("log2 T", levels + 1)
+    # A B L d^(alpha/2), where B = 12 / (L d^(alpha/2) 2^-alpha) + 2
+    reach = problem.split_scale * (12 * math.exp2(alpha) + 2 * problem.distance(d))
+    return Statement(
+        _terms(
+            problem,
+            _Row(2 * reach * finest, near),
+            _Row(count * rounds, cells + z, *exploring),
+            _Row(count * misled * problem.mistakes, cells + z / 2, *logs),
+            _Row(count * 4 * SQUARES * problem.functions, cells, *logs),
+            _Row(count * rounds, cells, *logs),
+            _Row(count * 2 * problem.mistakes, cells, *logs),
+        ),
+        memory=problem.arms * count * horizon**cells,
+        memory_order=f"K T^{cells:.4g}" if is_worst else "K",
+        power=2 * alpha / p,
+        split_power=p,
+    )
+
+
+class Theorem(NamedTuple):
+    """A theorem of the paper."""
+
+    title: str
+    alias: str
+    prefactor: str  # of the order
+    state: Callable[[Problem, Form], Statement]
+    remark: str = ""
+    printed: str = ""  # an error of the paper
+    corrected: str = ""
+
+    def notes(self, form: Form) -> list[str]:
+        """Return what to know about the theorem in this form."""
+        slip = f"Corrected: {self.corrected}. The paper prints {self.printed}."
+        if form == "printed":
+            slip = f"Printed form: {self.printed}. The corrected form has {self.corrected}."
+        return [note for note in (slip if self.printed else "", self.remark, _CONSTANTS) if note]
+
+
+_CONSTANTS = "The constants are the paper's; its proofs give larger ones."
+_SAME_DATA = (
+    "Needs the same context at every learner in every slot, and peers with at least as many "
+    "functions as the learner itself."
+)
+_BEST_ARRIVALS = {
+    "printed": "the p of C1, for which T^(2/3), T^(1/3) and the factor 12 do not hold: as it "
+    "stands it is no bound",
+    "corrected": "p = 3 alpha, with which z = 2/3 and the printed exponents hold",
+}
+THEOREMS: dict[str, Theorem] = {
+    "T1": Theorem("CoS", "cos", "M F_max", lambda problem, _: _cos(problem, problem.dimension)),
+    "T2": Theorem(
+        "CoS, functions that learn",
+        "learning",
+        "M F_max",
+        lambda problem, form: _cos(
+            problem,
+            problem.dimension + 1,
+            per_cell=problem.dimension if form == "printed" else None,
+        ),
+        "Time is one more dimension. That an accuracy rises by at most L T^-alpha per slot makes "
+        "it Hoelder in time only for alpha = 1.",
+        printed="T^(d/(3 alpha + d + 1)) in the terms per cell",
+        corrected="T^((d + 1)/(3 alpha + d + 1)), which d + 1 dimensions give",
+    ),
+    "T3": Theorem(  # T1 as if it began so many slots later
+        "CoS, late labels",
+        "delay",
+        "M F_max",
+        lambda problem, _: _cos(problem, problem.dimension, delay=problem.longest_delay),
+    ),
+    "T4": Theorem(
+        "CoS, missing labels",
+        "missing",
+        "(M F_max / p_r)",
+        lambda problem, _: _cos(
+            problem,
+            problem.dimension,
+            visits=problem.arms + problem.peers,
+            seen=problem.label_probability,
+        ),
+    ),
+    "T5": Theorem(
+        "CoS-MC",
+        "cos-mc",
+        "d M F_max",
+        lambda problem, form: _cos(
+            problem, 1, spread=2 if form == "printed" else 1, contexts=problem.dimension
+        ),
+        "Against the best policy that looks at a single context. The paper states the order only; "
+        "the constants are those of T1 in one dimension, d times.",
+        printed="parameters with 3 alpha + 2, whose rate is not the T^((2 alpha + 1)/(3 alpha + "
+        "1)) that it states",
+        corrected="parameters with 3 alpha + 1, which the stated rate needs",
+    ),
+    "C1": Theorem("DCZA, worst/worst", "dcza", "M F_max", partial(_dcza, case="C1")),
+    "C2": Theorem("DCZA, worst/best", "dcza", "K", partial(_dcza, case="C2"), _SAME_DATA),
+    "C3": Theorem(
+        "DCZA, best/worst", "dcza", "M F_max", partial(_dcza, case="C3"), **_BEST_ARRIVALS
+    ),
+    "C4": Theorem(
+        "DCZA, best/best", "dcza", "K", partial(_dcza, case="C4"), _SAME_DATA, **_BEST_ARRIVALS
+    ),
+}
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -60,7 +356,7 @@ class Bound(msgspec.Struct, frozen=True):
     order: str
     exponent: float
     terms: list[Term]
-    power: float | None  # z
+    power: float  # z
     thresholds: dict[str, Control]
     slices: int | None  # per dimension
     split_power: float | None
@@ -134,21 +430,23 @@ def sweep(
     """
     known = [field.name.replace("_", "-") for field in msgspec.structs.fields(Problem)]
     if argument not in known:
-        raise ConfigError(f"unknown argument {argument!r}{nearest(argument, known)}")
+        raise ConfigError(f"unknown argument {argument!r}{toml.nearest(argument, known)}")
     name = argument.replace("-", "_")
     problems = [msgspec.structs.replace(problem or Problem(), **{name: v}) for v in values]
     return [sheet(names, one, form=form) for one in problems]
 
 
 def chosen(names: Sequence[str]) -> list[str]:
-    """Return the theorems of names like T1, C3, cos or dcza; no names: the usual ones."""
-    meanings: dict[str, tuple[str, ...]] = {name.lower(): (name,) for name in THEOREMS}
-    meanings |= {alias.lower(): theorems for alias, theorems in ALIASES.items()}
+    """Return the theorems of names like T1, C3, cos or dcza; no names: all of them."""
+    meanings: dict[str, list[str]] = {name.lower(): [name] for name in THEOREMS}
+    for name, theorem in THEOREMS.items():
+        meanings.setdefault(theorem.alias, []).append(name)
+    meanings["t6"] = meanings["dcza"]
     for name in names:
         if name.lower() not in meanings:
             raise _unknown(name)
-    found = [theorem for name in names for theorem in meanings[name.lower()]]
-    return list(dict.fromkeys(found)) or list(USUAL)
+    listed = [theorem for name in names for theorem in meanings[name.lower()]]
+    return list(dict.fromkeys(listed)) or list(THEOREMS)
 
 
 def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected") -> Bound:
@@ -158,21 +456,22 @@ def bound(name: str, problem: Problem | None = None, *, form: Form = "corrected"
     """
     problem = problem or Problem()
     stated = _state(name, problem, form)
-    value, exponent = _value(stated), _exponent(stated)
-    parts = stated._asdict()
-    parts["notes"] = [*stated.notes, *_limits(problem)]
+    theorem = THEOREMS[name]
+    names = ("explore", "train", "explore_peers")
+    thresholds = zip(names, _thresholds(problem, stated.power), strict=True)
     return Bound(
         theorem=name,
-        title=THEOREMS[name].title,
+        title=theorem.title,
         form=form,
-        value=value,
-        per_slot=value / problem.horizon,
-        order=f"{parts.pop('prefactor')} T^{exponent:.4g}",
-        exponent=exponent,
-        thresholds=_controls(problem, stated.power),
+        value=stated.value,
+        per_slot=stated.value / problem.horizon,
+        order=f"{theorem.prefactor} T^{stated.exponent:.4g}",
+        exponent=stated.exponent,
+        thresholds={name: Control(t.formula(), t.at(problem.horizon)) for name, t in thresholds},
         below_horizon_from=below_from(name, problem, form=form),
         below_twice_horizon_from=below_from(name, problem, times=2.0, form=form),
-        **parts,
+        notes=[*theorem.notes(form), *_limits(problem)],
+        **stated._asdict(),
     )
 
 
@@ -199,7 +498,7 @@ def below_from(
 
     def is_below(horizon: float) -> bool:
         longer = msgspec.structs.replace(problem, horizon=horizon)
-        return _value(_state(name, longer, form)) < times * horizon
+        return _state(name, longer, form).value < times * horizon
 
     return _least(is_below)
 
@@ -207,7 +506,7 @@ def below_from(
 def orders(problem: Problem, *, form: Form = "corrected") -> list[Order]:
     """Return the four cases for CoS, DCZA and Share-UCB."""
     alpha, dimension = problem.alpha, problem.dimension
-    zooming = {case: _exponent(_state(case, problem, form)) for case in CASES}
+    zooming = {case: _state(case, problem, form).exponent for case in CASES}
     shared = (alpha + dimension) / (2 * alpha + dimension)
     return [
         *[_cos_order(problem, case, form) for case in CASES],
@@ -287,24 +586,14 @@ def _thresholds(problem: Problem, power: float) -> Thresholds:
     return single, Threshold(float(problem.most), power), single
 
 
-def _controls(problem: Problem, power: float | None) -> dict[str, Control]:
-    if power is None:
-        return {}
-    names = ("explore", "train", "explore_peers")
-    return {
-        name: Control(threshold.formula(), threshold.at(problem.horizon))
-        for name, threshold in zip(names, _thresholds(problem, power), strict=True)
-    }
-
-
 def _state(name: str, problem: Problem, form: Form) -> Statement:
     if name not in THEOREMS:
         raise _unknown(name)
     if form not in FORMS:
-        raise ConfigError(f"unknown form {form!r}{nearest(form, FORMS)}")
+        raise ConfigError(f"unknown form {form!r}{toml.nearest(form, FORMS)}")
     with contextlib.suppress(OverflowError):
         stated = THEOREMS[name].state(problem, form)
-        if math.isfinite(_value(stated)):
+        if math.isfinite(stated.value):
             return stated
     raise ConfigError(
         f"{name} at a horizon of {problem.horizon:g} overflows ({sys.float_info.max:.3g}); "
@@ -313,15 +602,8 @@ def _state(name: str, problem: Problem, form: Form) -> Statement:
 
 
 def _unknown(name: str) -> ConfigError:
-    return ConfigError(f"unknown theorem {name!r}{nearest(name, [*THEOREMS, *ALIASES])}")
-
-
-def _value(stated: Statement) -> float:
-    return math.fsum(term.value for term in stated.terms)
-
-
-def _exponent(stated: Statement) -> float:
-    return max(term.exponent for term in stated.terms)
+    aliases = {theorem.alias for theorem in THEOREMS.values()}
+    return ConfigError(f"unknown theorem {name!r}{toml.nearest(name, [*THEOREMS, 'T6', *aliases])}")
 
 
 def _least(holds: Callable[[float], bool]) -> float | None:

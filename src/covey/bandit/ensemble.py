@@ -2,11 +2,10 @@
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from covey import toml
 from covey.bandit.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
@@ -24,115 +23,72 @@ class EnsembleState(NamedTuple):
     losses: tuple[float, ...]  # one per learner, in mistakes
 
 
-class Update(Protocol):
-    """Update rule of the weights of an ensemble."""
+class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """The `[ensemble]` table."""
+
+    weights: Literal["global", "cell"] = "global"
+    update: Literal["gradient", "majority", "hedge"] = "gradient"
+    base: str | int | float | None = None  # None: the first class, in a replay the first label
+    step: Annotated[float, msgspec.Meta(gt=0, le=1e300)] = 0.01
+    decay: bool = False
+    beta: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    rate: Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)] | None = None  # None: sqrt(8 ln M / t)
 
     @property
-    def name(self) -> str: ...
+    def title(self) -> str:
+        """One-line description."""
+        kind = "weights per cell" if self.weights == "cell" else "global weights"
+        return f"{self.update}, {kind}"
 
     @property
     def threshold(self) -> float | None:
-        """Return the weight a class needs to win; None: at least the weight of the base class."""
+        """The weight that a class needs to win; None: at least the weight of the base class."""
+        return 0.5 if self.update == "gradient" else None
 
-    @property
-    def is_share(self) -> bool:
-        """Whether the weights are non-negative and sum to 1."""
-
-    def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
+    def moved(self, state: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
         """Return the state after a label for these votes; 0 is the base class."""
+        return _MOVES[self.update](self, state, votes, label)
 
 
-class Gradient(msgspec.Struct, frozen=True):
-    """Stochastic gradient descent on the squared error of the weighted votes.
-
-    With `decay` the step of the t-th label is `step / t`.
-    """
-
-    name: ClassVar[str] = "gradient"
-    threshold: ClassVar[float | None] = 0.5
-    is_share: ClassVar[bool] = False
-
-    step: float = 0.01
-    decay: bool = False
-
-    def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        labels = standing.labels + 1
-        step = self.step / labels if self.decay else self.step
-        sums = sums_of(standing.weights, votes)
-        # Votes for the base class change no weight, nor do learners without a vote.
-        weights = [
-            weight + step * ((vote == label) - sums[vote]) if vote > 0 else weight
-            for weight, vote in zip(standing.weights, votes, strict=True)
-        ]
-        return EnsembleState(tuple(weights), labels, standing.losses)
+def _gradient(
+    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
+) -> EnsembleState:
+    """Stochastic gradient descent on the squared error of the weighted votes."""
+    labels = state.labels + 1
+    step = weighing.step / labels if weighing.decay else weighing.step
+    sums = sums_of(state.weights, votes)
+    # Votes for the base class change no weight, nor do learners without a vote.
+    weights = [
+        weight + step * ((vote == label) - sums[vote]) if vote > 0 else weight
+        for weight, vote in zip(state.weights, votes, strict=True)
+    ]
+    return EnsembleState(tuple(weights), labels, state.losses)
 
 
-class Majority(msgspec.Struct, frozen=True):
+def _majority(
+    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
+) -> EnsembleState:
     """Weighted majority: every mistake multiplies a weight by `beta`."""
-
-    name: ClassVar[str] = "majority"
-    threshold: ClassVar[float | None] = None
-    is_share: ClassVar[bool] = True
-
-    beta: float = 0.5
-
-    def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        losses = _losses(standing, votes, label)
-        least = min(losses)  # with differences of losses, weights cannot all underflow
-        weights = _shares([self.beta ** (loss - least) for loss in losses])
-        return EnsembleState(weights, standing.labels + 1, losses)
+    losses = _losses(state, votes, label)
+    least = min(losses)  # with differences of losses, weights cannot all underflow
+    weights = _shares([weighing.beta ** (loss - least) for loss in losses])
+    return EnsembleState(weights, state.labels + 1, losses)
 
 
-class Hedge(msgspec.Struct, frozen=True):
+def _hedge(
+    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
+) -> EnsembleState:
     """Exponential weights: w ~ exp(-rate * mistakes); the default rate decreases over time."""
-
-    name: ClassVar[str] = "hedge"
-    threshold: ClassVar[float | None] = None
-    is_share: ClassVar[bool] = True
-
-    rate: float | None = None
-
-    def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        losses = _losses(standing, votes, label)
-        labels = standing.labels + 1
-        rate = _rate(self.rate, labels + 1, len(losses))  # of the next slot
-        return EnsembleState(_exponential(losses, rate), labels, losses)
-
-    def bound(self, slots: float, *, learners: int) -> float:
-        """Return a bound on the expected mistakes beyond those of the best learner.
-
-        It holds for sampled answers and any votes and labels, if every label arrives before the
-        next answer.
-        """
-        spread = math.log(learners)
-        if self.rate is not None:
-            return spread / self.rate + self.rate * slots / 8
-        return 2 * math.sqrt(slots / 2 * spread) + math.sqrt(spread / 8)
+    losses, labels = _losses(state, votes, label), state.labels + 1
+    rate, least = weighing.rate, min(losses)
+    if rate is None:
+        rate = math.sqrt(8 * math.log(len(losses)) / (labels + 1))  # of the next slot
+    weights = _shares([math.exp(-rate * (loss - least)) for loss in losses])
+    return EnsembleState(weights, labels, losses)
 
 
-class FixedShare(msgspec.Struct, frozen=True):
-    """Hedge that redistributes `share` of the total weight evenly after every label.
-
-    The new weights are converted back to losses.
-    """
-
-    name: ClassVar[str] = "fixed-share"
-    threshold: ClassVar[float | None] = None
-    is_share: ClassVar[bool] = True
-
-    share: float = 0.01
-    rate: float | None = None
-
-    def move(self, standing: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
-        losses = _losses(standing, votes, label)
-        labels = standing.labels + 1
-        rate = _rate(self.rate, labels + 1, len(losses))
-        even = self.share / len(losses)
-        weights = [(1 - self.share) * weight + even for weight in _exponential(losses, rate)]
-        if rate > 0:
-            most = max(weights)
-            losses = tuple([math.log(most / weight) / rate for weight in weights])
-        return EnsembleState(tuple(weights), labels, losses)
+_MOVES = {"gradient": _gradient, "majority": _majority, "hedge": _hedge}
+_OWNERS = {"step": "gradient", "decay": "gradient", "beta": "majority", "rate": "hedge"}
 
 
 def sums_of(weights: Sequence[float], votes: Sequence[int]) -> dict[int, float]:
@@ -144,18 +100,9 @@ def sums_of(weights: Sequence[float], votes: Sequence[int]) -> dict[int, float]:
     return sums
 
 
-def _losses(standing: EnsembleState, votes: Sequence[int], label: int) -> tuple[float, ...]:
-    pairs = zip(standing.losses, votes, strict=True)
+def _losses(state: EnsembleState, votes: Sequence[int], label: int) -> tuple[float, ...]:
+    pairs = zip(state.losses, votes, strict=True)
     return tuple([loss + (vote not in (label, ABSTAINED)) for loss, vote in pairs])
-
-
-def _rate(given: float | None, slot: int, learners: int) -> float:
-    return math.sqrt(8 * math.log(learners) / slot) if given is None else given
-
-
-def _exponential(losses: Sequence[float], rate: float) -> tuple[float, ...]:
-    least = min(losses)
-    return _shares([math.exp(-rate * (loss - least)) for loss in losses])
 
 
 def _shares(weights: Sequence[float]) -> tuple[float, ...]:
@@ -163,33 +110,11 @@ def _shares(weights: Sequence[float]) -> tuple[float, ...]:
     return tuple([weight / total for weight in weights])
 
 
-class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """The `[ensemble]` table."""
-
-    weights: Literal["global", "cell"] = "global"
-    update: Literal["gradient", "majority", "hedge", "fixed-share"] = "gradient"
-    predict: Literal["vote", "sample"] = "vote"
-    seed: int = 0
-    base: str | int | float | None = None  # None: the first class, in a replay the first label
-    step: float = 0.01
-    decay: bool = False
-    beta: float = 0.5
-    rate: float | None = None  # None: sqrt(8 ln M / t)
-    share: float = 0.01
-
-    @property
-    def title(self) -> str:
-        """One-line description."""
-        kind = "weights per cell" if self.weights == "cell" else "global weights"
-        return f"{self.update}, {kind}, by {self.predict}"
-
-
 class Ensemble:
     """Combines the votes of several learners into one label; learns from true labels.
 
     `classes` are all labels, the base class first; without them, votes and labels are codes 0, 1,
-    2, ... Other keywords are the keys of the `[ensemble]` table, such as `update`, `weights` and
-    `predict`; `rule` is a custom update rule that replaces `update`.
+    2, ... Other keywords are the keys of the `[ensemble]` table, such as `update` and `weights`.
 
     >>> ensemble = Ensemble(["north", "south"], classes=["normal", "attack"], update="majority")
     >>> label, ticket = ensemble.vote(["attack", "normal"])
@@ -206,25 +131,20 @@ class Ensemble:
         learners: Sequence[str],
         *,
         classes: Sequence[Label] | None = None,
-        rule: Update | None = None,
         label_wait: int = LABEL_WAIT_SLOTS,
         **settings: Any,
     ) -> None:
-        chosen = weighing_from(settings, rule=rule)
+        self.weighing = weighing_from(settings)
         self.learners = _checked_members(learners)
         if label_wait < 0:
             raise ConfigError(f"label_wait is {label_wait} slots; it must be 0 or more")
         self.label_wait = label_wait  # slots
-        self.rule = UPDATES[chosen.update](chosen) if rule is None else rule
-        self._is_local = chosen.weights == "cell"
-        self._is_drawn = chosen.predict == "sample"
-        self._classes = _ordered(classes, chosen.base)
+        self._is_local = self.weighing.weights == "cell"
+        self._classes = _ordered(classes, self.weighing.base)
         self._codes = {label: code for code, label in enumerate(self._classes)}
         count = len(self.learners)
         self._start = EnsembleState((1 / count,) * count, 0, (0,) * count)
         self._standings: dict[Hashable, EnsembleState] = {}
-        self._rng = np.random.Generator(np.random.PCG64(chosen.seed))
-        self.draws = 0  # how many there were
         self._tickets: dict[int, _Ballot] = {}
         self._slot = 0
 
@@ -274,10 +194,7 @@ class Ensemble:
     def elect(self, codes: Sequence[int], cell: Hashable = None) -> int:
         """Return the winning code of votes given as codes; no ticket is issued."""
         weights = self._standing(cell).weights
-        if self._is_drawn:
-            self.draws += 1
-            return codes[_drawn(weights, codes, self._rng.random())]
-        threshold = self.rule.threshold
+        threshold = self.weighing.threshold
         if threshold is not None and ABSTAINED in codes:  # of the weight of those that vote
             total = sum(weights)
             cast = sum(w for w, code in zip(weights, codes, strict=True) if code != ABSTAINED)
@@ -290,7 +207,7 @@ class Ensemble:
         Raises `ConfigError` if a weight would become non-finite, or all of them zero.
         """
         before = self._standing(cell)
-        after = self.rule.move(before, codes, label)
+        after = self.weighing.moved(before, codes, label)
         self._check_weights(before.weights, after.weights)
         self._standings[self._key(cell)] = after
 
@@ -298,11 +215,9 @@ class Ensemble:
         """Return the state of the weights by cell; None stands for all cells."""
         return self._standings
 
-    def restore(self, standings: Mapping[Hashable, EnsembleState], draws: int) -> None:
-        """Continue from earlier `standings`, after so many draws."""
+    def restore(self, standings: Mapping[Hashable, EnsembleState]) -> None:
+        """Continue from earlier `standings`."""
         self._standings = dict(standings)
-        self._rng.bit_generator.advance(draws - self.draws)  # type: ignore[attr-defined]
-        self.draws = draws
 
     def _standing(self, cell: Hashable) -> EnsembleState:
         return self._standings.get(self._key(cell), self._start)
@@ -324,8 +239,8 @@ class Ensemble:
         lost = [not math.isfinite(weight) for weight in after] if is_any_left else list(before)
         place = next(place for place, is_lost in enumerate(lost) if is_lost)
         raise ConfigError(
-            f"the update rule {self.rule.name!r} would give learner {self.learners[place]!r} the "
-            f"weight {after[place]}{'' if is_any_left else ', like all others'}; the "
+            f"the update rule {self.weighing.update!r} would give learner {self.learners[place]!r} "
+            f"the weight {after[place]}{'' if is_any_left else ', like all others'}; the "
             "weights are unchanged (use a smaller step, or another rule)"
         )
 
@@ -358,30 +273,18 @@ class Ensemble:
         return UnknownTicket(f"unknown ticket {ticket!r} of the ensemble: {why}")
 
 
-def weighing_from(table: Mapping[str, Any], *, rule: Update | None = None) -> Weighing:
+def weighing_from(table: Mapping[str, Any]) -> Weighing:
     """Return the settings of an `[ensemble]` table.
 
     Raises `ConfigError` for an unknown key, a wrong type, a value out of range, or a key that the
     update rule does not have.
     """
     settings = toml.read(table, Weighing, where="[ensemble]")
-    chosen = UPDATES[settings.update](settings) if rule is None else rule
-    for key, (updates, is_fine, wanted) in _OPTIONS.items():
-        value = getattr(settings, key)
-        if key in table and chosen.name not in updates:
-            owners = " or ".join(f'"{update}"' for update in updates)
+    for key, owner in _OWNERS.items():
+        if key in table and settings.update != owner:
             raise ConfigError(
-                f'[ensemble] {key} needs update = {owners}, but update is "{chosen.name}"'
+                f'[ensemble] {key} needs update = "{owner}", but update is "{settings.update}"'
             )
-        if value is not None and not is_fine(value):
-            raise ConfigError(f"[ensemble] {key} is {value}; it must {wanted}")
-    if not 0 <= settings.seed <= 2**40:
-        raise ConfigError(f"[ensemble] seed is {settings.seed}; it must lie from 0 to {2**40}")
-    if settings.predict == "sample" and not chosen.is_share:
-        raise ConfigError(
-            f'[ensemble] predict = "sample" needs weights that sum to 1, unlike update = '
-            f'"{chosen.name}"; use predict = "vote", or another update'
-        )
     return settings
 
 
@@ -398,45 +301,11 @@ def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | No
     return best if most >= (sums.get(0, 0.0) if threshold is None else threshold) else 0
 
 
-UPDATES: dict[str, Callable[[Weighing], Update]] = {
-    "gradient": lambda settings: Gradient(settings.step, settings.decay),
-    "majority": lambda settings: Majority(settings.beta),
-    "hedge": lambda settings: Hedge(settings.rate),
-    "fixed-share": lambda settings: FixedShare(settings.share, settings.rate),
-}
-
-_RATED = ("hedge", "fixed-share")
-# Key -> the updates that have it, a check of the value, and the check as text.
-_OPTIONS: dict[str, tuple[tuple[str, ...], Callable[[float], bool], str]] = {
-    "step": (("gradient",), lambda step: 0 < step < math.inf, "be above 0 and finite"),
-    "decay": (("gradient",), lambda decay: True, ""),
-    "beta": (("majority",), lambda beta: 0 < beta < 1, "lie between 0 and 1"),
-    "rate": (_RATED, lambda rate: 1e-9 <= rate <= 1e9, "lie from 1e-9 to 1e9"),
-    "share": (("fixed-share",), lambda share: 1e-12 <= share < 1, "lie from 1e-12 to below 1"),
-}
-
-
 class _Ballot(msgspec.Struct):
     votes: tuple[int, ...]
     cell: Hashable
     code: int  # of the label that was answered
     truth: int | None = None
-
-
-def _drawn(weights: Sequence[float], codes: Sequence[int], chance: float) -> int:
-    """Return the index at which the cumulative sum of `weights` exceeds `chance`.
-
-    Learners without a vote are left out.
-    """
-    places = [place for place, code in enumerate(codes) if code != ABSTAINED]
-    if len(places) < len(weights):
-        chance *= sum(weights[place] for place in places)
-    for place in places:
-        chance -= weights[place]
-        if chance < 0:
-            return place
-    # The sum can fall short of `chance` by rounding.
-    return max(places, key=weights.__getitem__)
 
 
 def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:

@@ -17,27 +17,26 @@ Where `is_supervised` is False, `consult` takes the place of `receive_report` an
 belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
-import math
 import operator
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
-from covey.bandit.cell_names import CellNames
 from covey.bandit.epochs import EpochCells, EpochTable
-from covey.bandit.link_prices import LivePrices, check_cost
+from covey.bandit.links import LivePrices, check_cost
 from covey.bandit.partitions import Candidates
-from covey.bandit.policies import Policy, shares_slots
+from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
+from covey.bandit.several import CandidateTable
 from covey.errors import DataError
 from covey.kernel import (
     CHOICE,
     SERVE,
     UNPAID,
-    CandidateTable,
     Clock,
     Table,
     arm_of,
@@ -46,7 +45,7 @@ from covey.kernel import (
     phase_of,
     table_of,
 )
-from covey.kernel.rules import Cell, Level, Report, Rule
+from covey.kernel.rules import Cell, Report, Rule
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
@@ -87,8 +86,6 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 _PHASES = (*PHASES, "serve")
-# What the table of candidates has of a rule: its counters are elsewhere.
-_ONE_CELL = {"levels": (Level(1, math.inf),), "index": None, "tree": None, "custom": None}
 
 
 class Learner:
@@ -122,9 +119,8 @@ class Learner:
         self.name = name
         wait = policy.settings.label_wait
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
-        self.keeps_widths = policy.keeps_widths  # `paid` of a peer's answer is its width
-        self.shares_slots = shares_slots(policy.settings)  # the rows of a request
-        self.counts_at_once = policy.settings.reading.count == "arrivals"  # before the label comes
+        self.shares_slots = policy.settings.rules.shares_slots  # the rows of a request
+        self.counts_at_once = not policy.settings.rules.counts_labelled  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
         self._asked = len(functions) + len(peers)  # arms before this one see the instance
@@ -146,6 +142,7 @@ class Learner:
             is_supervised=is_supervised,
             learns_costs=learns_costs,
             remembers=remembers,
+            arm_names=zlib.crc32("\n".join(self.arms).encode()),
         )
         self.prices: LivePrices | None = None  # of peers, where these change by slot
         self.cost_columns: Mapping[str, str] = {}  # arm -> name of its cost beyond the price
@@ -178,12 +175,6 @@ class Learner:
         return self.policies[self.space].dimension if several is None else several.dimension
 
     @property
-    def known_cells(self) -> int:
-        """How many own cells are known."""
-        tables = [self.tables[space] for space in self.own_spaces]
-        return sum(len(table) - table.foreign_cells() for table in tables)
-
-    @property
     def alarms(self) -> list[int]:
         """The slots of the alarms of the change detection; after a restart the latest ones."""
         return sorted(slot for table in self.tables.values() for slot in table.alarms)
@@ -204,19 +195,15 @@ class Learner:
         parts = []
         if self.loss is not None:
             parts.append(("loss", msgspec.json.encode(self.loss, order="sorted").decode()))
-        if self._learns_costs:
+        if self.rule.learns_costs:
             parts.append(("costs", "learnt from what is reported with labels"))
         if self.space in self.candidates:
             parts += [("candidate", space) for space in self.own_spaces]
         return parts
 
-    @property
-    def _learns_costs(self) -> bool:
-        return self.rule.learns_costs and not self.keeps_widths
-
     def check_costs(self, costs: Iterable[Cost]) -> None:
         """Raise `DataError` for costs that cannot be learnt."""
-        arms = [*self.cost_columns.values()] if self._learns_costs else []
+        arms = [*self.cost_columns.values()] if self.rule.learns_costs else []
         links = [] if self.prices is None else [*self.prices.columns]
         for cost in costs:
             if cost is not None:
@@ -225,7 +212,7 @@ class Learner:
     @property
     def blind_decisions(self) -> int:
         """How often it decided without labels where no peer it could query had any."""
-        return self.table.blind_decisions()
+        return self.table.blind_decisions
 
     def behind(self) -> list[tuple[str, bool]]:
         """Return the peer of each arm after the own functions, and whether it sees the cell only.
@@ -381,23 +368,10 @@ class Learner:
     ) -> None:
         """Take the gain of a decision made at `slot`, served ones (context ()) included.
 
-        `paid` is in millionths what the arm cost beyond its fixed cost or, where `keeps_widths`,
-        the width of a peer's answer; None: nothing is known of it.
+        `paid` is in millionths what the arm cost beyond its fixed cost; None: it is not known.
         """
         table = self.table if space is None else self.tables[space]
         table.settle(code, gain, context, slot, UNPAID if paid is None else paid)
-
-    def score(
-        self,
-        code: int,
-        function: int,
-        gain: int,
-        context: Context,
-        slot: int,
-        space: str | None = None,
-    ) -> None:
-        """Take what a free function gains that a decision did not choose, after `settle`."""
-        self._at(space).score(code, function, gain, context, slot)
 
     def settle_rows(
         self,
@@ -437,7 +411,9 @@ class Learner:
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Count the labels of decisions as pending no longer."""
         if self.rule.is_pending:  # else they were not counted
-            self._at(space).forget_batch(np.array(codes, np.int64).data)
+            table = self._at(space)
+            for code in codes:
+                table.forget(code)
 
     def count_pending(self, codes: Mapping[str, Iterable[int]]) -> None:
         """Count pending labels from now on; those of `codes`, by space, are pending already.
@@ -447,7 +423,7 @@ class Learner:
         """
         self.rule = msgspec.structs.replace(self.rule, is_pending=True)
         for space, table in self.empty_tables().items():  # candidates come after their spaces
-            table.take_over(self.tables[space], codes.get(space, ()))
+            table.saved.take_over(self.tables[space], codes.get(space, ()))
             self.tables[space] = table
         self.table = self.tables[self.space]
 
@@ -457,18 +433,11 @@ class Learner:
         """Return the row of a cell that a peer names at `slot`; it is known from now on."""
         if slot > self.slot:  # noqa: PLR1730 - as `advance`, without a call
             self.slot = slot
-        return self.tables[cell.space].meet(cell, slot)
+        return self.tables[cell.space].cells.meet(cell, slot)
 
     def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:
         """Choose the own function for a peer's row, or take `function`; return the code."""
         return self.tables[space].serve(row, slot, -1 if function is None else function)
-
-    def width(self, code: int, space: str) -> int:
-        """Return how far the served function may be from its best, in millionths.
-
-        Ask for it right after `serve`; 0 unless `keeps_widths`.
-        """
-        return self.tables[space].width(code) if self.keeps_widths else 0
 
     def report(self, cell: Cell, slot: int) -> Report:
         """Return the arrivals in `cell` that a peer may know of, and bounds of the best accuracy.
@@ -484,7 +453,7 @@ class Learner:
         table = self.tables[cell.space]
         if not is_by_context:
             return table.estimate(row)
-        _, count, labels = table.recall(row)
+        _, count, labels = table.cells.memory.recall(row)
         return (count / labels if labels else 0.0), labels
 
     def recall(self, cell: Cell, slot: int) -> tuple[Label, int]:
@@ -493,14 +462,14 @@ class Learner:
         Nothing is counted, so the code is never settled, retracted or pending.
         """
         row = self.open(cell, slot)
-        label, _, labels = self.tables[cell.space].recall(row)
+        label, _, labels = self.tables[cell.space].cells.memory.recall(row)
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
     # -- cells ----------------------------------------------------------------------------------
 
     def known_cell(self, space: str, row: int) -> Cell:
         """Return the known cell of a row."""
-        cell = self.tables[space].cell(row)
+        cell = self.tables[space].cells.cell(row)
         return cell._replace(space=space) if space else cell
 
     def name_at(self, space: str, row: int) -> str:
@@ -513,7 +482,7 @@ class Learner:
     def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
         """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
         table = self.tables[space]
-        return self.name_at(space, row), table.stored(row), table.known(row)
+        return self.name_at(space, row), table.saved.stored(row), table.saved.known(row)
 
     def snapshot(self) -> Snapshot:
         """Return the counters, cell by cell."""
@@ -532,7 +501,7 @@ class Learner:
         seen = dict(snapshot.seen)
         for name, counters in snapshot.cells:
             cell = self.names.parse(name)
-            self.tables[cell.space].load_stored(cell, counters, seen.get(name, []))
+            self.tables[cell.space].saved.load_stored(cell, counters, seen.get(name, []))
         for space, doubts in snapshot.doubts.items():
             self.tables[space].take_doubts(doubts)
 
@@ -545,20 +514,17 @@ class Learner:
         """
         several = self.candidates.get(space)
         if several is not None:
-            rule = msgspec.structs.replace(self.rule, **other, **_ONE_CELL)
-            rule = msgspec.structs.replace(rule, dimension=several.dimension, rewards=())
-            return CandidateTable(Clock([], []), rule)
+            return cast("Table", CandidateTable(several))
         policy = self.policies[space]
         rule_of = partial(self._rule, space, other)
         if isinstance(policy.partition, EpochCells):
-            return EpochTable(policy, rule_of)
+            return cast("Table", EpochTable(policy, rule_of))
         return table_of(Clock(policy.scales(), policy.powers()), rule_of(policy))
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
         of_policy = {
             "dimension": policy.dimension,
             "levels": policy.partition.levels(policy.dimension),
-            "elimination": policy.elimination,
             "rewards": self.rule.rewards if space in self.own_spaces else (),
         }
         return msgspec.structs.replace(self.rule, **(of_policy | dict(other)))
@@ -572,8 +538,7 @@ class Learner:
 
     def join(self, table: Any, space: str, table_at: Callable[[str], Table]) -> None:
         """Let the table of candidates count in the tables of their spaces."""
-        several = self.candidates[space]
-        table.join([table_at(one) for one in several.spaces], list(several.columns))
+        table.join([table_at(one) for one in self.candidates[space].spaces])
 
     def _at(self, space: str | None) -> Table:
         return self.table if space is None else self.tables[space]
@@ -589,3 +554,32 @@ class Learner:
             return Choice(phase, self.arms[arm], price, arm)
         peer = self._peers[arm - self._functions]
         return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)
+
+
+class CellNames:
+    """Cell names of all context spaces of a learner; the space name is the prefix."""
+
+    def __init__(
+        self, policies: Mapping[str, Policy], candidates: Mapping[str, Candidates] | None = None
+    ) -> None:
+        self._partitions: dict[str, Any] = {
+            **{space: policy.partition for space, policy in policies.items()},
+            **(candidates or {}),
+        }
+        self._dimensions = {space: policy.dimension for space, policy in policies.items()}
+
+    def of(self, cell: Cell) -> str:
+        """Return the name of a cell."""
+        name = self._partitions[cell.space].name(cell)
+        return f"{cell.space}/{name}" if cell.space else name
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name; raise `DataError` for an invalid name."""
+        space, _, rest = name.rpartition("/")
+        if space not in self._partitions:
+            raise DataError(f"cell {name!r} is in an unknown context space")
+        cell: Cell = self._partitions[space].parse(rest)
+        count = len(cell.coordinates)
+        if count != self._dimensions.get(space, count):  # candidates have looked at theirs
+            raise DataError(f"cell {name!r} needs {self._dimensions[space]} coordinates")
+        return cell._replace(space=space) if space else cell

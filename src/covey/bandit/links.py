@@ -5,12 +5,15 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from copy import copy
+from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from covey import toml
-from covey.errors import ConfigError
+from covey.errors import ConfigError, DataError
+from covey.toml import nearest
+from covey.types import MILLIONTHS
 
 MOST_PRICE = 1.0  # value of a correct label
 
@@ -267,14 +270,15 @@ class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
 
     cost: float | str | None = None
     cost_column: str | None = None  # of the observed cost per use, which is learnt
-    guess: float | None = None  # initial estimate of a learnt cost
+    # Initial estimate of a learnt cost.
+    guess: Annotated[float, msgspec.Meta(ge=0, le=MOST_PRICE)] | None = None
 
 
 class ChangeTable(Ends, frozen=True, kw_only=True, rename=NAMES):
     """A `[[link-change]]` table: the cost of a link from a slot on."""
 
     cost: float | str
-    slot: int
+    slot: Annotated[int, msgspec.Meta(ge=2)]  # `[[link]]` sets the cost from slot 1 on
 
 
 class Wiring(NamedTuple):
@@ -390,12 +394,8 @@ def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> f
 def _check_source(table: LinkTable, where: str) -> None:
     if (table.cost is None) == (table.cost_column is None):
         raise ConfigError(f"{where} needs either cost, or cost-column for a learnt cost")
-    if table.guess is None:
-        return
-    if table.cost is not None:
+    if table.guess is not None and table.cost is not None:
         raise ConfigError(f"{where} has cost and guess; remove one of them")
-    if not 0 <= table.guess <= MOST_PRICE:
-        raise ConfigError(f"{where} guess is {table.guess}; it must lie in [0, 1]")
 
 
 def _changes(
@@ -405,7 +405,11 @@ def _changes(
     now = {(one.start, one.end): one for one in first}
     changes: list[Change] = []
     for where, one in _tables(tables, ChangeTable, "[[link-change]]"):
-        _check_slot(one.slot, changes[-1].slot if changes else 2, where)
+        if changes and one.slot < changes[-1].slot:
+            raise ConfigError(
+                f"{where} slot is {one.slot}, but the previous one is {changes[-1].slot}; list "
+                "changes in order"
+            )
         for start, end in _pairs(one, where):
             if not listed.has(start, end):
                 raise ConfigError(
@@ -422,17 +426,6 @@ def _changes(
             now[start, end] = change
             changes.append(change)
     return changes
-
-
-def _check_slot(slot: int, earliest: int, where: str) -> None:
-    if slot < 2:
-        raise ConfigError(
-            f"{where} slot is {slot}; it must be 2 or more ([[link]] sets the initial cost)"
-        )
-    if slot < earliest:
-        raise ConfigError(
-            f"{where} slot is {slot}, but the previous one is {earliest}; list changes in order"
-        )
 
 
 def _check_step(before: Change, after: Change, where: str) -> None:
@@ -467,3 +460,207 @@ def _cost(cost: float | str, where: str) -> float | None:
     if cost != GONE:
         raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
     return None
+
+
+NEVER = 2**60  # slots between two looks at costs, where none is learnt
+
+
+class LinkState(msgspec.Struct, frozen=True):
+    """What links continue from: the latest slot, and the uses of those whose costs are learnt."""
+
+    slot: int
+    counted: list[tuple[str, str, float, int]]  # sum of costs and uses that prices know of
+    seen: list[tuple[str, str, int, int]]  # the same since then, in millionths
+
+
+class ChangingLinks:
+    """Links that change at given slots, or whose costs are learnt from their use.
+
+    Paths are chosen when prices change, and kept until the next change. Learnt costs change prices
+    every `every` slots.
+    """
+
+    def __init__(self, wiring: Wiring, every: int) -> None:
+        self.links = wiring.links.copy()  # the present ones
+        self._changes = list(wiring.changes)
+        self.tolls = wiring.tolls
+        self._every = every if wiring.tolls else NEVER
+        self._seen: dict[Pair, tuple[int, int]] = {}  # millionths and uses, since the last update
+        self._slot = 1
+        self.version = 0  # raised where prices or paths may have changed
+
+    def next_slot(self, slot: int) -> int:
+        """Return the first slot after this one at which prices may change."""
+        update = slot - (slot - 1) % self._every + self._every
+        return min(update, self._changes[0].slot) if self._changes else update
+
+    def advance(self, slot: int) -> Prices:
+        """Return the prices that change on the way to `slot`."""
+        changed: Prices = {}
+        is_due = (slot - 1) // self._every > (self._slot - 1) // self._every
+        self._slot = max(slot, self._slot)
+        if self._seen and is_due:
+            seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
+            self._seen = {}
+            self.version += 1
+            changed |= self.links.learn(seen)
+        due = [change for change in self._changes if change.slot <= slot]
+        if due:
+            del self._changes[: len(due)]
+            self.version += 1
+            changed |= self.links.apply(due)
+        return changed
+
+    def observe(self, link: Pair, total: int, uses: int) -> None:
+        """Record what uses of a link have cost, in millionths."""
+        before, times = self._seen.get(link, (0, 0))
+        self._seen[link] = (before + total, times + uses)
+
+    def copy(self) -> "ChangingLinks":
+        """Return an independent copy."""
+        other = copy(self)
+        other.links, other._changes = self.links.copy(), [*self._changes]
+        other._seen = dict(self._seen)
+        return other
+
+    def state(self) -> LinkState:
+        """Return what other links continue from."""
+        counted = [(*link, *sums) for link, sums in self.links.sums().items()]
+        return LinkState(self._slot, counted, [(*link, *use) for link, use in self._seen.items()])
+
+    def restore(self, state: LinkState) -> None:
+        """Continue from a state; links that are no longer learnt are left out."""
+        self.advance(state.slot)
+        counted = {(start, end): (total, uses) for start, end, total, uses in state.counted}
+        self.links.restore({link: one for link, one in counted.items() if link in self.tolls})
+        seen = {(start, end): (total, uses) for start, end, total, uses in state.seen}
+        self._seen = {link: one for link, one in seen.items() if link in self.tolls}
+        self.version += 1
+
+
+class PriceState(msgspec.Struct, frozen=True):
+    """What the prices of a site continue from."""
+
+    links: LinkState
+    paths: list[tuple[int, dict[str, list[str]]]]
+
+
+class Repriced(Protocol):
+    """A learner whose prices can change."""
+
+    def reprice(self, peer: str, cost: float) -> None: ...
+
+
+class LivePrices:
+    """What the peers of one site cost, slot by slot, by links that it may share with other sites.
+
+    The path of a request is known until its label can come no more.
+    """
+
+    def __init__(
+        self,
+        links: ChangingLinks,
+        asker: str,
+        carried: Mapping[str, float],
+        *,
+        label_wait: int,
+    ) -> None:
+        """`carried` are the peers, with the serving costs that their prices include."""
+        self.links = links
+        self._asker = asker
+        self._carried = dict(carried)
+        self._label_wait = label_wait
+        self._version = links.version
+        self._costs = self._present_costs(links)
+        self._paths = [(0, self._present_paths())]  # from a slot on, by peer
+
+    @property
+    def columns(self) -> Iterable[str]:
+        """The columns of the learnt costs of links."""
+        return self.links.tolls.values()
+
+    def apply(self, learner: Repriced, slot: int) -> bool:
+        """Let a learner pay what peers cost at `slot`; return whether a price has changed."""
+        self.links.advance(slot)
+        if self.links.version == self._version:
+            return False
+        self._version = self.links.version
+        before, self._costs = self._costs, self._present_costs(self.links)
+        changed = {peer: cost for peer, cost in self._costs.items() if cost != before[peer]}
+        for peer, cost in changed.items():
+            learner.reprice(peer, cost)
+        paths = self._present_paths()
+        if paths != self._paths[-1][1]:
+            self._paths.append((slot, paths))
+        while len(self._paths) > 1 and self._paths[1][0] < slot - self._label_wait:
+            del self._paths[0]
+        return bool(changed)
+
+    def due(self, slot: int) -> dict[str, float]:
+        """Return the peers that cost something else at a slot, and what; nothing changes."""
+        ahead = self.links.copy()
+        ahead.advance(slot)
+        costs = self._present_costs(ahead)
+        return {peer: cost for peer, cost in costs.items() if cost != self._costs[peer]}
+
+    def observe(self, peer: str, slot: int, costs: Mapping[str, float]) -> None:
+        """Learn what a request of `slot` to a peer has cost, by the columns of links.
+
+        Costs of links that the request did not use are ignored.
+        """
+        path: Sequence[str] = ()
+        for since, paths in self._paths:
+            if since <= slot:
+                path = paths.get(peer, ())
+        for link in itertools.pairwise(path):
+            cost = costs.get(self.links.tolls.get(link, ""))
+            if cost is not None:
+                self.links.observe(link, round(cost * MILLIONTHS), 1)
+
+    def state(self) -> PriceState:
+        """Return what the prices of another start continue from."""
+        return PriceState(self.links.state(), [(slot, dict(one)) for slot, one in self._paths])
+
+    def restore(self, state: PriceState, learner: Repriced) -> None:
+        """Continue from a state: the learner pays what it said."""
+        self.links.restore(state.links)
+        self.apply(learner, state.links.slot)
+        self._paths = [*state.paths]
+        paths = self._present_paths()
+        if not self._paths or paths != self._paths[-1][1]:  # other links than then
+            self._paths.append((state.links.slot, paths))
+
+    def _present_costs(self, links: ChangingLinks) -> dict[str, float]:
+        prices = {peer: links.links.price(self._asker, peer) for peer in self._carried}
+        return {
+            peer: math.inf if price is None else price + self._carried[peer]
+            for peer, price in prices.items()
+        }
+
+    def _present_paths(self) -> dict[str, list[str]]:
+        links = self.links.links
+        return {peer: [*(links.path(self._asker, peer) or ())] for peer in self._carried}
+
+
+def check_cost(
+    cost: float | Mapping[str, float], arms: Sequence[str], links: Sequence[str], *, learner: str
+) -> None:
+    """Raise `DataError` unless a cost is one number, or of columns of arms and of links."""
+    if isinstance(cost, Mapping):
+        known = [*arms, *links]
+        for column, one in cost.items():
+            if column not in known:
+                raise DataError(
+                    f"learner {learner!r} has no cost column {column!r}"
+                    f"{nearest(str(column), known)}"
+                )
+            if type(one) not in (int, float) or not 0 <= one <= 1:
+                raise DataError(f"the cost of {column!r} is {one!r}; it must lie in [0, 1]")
+        return
+    if not 0 <= cost <= 1:
+        raise DataError(f"the cost is {cost}; it must lie in [0, 1]")
+    if not arms:
+        how = "add them, or send labels without cost"
+        if links:
+            how = f'send costs of links by column, like {{"{links[0]}": 0.1}}'
+        raise DataError(f"learner {learner!r} has no cost-columns, and learns no costs; {how}")

@@ -1,11 +1,14 @@
-"""Partitions of a context space: uniform cells, cells that split, layers; and their names."""
+"""Partitions of a context space, the names of their cells, and thresholds within a cell."""
 
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
-from covey.errors import ConfigError, DataError
+import msgspec
+from msgspec import Meta
+
+from covey.errors import ConfigError, ContextError, DataError
 from covey.kernel.rules import Cell, Level
 
 
@@ -20,6 +23,22 @@ class Partition(Protocol):
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a canonical name; the inverse of `name`."""
+
+
+class Threshold(msgspec.Struct, frozen=True):
+    """D(t) = scale * t ** power * ln t: an arm with at most D(t) labels needs exploration."""
+
+    scale: Annotated[float, Meta(ge=0, le=1e300)]
+    power: Annotated[float, Meta(ge=0, lt=1)]
+
+    def at(self, slot: float) -> float:
+        """Return D(slot)."""
+        return float(self.scale * slot**self.power * math.log(slot))
+
+    def formula(self) -> str:
+        """Return D(t) as text."""
+        growth = f" t^{self.power:.4g}" if self.power else ""
+        return f"{self.scale:g}{growth} ln t"
 
 
 Space = tuple[int, ...]  # indices of coordinates
@@ -67,24 +86,33 @@ class Candidates(NamedTuple):
         """The number of coordinates of contexts."""
         return 1 + max((place for space in self.columns for place in space), default=-1)
 
-    def first_cell(self, cell: Cell) -> Cell:
-        """Return the cell in the first space."""
-        level, *coordinates = cell.coordinates[: 1 + len(self.columns[0])]
-        return Cell(level, tuple(coordinates), self.spaces[0])
+    def points(self, context: Sequence[float]) -> list[tuple[float, ...]]:
+        """Return the coordinates of a context in each space."""
+        if len(context) != self.dimension:
+            raise ContextError(
+                f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
+            )
+        return [tuple([context[place] for place in places]) for places in self.columns]
 
-    def first_point(self, context: Sequence[float]) -> tuple[float, ...]:
-        """Return the context in the first space."""
-        return tuple(context[place] for place in self.columns[0])
+    def parts(self, cell: Cell) -> list[Cell]:
+        """Return the cell in each space."""
+        parts, at = [], 0
+        for space, columns in zip(self.spaces, self.columns, strict=True):
+            end = at + 1 + len(columns)
+            parts.append(Cell(cell.coordinates[at], cell.coordinates[at + 1 : end], space))
+            at = end
+        return parts
+
+    def whole(self, number: int, parts: Sequence[Cell]) -> Cell:
+        """Return the cells of all spaces as one; that of space `number` decides."""
+        numbers = [number for part in parts for number in (part.level, *part.coordinates)]
+        return Cell(number, tuple(numbers))
 
     def name(self, cell: Cell) -> str:
         """Return the names of the cells, and the number of the one that decides."""
-        parts, at = [], 0
-        for space, partition in zip(self.columns, self.partitions, strict=True):
-            end = at + 1 + len(space)
-            level, *coordinates = cell.coordinates[at:end]
-            parts.append(partition.name(Cell(level, tuple(coordinates))))
-            at = end
-        return f"{BETWEEN.join(parts)}@{cell.level}"
+        pairs = zip(self.partitions, self.parts(cell), strict=True)
+        names = [partition.name(part) for partition, part in pairs]
+        return f"{BETWEEN.join(names)}@{cell.level}"
 
     def parse(self, name: str) -> Cell:
         """Return the cell of a name; the inverse of `name`."""
@@ -92,13 +120,11 @@ class Candidates(NamedTuple):
         parts = names.split(BETWEEN)
         if len(parts) != len(self.spaces) or number not in map(str, range(len(parts))):
             raise DataError(f"{name!r} is not a cell of the candidates {' and '.join(self.spaces)}")
-        numbers: list[int] = []
-        for part, space, partition in zip(parts, self.columns, self.partitions, strict=True):
-            cell = partition.parse(part)
-            if len(cell.coordinates) != len(space):
-                raise DataError(f"cell {part!r} needs {len(space)} coordinates")
-            numbers += [cell.level, *cell.coordinates]
-        return Cell(int(number), tuple(numbers))
+        cells = [one.parse(part) for one, part in zip(self.partitions, parts, strict=True)]
+        for part, cell, columns in zip(parts, cells, self.columns, strict=True):
+            if len(cell.coordinates) != len(columns):
+                raise DataError(f"cell {part!r} needs {len(columns)} coordinates")
+        return self.whole(int(number), cells)
 
 
 class Uniform(NamedTuple):
@@ -182,41 +208,6 @@ class Refining(NamedTuple):
 
     def parse(self, name: str) -> Cell:
         return Zooming(max_level=self.finest).parse(name)
-
-
-class Layered(NamedTuple):
-    """Dyadic cubes of several levels, `step` apart, all used at once for an instance.
-
-    >>> [level.side for level in Layered(4, step=2).levels(1)]
-    [1, 4, 16]
-    """
-
-    finest: int = 6
-    step: int = 1
-
-    def levels(self, dimension: int) -> tuple[Level, ...]:
-        if not dimension:
-            return (Level(1, math.inf),)
-        # All but the finest are split from the start.
-        coarse = range(self._coarsest, self.finest, self.step)
-        return (*(Level(2**level, 0.0) for level in coarse), Level(2**self.finest, math.inf))
-
-    def name(self, cell: Cell) -> str:
-        halvings = self._coarsest + self.step * cell.level if cell.coordinates else 0
-        return _join(f"z{halvings}", cell)
-
-    def parse(self, name: str) -> Cell:
-        halvings, coordinates = _split("z", name)
-        if halvings > self.finest:
-            raise DataError(f"cell {name!r} is finer than the finest level, {self.finest}")
-        level, rest = divmod(halvings - self._coarsest, self.step) if coordinates else (halvings, 0)
-        if rest or level < 0:
-            raise DataError(f"cell {name!r} is between two levels; levels are {self.step} apart")
-        return _within(name, Cell(level, coordinates), 2**halvings)
-
-    @property
-    def _coarsest(self) -> int:
-        return self.finest % self.step
 
 
 def side(name: str) -> float:

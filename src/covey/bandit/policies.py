@@ -1,23 +1,24 @@
-"""Policy presets: from settings to the parameters of the decision rule.
+"""Policies as records: each has the keys of one preset, and resolves them for a network.
 
-`Settings` are the user's input (the `[policy]` table, or `CoS(...)` and `DCZA(...)` in Python);
-a `Policy` is the result for a given dimension and number of functions.
+A `[policy]` table and `CoS(slices=4)` are the same record; `preset` says which one. A record is the
+only place that knows what its keys mean: `resolve` gives the kernel's parameters.
 """
 
 import math
 import zlib
-from collections.abc import Callable, Collection, Mapping
-from functools import partial
-from typing import Any, NamedTuple, cast
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import msgspec
+from msgspec import Meta
 
 from covey import toml
-from covey.bandit.epochs import epoched
+from covey.bandit.epochs import Doubling, epoched
 from covey.bandit.partitions import (
-    Layered,
     Partition,
     Refining,
+    Threshold,
     Uniform,
     Zooming,
     checked_slices,
@@ -25,48 +26,67 @@ from covey.bandit.partitions import (
     slices_for,
     split_power,
 )
-from covey.bandit.settings import (
-    COUNTS,
-    READINGS,
-    Forget,
-    Reading,
-    Settings,
-    Threshold,
-    check_ranges,
-)
 from covey.errors import ConfigError
-from covey.kernel.rules import Custom, CustomPolicy, Elimination, Index, Rule, Tree
+from covey.kernel import Table
+from covey.kernel.rules import Custom, CustomPolicy, Index, Reward, Rule, Tree
+
+CANDIDATES, CONTEXT_PEERS = "several candidates", "context-peers"  # what not all policies support
+
+Slots = Annotated[int, Meta(ge=1, le=2**53)]
+Slices = Annotated[int, Meta(ge=1, le=2**31)]
+Scale = Annotated[float, Meta(ge=1e-6, le=1e6)]
+Alarm = Annotated[float, Meta(ge=0, le=1e6)]
+
+
+NEVER = Threshold(0.0, 0.0)
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Labels that estimates use: a window of the latest ones, or all with decaying weight."""
+
+    window: Annotated[int, Meta(ge=1, le=10**6)] | None = None  # labels
+    discount: Annotated[float, Meta(gt=0, le=0.9999)] | None = None
+
+
+class Reading(NamedTuple):
+    """What the paper's pseudocode does otherwise than its text, and other policies never do."""
+
+    is_paper: bool = False  # it is taken to the letter
+    counts_labelled: bool = False  # reports to peers count arrivals when their labels come
+    keeps_predictions: bool = False  # context peers answer by these, and not by labels seen
+    ignores_prices: bool = False  # learners without labels go by accuracies alone
+    shares_slots: bool = False  # the rows of a batch share one
 
 
 class Policy(NamedTuple):
-    """A partition, the three thresholds and the settings."""
+    """A record resolved for a network: a partition, thresholds and what the kernel needs."""
 
     title: str
     partition: Partition
     dimension: int
-    explore: Threshold
-    train: Threshold
-    explore_peers: Threshold
-    settings: Settings
-    by_index: Index | None = None  # replaces the thresholds
-    elimination: Elimination | None = None
-    tree: Tree | None = None
-    custom: Callable[[int, int], Any] | None = None  # makes a policy of one's own
+    settings: "PolicyRecord"
+    explore: Threshold = NEVER
+    train: Threshold = NEVER
+    explore_peers: Threshold = NEVER
 
     @property
-    def has_index(self) -> bool:
-        """Whether arms are chosen by an upper index, without phases."""
-        return self.by_index is not None or self.tree is not None
+    def by_index(self) -> Index | Tree | None:
+        """How arms are chosen by an upper index, in place of phases."""
+        kernel = self.settings.kernel()
+        return kernel.get("index") or kernel.get("tree")
+
+    def preferred(self, table: Table, row: int, arms: Sequence[str]) -> tuple[str | None, int, int]:
+        """Return the preferred arm of a row (None: no labels), its labels and right ones."""
+        best = table.best(row)
+        if self.by_index is not None:  # an index ignores a high mean of few labels
+            best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
+        labels, right = table.record(row, best)
+        return arms[best] if labels else None, labels, right
 
     @property
     def detects_changes(self) -> bool:
         """Whether statistics are reset when labels no longer fit them."""
-        return any(one is not None and one.alarm > 0 for one in (self.by_index, self.tree))
-
-    @property
-    def keeps_widths(self) -> bool:
-        """Whether a learner records the uncertainty of its peers' answers."""
-        return self.by_index is not None and self.by_index.is_balanced
+        return self.by_index is not None and self.by_index.alarm > 0
 
     def rule(self, *, position: int, name: str = "", **site: Any) -> Rule:
         """Return the kernel parameters of the learner `name`, at `position` in the network.
@@ -74,33 +94,17 @@ class Policy(NamedTuple):
         `site` has the fields of a `Rule` that do not depend on the policy: `functions`, `costs`
         and others, such as `rewards`.
         """
-        settings, reading = self.settings, self.settings.reading
-        site.setdefault("is_supervised", True)
-        seed = settings.seed * 1_000_003 + position
+        kernel = self.settings.kernel()
+        if "custom" in kernel:
+            seed = self.settings.seed * 1_000_003 + position
+            kernel["custom"] = msgspec.structs.replace(kernel["custom"], seed=seed)
         return Rule(
             dimension=self.dimension,
             levels=self.partition.levels(self.dimension),
-            most_cells=settings.max_cells,
-            trains_first=reading.order == "train-own-peers",
-            explores_to_help=reading.helper == "explore-first",
-            counted=COUNTS.index(reading.count),
-            is_pending=bool(settings.pending),
-            weighs_pending=not (self.by_index or self.tree or self.custom),
-            seed=seed if reading.ties == "random" else None,
-            inherits=settings.inherit,
-            window=settings.forget.window or 0,
-            discount=1.0 if settings.forget.discount is None else settings.forget.discount,
-            asked_only=reading.history == "asked",
-            scores_predictions=reading.history == "predictions",
-            ignores_prices=reading.unlabelled == "accuracy" and not site["is_supervised"],
-            asks_one=reading.queries == "one",
-            averages_children=reading.children == "averaged",
-            index=self.by_index,
-            tree=self.tree,
+            ignores_prices=self.settings.rules.ignores_prices
+            and not site.get("is_supervised", True),
             offset=zlib.crc32(name.encode()),
-            elimination=self.elimination,
-            floors_training=bool(settings.check_claims),
-            custom=self.custom and Custom(settings.preset, self.custom, seed),
+            **kernel,
             **site,
         )
 
@@ -113,445 +117,450 @@ class Policy(NamedTuple):
         return [self.explore.power, self.train.power, self.explore_peers.power]
 
 
-def CoS(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
-    """Return settings of CoS: a uniform grid.
+class _Called(msgspec.StructMeta):
+    """Makes a record of keyword arguments as of a table: both are checked alike."""
 
-    >>> CoS(slices=12).preset
-    'cos'
-    """
-    return settings_from({"preset": "cos", **_kebab(settings)})
-
-
-def DCZA(**settings: Any) -> Settings:  # noqa: N802 - the paper's name
-    """Return settings of DCZA: cells that are split as contexts arrive in them.
-
-    >>> DCZA(parameters="z2").parameters
-    'z2'
-    """
-    return settings_from({"preset": "dcza", **_kebab(settings)})
+    def __call__(cls, **keys: Any) -> Any:  # noqa: N805 - it is a metaclass
+        table = {name.replace("_", "-"): value for name, value in keys.items()}
+        return policy_from({"preset": cls.__struct_config__.tag, **table})
 
 
-def Auto(**settings: Any) -> Settings:  # noqa: N802 - named like the other two
-    """Return settings of the default policy: inference on a tree of cells.
+class PolicyRecord(
+    msgspec.Struct,
+    metaclass=_Called,
+    frozen=True,
+    kw_only=True,
+    rename="kebab",
+    tag_field="preset",
+    omit_defaults=True,
+):
+    """The keys that all policies have."""
 
-    >>> Auto(alarm=0).preset
-    'auto'
-    """
-    return settings_from({"preset": "auto", **_kebab(settings)})
+    lacks: ClassVar[tuple[str, ...]] = ()  # features of a network
+
+    seed: Annotated[int, Meta(ge=0, le=2**40)] = 0
+    label_wait: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # slots
+    pending: bool | None = None  # None: in a node and in batches
+    reward: Reward | str | None = None  # or "module:function" of one of one's own
+    carry_serving_costs: bool = False
+    relearn_every: Slots = 100  # when link costs are learnt
+    max_cells: Annotated[int, Meta(ge=1, le=2**31 - 2)] = 5_000_000
+
+    @property
+    def preset(self) -> str:
+        """The name of the policy."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def is_importable(self) -> bool:
+        """Whether every process finds what the record names as "module:name"."""
+        named = (self.reward, getattr(self, "policy", None))
+        return all(toml.is_importable(name) for name in named if isinstance(name, str))
+
+    # What only some policies have.
+
+    @property
+    def rules(self) -> Reading:
+        """How the paper is read."""
+        return Reading()
+
+    @property
+    def slots(self) -> int | None:
+        """For how many slots the policy is made; None: for any number."""
+        return None
+
+    @property
+    def doubling(self) -> Doubling | None:
+        """The epochs of an unknown horizon."""
+        return None
+
+    def checked(self) -> Self:
+        """Return the record for peers that may lie; a record that says how to check stays."""
+        return self
+
+    def unrestricted(self) -> Self:
+        """Return the record by which every learner may ask."""
+        return self
+
+    def in_epoch(self, slots: int) -> Self:
+        """Return the record for an epoch of so many slots."""
+        return self
+
+    # What every policy has in its own way.
+
+    def check(self) -> None:
+        """Raise `ConfigError` for keys that do not fit each other."""
+
+    def resolve(self, *, dimension: int, most_functions: int) -> Policy:
+        """Return the policy for contexts of this dimension and learners with so many functions."""
+        raise NotImplementedError
+
+    def check_features(self, features: Mapping[str, bool]) -> None:
+        """Raise `ConfigError` for a feature that a network has and the policy does not support."""
+        for feature, is_there in features.items():
+            if is_there and feature in self.lacks:
+                having = [name for name, record in RECORDS.items() if feature not in record.lacks]
+                raise ConfigError(
+                    f"[policy] preset {self.preset!r} does not support {feature}; use "
+                    f"{_listed(having, 'or')}"
+                )
+
+    def kernel(self) -> dict[str, Any]:
+        """Return the fields of a `Rule` that depend on the policy only."""
+        return {"most_cells": self.max_cells, "is_pending": bool(self.pending)}
+
+    def _titled(self, text: str) -> str:
+        """Return a title with the options that many policies have."""
+        kernel = self.kernel()
+        window, discount = kernel.get("window"), kernel.get("discount", 1.0)
+        extras = (
+            (kernel.get("inherits"), "finer cells inherit"),
+            (window, f"estimates by the latest {window} labels of a cell"),
+            (discount < 1, f"labels discounted by {discount}"),
+            (kernel["is_pending"], "pending labels count"),
+        )
+        return "; ".join([text, *(extra for is_on, extra in extras if is_on)])
+
+
+class _Reporting(PolicyRecord, frozen=True):
+    """Policies by which learners report to each other."""
+
+    check_claims: bool | None = None  # None: in a node, and in simulations with false reports
+
+    def checked(self) -> Self:
+        is_said = self.check_claims is not None
+        return self if is_said else msgspec.structs.replace(self, check_claims=True)
+
+    def kernel(self) -> dict[str, Any]:
+        return {**super().kernel(), "floors_training": bool(self.check_claims)}
+
+
+class Auto(_Reporting, tag="auto", frozen=True):
+    """The default: inference on a tree of cells, or over a grid if `slices` is given."""
+
+    lacks = (CANDIDATES,)
+
+    slices: Slices | None = None
+    finest_level: Annotated[int, Meta(ge=0, le=30)] | None = None
+    index_scale: Scale = Tree().scale
+    spread: Annotated[float, Meta(ge=1e-6, le=10)] = Tree().spread
+    alarm: Alarm = Tree().alarm
+
+    def check(self) -> None:
+        if self.slices is not None and self.finest_level is not None:
+            raise ConfigError("[policy] has slices and finest-level; remove one of them")
+
+    def resolve(self, *, dimension: int, most_functions: int) -> Policy:
+        partition: Partition = Refining()
+        cells = "cells are halved as instances arrive"
+        if self.slices is not None:
+            partition, cells = Uniform(self.slices), f"{self.slices} slices per dimension"
+        elif self.finest_level is not None:
+            partition = Refining(self.finest_level)
+        title = self._titled(f"auto: {cells}; index of {self.index_scale:g} ln t")
+        return Policy(title, partition, dimension, self)
+
+    def kernel(self) -> dict[str, Any]:
+        # Where labels come at once, pending ones change nothing.
+        tree = Tree(scale=self.index_scale, spread=self.spread, alarm=self.alarm)
+        return {**super().kernel(), "tree": tree, "is_pending": self.pending is not False}
+
+
+class _Phased(_Reporting, frozen=True):
+    """The three phases of the paper."""
+
+    reading: Literal["spec", "paper"] = "spec"  # of the paper's pseudocode
+    count: Literal["arrivals", "labelled"] = "arrivals"  # in reports to peers
+    # None: by the reading.
+    history: Literal["labels", "predictions"] | None = None  # by which context peers answer
+    unlabelled: Literal["net", "accuracy"] | None = None  # what learners without labels go by
+    batch: Literal["slots", "slot"] | None = None  # of a batch: one per row, or one in all
+    parameters: Literal["z1", "z2", "theorem"] = "z1"
+    horizon: Slots | Literal["doubling"] | None = None
+    first_epoch: Slots = 1024
+    alpha: Annotated[float, Meta(ge=1e-3, le=1)] = 1.0
+    most_functions: Annotated[int, Meta(ge=1, le=10**6)] | None = None
+    explore: Threshold | None = None
+    train: Threshold | None = None
+    explore_peers: Threshold | None = None
+    forget: Forget = Forget()
+
+    @property
+    def rules(self) -> Reading:
+        is_paper = self.reading == "paper"
+        keys = ((self.history, "predictions"), (self.unlabelled, "accuracy"), (self.batch, "slot"))
+        by_key = (is_paper if value is None else value == word for value, word in keys)
+        return Reading(is_paper, self.count == "labelled", *by_key)
+
+    @property
+    def slots(self) -> int | None:
+        return self.horizon if isinstance(self.horizon, int) else None
+
+    @property
+    def doubling(self) -> Doubling | None:
+        if self.horizon != "doubling":
+            return None
+        return Doubling(self.first_epoch, self.alpha)
+
+    def unrestricted(self) -> Self:
+        return msgspec.structs.replace(self, reading="spec")
+
+    def check(self) -> None:
+        is_theorem = self.parameters == "theorem"
+        if None not in (self.forget.window, self.forget.discount):
+            raise ConfigError("[policy] forget has window and discount; remove one of them")
+        if self.first_epoch != 1024 and self.doubling is None:
+            raise _without_effect("first-epoch", 'horizon = "doubling"')
+        if self.most_functions is not None and not (is_theorem and self.train is None):
+            raise _without_effect("most-functions", 'parameters = "theorem" and no train')
+
+    def resolve(self, *, dimension: int, most_functions: int) -> Policy:
+        if self.doubling is not None:
+            return epoched(self, dimension=dimension, most_functions=most_functions)
+        partition, power, cells = self._cells(dimension)
+        most = 2.0
+        if self.parameters == "theorem":
+            most = float(self.most_functions or most_functions)
+        thresholds = {
+            "explore": self.explore or Threshold(1.0, power),
+            "train": self.train or Threshold(most, power),
+            "explore peers": self.explore_peers or Threshold(1.0, power),
+        }
+        formulas = ", ".join(f"{name} {one.formula()}" for name, one in thresholds.items())
+        title = f"{type(self).__name__} ({self.reading}): {cells}; {formulas}"
+        return Policy(self._titled(title), partition, dimension, self, *thresholds.values())
+
+    def _cells(self, dimension: int) -> tuple[Partition, float, str]:
+        """Return the partition, the power of the thresholds and the cells in words."""
+        raise NotImplementedError
+
+    def kernel(self) -> dict[str, Any]:
+        rules, forget = self.rules, self.forget
+        return {
+            **super().kernel(),
+            "is_paper": rules.is_paper,
+            "counts_labelled": rules.counts_labelled,
+            "scores_predictions": rules.keeps_predictions,
+            "weighs_pending": True,
+            "window": forget.window or 0,
+            "discount": 1.0 if forget.discount is None else forget.discount,
+        }
+
+
+class CoS(_Phased, tag="cos", frozen=True):
+    """Three phases over a uniform grid."""
+
+    slices: Slices | None = None
+
+    def in_epoch(self, slots: int) -> Self:
+        return msgspec.structs.replace(self, horizon=slots)
+
+    def check(self) -> None:
+        super().check()
+        has_grid = self.horizon is None or self.slices is not None
+        if self.alpha != 1.0 and self.parameters != "theorem" and has_grid:
+            raise _without_effect("alpha", 'parameters = "theorem", or a horizon without slices')
+
+    def _cells(self, dimension: int) -> tuple[Partition, float, str]:
+        alpha = self.alpha
+        powers = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(alpha, dimension)}
+        slices = self.slices
+        if slices is None and dimension > 0 and self.slots is not None:
+            slices = checked_slices(slices_for(self.slots, alpha=alpha, dimension=dimension))
+        elif slices is None and dimension > 0 and self.parameters == "theorem":
+            raise ConfigError(
+                '[policy] parameters = "theorem" needs a horizon (in slots), or slices'
+            )
+        partition, cells = _grid(slices, dimension)
+        return partition, powers[self.parameters], cells
+
+
+class DCZA(_Phased, tag="dcza", frozen=True):
+    """Three phases over cells that are split as contexts arrive in them."""
+
+    horizon: Literal["doubling"] | None = None
+    split_scale: Annotated[float, Meta(ge=1e-9, le=1e18)] = 1.0
+    split_power: Annotated[float, Meta(ge=0, le=64)] | None = None
+    max_level: Annotated[int, Meta(ge=0, le=52)] = 40
+    inherit: bool = False
+
+    def in_epoch(self, slots: int) -> Self:
+        return msgspec.structs.replace(self, horizon=None)
+
+    def check(self) -> None:
+        super().check()
+        if self.alpha != 1.0 and self.parameters != "theorem":
+            raise _without_effect("alpha", 'parameters = "theorem"')
+
+    def _cells(self, dimension: int) -> tuple[Partition, float, str]:
+        theorem, is_paper = split_power(self.alpha, dimension), self.rules.is_paper
+        split = {"z1": 4.0, "z2": (3 + math.sqrt(17)) / 2, "theorem": theorem}[self.parameters]
+        powers = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * self.alpha / split}
+        used = split if self.split_power is None else self.split_power
+        partition = Zooming(self.split_scale, used, int(is_paper), self.max_level)
+        level = "(level + 1)" if is_paper else "level"
+        cells = f"cells split at {self.split_scale:g} * 2^({used:.4g} * {level}) own arrivals"
+        return partition, powers[self.parameters], cells
+
+    def kernel(self) -> dict[str, Any]:
+        return {**super().kernel(), "inherits": self.inherit}
+
+
+class ShareUCB(_Reporting, tag="share-ucb", frozen=True):
+    """The arm with the largest index over a grid; peers report theirs."""
+
+    lacks = (CANDIDATES, CONTEXT_PEERS)
+
+    slices: Slices | None = None
+    index_scale: Scale = Index().scale
+    alarm: Alarm = Index().alarm
+
+    def resolve(self, *, dimension: int, most_functions: int) -> Policy:
+        partition, cells = _grid(self.slices, dimension)
+        title = self._titled(f"Share-UCB: {cells}; KL index of {self.index_scale:g} ln t")
+        return Policy(title, partition, dimension, self)
+
+    def kernel(self) -> dict[str, Any]:
+        return {**super().kernel(), "index": Index(scale=self.index_scale, alarm=self.alarm)}
+
+
+class Own(PolicyRecord, tag="own", frozen=True):
+    """A policy of one's own over a grid; `preset = "module:Class"` is short for it."""
+
+    lacks = (CANDIDATES, CONTEXT_PEERS)
+
+    policy: str  # "module:Class"
+    options: dict[str, Any] = {}  # its keyword arguments
+    slices: Slices | None = None
+
+    @property
+    def preset(self) -> str:
+        return self.policy
+
+    def check(self) -> None:
+        """Raise `ConfigError` unless the policy can be made with its options."""
+        make = self._class()
+        try:
+            make(1, 1, **self.options)
+        except Exception as error:
+            raise ConfigError(
+                f"[policy] preset {self.policy!r} with options {self.options} raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def resolve(self, *, dimension: int, most_functions: int) -> Policy:
+        partition, cells = _grid(self.slices, dimension)
+        return Policy(self._titled(f"{self.policy}: {cells}"), partition, dimension, self)
+
+    def kernel(self) -> dict[str, Any]:
+        custom = Custom(self.policy, partial(self._class(), **self.options), self.seed)
+        return {**super().kernel(), "custom": custom}
+
+    def _class(self) -> Any:
+        made = toml.imported(self.policy, where="[policy] preset")
+        if not all(callable(getattr(made, name, None)) for name in ("choose", "serve")):
+            raise ConfigError(
+                f"[policy] preset {self.policy!r} has no methods choose and serve; inherit from "
+                f"covey.{CustomPolicy.__name__}"
+            )
+        if hasattr(made, "state") != hasattr(made, "restore"):
+            raise ConfigError(
+                f"[policy] preset {self.policy!r} has one of the methods state and restore; add "
+                "the other"
+            )
+        return made
+
+
+AnyPolicy = Auto | CoS | DCZA | ShareUCB | Own
+RECORDS: Mapping[str, type[PolicyRecord]] = {
+    record.__struct_config__.tag: record for record in get_args(AnyPolicy)
+}
+PRESETS = tuple(name for name in RECORDS if name != "own")
+
+
+@cache
+def keys_of(record: type[PolicyRecord]) -> dict[str, msgspec.structs.FieldInfo]:
+    """Return the keys of a policy besides `preset`, in order."""
+    return {field.encode_name: field for field in msgspec.structs.fields(record)}
 
 
 def policy_table(policy: Any) -> Mapping[str, Any]:
-    """Return the `[policy]` table of settings, of a preset's name, or of a class of one's own.
+    """Return the `[policy]` table of a record, of a preset's name, or of a class of one's own.
 
     >>> policy_table(CoS(slices=12))
     {'preset': 'cos', 'slices': 12}
     """
     if isinstance(policy, Mapping):
         return policy
-    if not isinstance(policy, Settings):
+    if not isinstance(policy, PolicyRecord):
         return {"preset": policy}
-    usual = Settings(reading=READINGS[policy.mode])
-    changed = _changed(policy, usual)
-    if "reading" in changed:
-        changed["reading"] = _changed(policy.reading, usual.reading)
-    table: dict[str, Any] = msgspec.to_builtins({**changed, "preset": policy.preset})
+    table: dict[str, Any] = msgspec.to_builtins(policy)
+    if isinstance(policy, Own):
+        table["preset"] = table.pop("policy")
     return table
 
 
-def _changed(record: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
-    """Return the keys in which a record differs from another, with their values."""
-    names = {field.name: field.encode_name for field in msgspec.structs.fields(record)}
-    values = {key: (getattr(record, name), getattr(usual, name)) for name, key in names.items()}
-    return {key: value for key, (value, other) in values.items() if value != other}
+def policy_from(table: Any, *, where: str = "[policy]") -> PolicyRecord:
+    """Return the record of a `[policy]` table; raise `ConfigError` for an invalid one.
 
-
-def settings_from(table: Mapping[str, Any], *, where: str = "[policy]") -> Settings:
-    """Return the settings of a `[policy]` table; raise `ConfigError` for an invalid one.
-
-    Its preset may be settings or a class of one's own, its reward a function.
+    Its preset may be a record or a class of one's own, its reward a function.
     """
-    if isinstance(table, Mapping) and isinstance(table.get("preset"), Settings):
-        others = {key: value for key, value in table.items() if key != "preset"}
-        table = {**policy_table(table["preset"]), **others}
-    for key in ("preset", "reward"):
-        if isinstance(table, Mapping) and callable(table.get(key)):
-            table = {**table, key: toml.named(table[key])}
-    table = toml.moved(table, _READING_KEYS, into="reading", where=where)
-    settings = toml.read(table, Settings, where=where)
-    given = table.get("reading", {})
-    reading = {**msgspec.to_builtins(READINGS[settings.mode]), **given}
-    settings = msgspec.structs.replace(settings, reading=msgspec.convert(reading, Reading))
-    _check(settings)
-    definite = settings if "preset" in table else _definite(settings, given)
-    _check_reading(definite, given)
-    _check_alarm(definite)
-    return definite
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where} is not a table of keys and values")
+    preset = table.get("preset", "auto")
+    keys = {key: value for key, value in table.items() if key != "preset"}
+    if isinstance(preset, PolicyRecord):
+        return policy_from({**policy_table(preset), **keys}, where=where)
+    preset = toml.named(preset) if callable(preset) else preset
+    for key in ("policy", "reward"):
+        if callable(keys.get(key)):
+            keys[key] = toml.named(keys[key])
+    if isinstance(preset, str) and ":" in preset:
+        preset, keys["policy"] = "own", preset
+    if preset not in PRESETS and preset != "own":
+        raise ConfigError(
+            f"unknown preset {preset!r} in {where}{toml.nearest(str(preset), PRESETS)}"
+        )
+    _check_keys(keys, preset, where)
+    record = toml.read(keys, RECORDS[preset], where=where)
+    record.check()
+    return record
 
 
-class Scene(NamedTuple):
-    """The network that a policy is resolved for."""
-
-    dimension: int
-    most_functions: int  # of one learner
-    all_functions: int  # of all learners
-
-
-# Keys that imply `preset = "cos"` where no preset is given.
-_OF_PHASES = (
-    "mode",
-    "parameters",
-    "horizon",
-    "alpha",
-    "most_functions",
-    "explore",
-    "train",
-    "explore_peers",
-    "inherit",
-    "forget",
-)
-_READINGS_OF_PHASES = (
-    *("order", "helper", "count", "level-offset", "ties", "queries", "children", "batch"),
-)
-PHASED = ("cos", "dcza")  # presets that have all readings of the paper
-EPOCHED = (*PHASED, "cos-ce")  # presets that a live network can restart in epochs
-# Readings that others do not have.
-_OF_PAPER = {"queries": "one", "children": "averaged", "batch": "slot"}
-_READING_KEYS = [field.encode_name for field in msgspec.structs.fields(Reading)]
-
-
-def shares_slots(settings: Settings) -> bool:
-    """Return whether the rows of a batch share one slot."""
-    return settings.reading.batch == "slot" and settings.preset in PHASED
-
-
-def _check_reading(settings: Settings, given: Mapping[str, Any]) -> None:
-    """Refuse readings that were asked for and that the preset does not have."""
-    for key, value in _OF_PAPER.items():
-        if given.get(key) == value and settings.preset not in PHASED:
-            raise ConfigError(
-                f'[policy.reading] {key} = "{value}" cannot be combined with preset '
-                f"{settings.preset!r} of [policy]; use preset cos or dcza, or remove {key}"
+def _check_keys(keys: Mapping[str, Any], preset: str, where: str) -> None:
+    """Raise `ConfigError` for keys that the policy does not have; it names those that have them."""
+    every = {key: None for record in RECORDS.values() for key in keys_of(record)}
+    wrong = []
+    for key in keys:
+        having = [name for name, record in RECORDS.items() if key in keys_of(record)]
+        if not having:
+            wrong.append(f"unknown key {key!r} in {where}{toml.nearest(str(key), every)}")
+        elif preset not in having:
+            wrong.append(
+                f"{where} {key} is a key of the preset{'s' * (len(having) > 1)} "
+                f"{_listed(having, 'and')}, and the preset is {preset!r}; name another preset, or "
+                f"remove {key}"
             )
+    if wrong:
+        raise ConfigError("; ".join(wrong))
 
 
-def _definite(settings: Settings, given: Collection[str]) -> Settings:
-    """Return the settings with the implied preset; `given` are the explicit readings."""
-    usual = Settings()
-    is_phased = any(getattr(settings, name) != getattr(usual, name) for name in _OF_PHASES)
-    is_phased = is_phased or any(key in given for key in _READINGS_OF_PHASES)
-    return msgspec.structs.replace(settings, preset="cos") if is_phased else settings
+def _grid(slices: int | None, dimension: int) -> tuple[Uniform, str]:
+    """Return a grid, of 12 slices unless they are given, and its cells in words."""
+    usual = 12 if dimension > 0 else 1
+    slices = usual if slices is None else slices
+    return Uniform(slices), f"{slices} slices per dimension"
 
 
-def within(
-    settings: Settings, *, is_named: bool, has_candidates: bool, has_context_peers: bool
-) -> Settings:
-    """Return the settings for a network with these features, which most index presets lack."""
-    if not has_candidates and not has_context_peers:
-        return settings
-    if not is_named:
-        by_phases = msgspec.structs.replace(settings, preset="cos")
-        _check_alarm(by_phases)
-        return by_phases
-    if settings.preset == "auto" and not has_candidates:
-        return settings
-    if settings.preset in INDEXED or ":" in settings.preset:
-        what, others = "context-peers", "auto, cos, dcza or cos-ce"
-        if has_candidates:
-            what, others = "several candidates", "cos, dcza or cos-ce"
-        raise ConfigError(
-            f"[policy] preset {settings.preset!r} does not support {what}; use {others}"
-        )
-    return settings
+def _without_effect(key: str, needs: str) -> ConfigError:
+    return ConfigError(f"[policy] {key} has no effect here: it needs {needs}; remove it")
 
 
-def resolve(
-    settings: Settings, *, dimension: int, most_functions: int, all_functions: int = 0
-) -> Policy:
-    """Return the policy of `settings` for a network of this size; of several epochs, for all."""
-    if settings.horizon == "doubling":
-        counts = {"most_functions": most_functions, "all_functions": all_functions}
-        return epoched(settings, lambda one: resolve(one, dimension=dimension, **counts))
-    most = settings.most_functions or most_functions
-    scene = Scene(dimension, most, all_functions or most_functions)
-    policy = PRESETS.get(settings.preset, _custom)(settings, scene)
-    return policy._replace(title="; ".join([policy.title, *_extras(policy.settings)]))
+def _listed(names: Sequence[str], word: str) -> str:
+    return f" {word} ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _extras(settings: Settings) -> list[str]:
-    """Return the parts of a title besides partition and thresholds."""
-    forget = settings.forget
-    return [
-        text
-        for is_on, text in (
-            (settings.inherit, "finer cells inherit"),
-            (forget.window, f"estimates by the latest {forget.window} labels of a cell"),
-            (forget.discount, f"labels discounted by {forget.discount}"),
-            (settings.pending, "pending labels count"),
-        )
-        if is_on
-    ]
-
-
-def _cos(settings: Settings, scene: Scene) -> Policy:
-    dimension, most_functions, _ = scene
-    power = {"z1": 1 / 8, "z2": 1 / 2, "theorem": cos_power(_alpha(settings), dimension)}
-    slices = _slices(settings, dimension)
-    thresholds = _thresholds(settings, power[settings.parameters], most_functions)
-    title = f"CoS ({settings.mode}): {slices} slices per dimension; {_formulas(thresholds)}"
-    return Policy(title, Uniform(slices), dimension, *thresholds, settings)
-
-
-def _dcza(settings: Settings, scene: Scene) -> Policy:
-    dimension, most_functions, _ = scene
-    alpha = _alpha(settings)
-    split = {
-        "z1": 4.0,
-        "z2": (3 + math.sqrt(17)) / 2,
-        "theorem": split_power(alpha, dimension),
-    }[settings.parameters]
-    power = {"z1": 1 / 8, "z2": 2 / split, "theorem": 2 * alpha / split}[settings.parameters]
-    thresholds = _thresholds(settings, power, most_functions)
-    if settings.split_power is not None:
-        split = settings.split_power
-    partition = Zooming(
-        settings.split_scale, split, settings.reading.level_offset, settings.max_level
-    )
-    level = "(level + 1)" if partition.offset else "level"
-    title = (
-        f"DCZA ({settings.mode}): cells split at {partition.scale:g} * 2^({split:.4g} * {level}) "
-        f"own arrivals; {_formulas(thresholds)}"
-    )
-    return Policy(title, partition, dimension, *thresholds, settings)
-
-
-def _cos_ce(settings: Settings, scene: Scene) -> Policy:
-    """CoS that explores and trains only arms that may be optimal."""
-    policy = _cos(settings, scene)
-    slices, dimension = cast("Uniform", policy.partition).slices, scene.dimension
-    bias = settings.lipschitz * (math.sqrt(dimension) / slices) ** _alpha(settings)
-    elimination = Elimination(
-        confidence=2.0 * scene.all_functions * slices**dimension,
-        bias=bias,
-        most_functions=scene.most_functions,
-    )
-    title = policy.title.replace("CoS", "CoS-CE", 1) + f"; arms within {2 * bias:.3g} of the best"
-    return policy._replace(title=title, elimination=elimination)
-
-
-def _custom(settings: Settings, scene: Scene) -> Policy:
-    """Return a policy of one's own over a grid."""
-    slices = _slices(settings, scene.dimension)
-    thresholds = (Threshold(0.0, 0.0),) * 3
-    title = f"{settings.preset}: {slices} slices per dimension"
-    make = partial(custom_class(settings.preset), **settings.options)
-    return Policy(title, Uniform(slices), scene.dimension, *thresholds, settings, custom=make)
-
-
-def is_importable(settings: Settings) -> bool:
-    """Return whether every process finds what the settings name as "module:name"."""
-    names = [settings.preset, *([settings.reward] if isinstance(settings.reward, str) else [])]
-    return all(":" not in name or toml.is_importable(name) for name in names)
-
-
-def custom_class(preset: str) -> Callable[..., Any]:
-    """Return the class of a policy of one's own; raise `ConfigError` if there is none."""
-    found: Callable[..., Any] = toml.imported(preset, where="[policy] preset")
-    if not callable(getattr(found, "choose", None)) or not callable(getattr(found, "serve", None)):
-        raise ConfigError(
-            f"[policy] preset {preset!r} has no methods choose and serve; inherit from "
-            f"covey.{CustomPolicy.__name__}"
-        )
-    return found
-
-
-def _auto(settings: Settings, scene: Scene) -> Policy:
-    """Gaussian inference on the tree of dyadic cells."""
-    usual = Tree()
-    tree = Tree(
-        scale=usual.scale if settings.index_scale is None else settings.index_scale,
-        spread=settings.spread,
-        alarm=usual.alarm if settings.alarm is None else settings.alarm,
-    )
-    used = _with_discount(settings, None)
-    if used.pending is None:  # where labels come at once it changes nothing
-        used = msgspec.structs.replace(used, pending=True)
-    partition, cells = _levels(settings, Refining(), scene.dimension)
-    thresholds = (Threshold(0.0, 0.0),) * 3
-    title = f"auto: {cells}; index of {tree.scale:g} ln t"
-    return Policy(title, partition, scene.dimension, *thresholds, used, tree=tree)
-
-
-_BALANCED = "peers by what they did and how unsure it was"
-
-
-def _indexed(
-    name: str,
-    usual: Layered | None = None,
-    *,
-    scale: float = 1.0,
-    alarm: float = 0.0,
-    discount: float | None = None,
-    is_balanced: bool = False,
-) -> "Preset":
-    """Return a preset that chooses the arm with the largest index.
-
-    It uses all levels of `usual` at once, or one grid without it or if slices are set.
-    """
-
-    def preset(settings: Settings, scene: Scene) -> Policy:
-        used = _with_discount(settings, discount)
-        partition, cells = _levels(settings, usual, scene.dimension)
-        index = Index(
-            scale=scale if settings.index_scale is None else settings.index_scale,
-            bias=_bias(settings, partition, scene.dimension),
-            is_recent=discount is not None,
-            is_balanced=is_balanced,
-            alarm=alarm if settings.alarm is None else settings.alarm,
-        )
-        how = _BALANCED if is_balanced else f"KL index of {index.scale:g} ln t"
-        thresholds = (Threshold(0.0, 0.0),) * 3
-        title = f"{name}: {cells}; {how}"
-        return Policy(title, partition, scene.dimension, *thresholds, used, index)
-
-    return preset
-
-
-def _levels(
-    settings: Settings, usual: Layered | Refining | None, dimension: int
-) -> tuple[Partition, str]:
-    level = settings.finest_level
-    if usual is not None and settings.slices is not None and level is not None:
-        raise ConfigError("[policy] has slices and finest-level; remove one of them")
-    if usual is None or settings.slices is not None:
-        slices = _slices(settings, dimension)
-        return Uniform(slices), f"{slices} slices per dimension"
-    partition = usual if level is None else usual._replace(finest=level)
-    if isinstance(partition, Refining):
-        return partition, "cells are halved as instances arrive"
-    sides = [str(one.side) for one in partition.levels(dimension)]
-    return partition, f"{' and '.join(sides)} slices per dimension at once"
-
-
-def _bias(settings: Settings, partition: Partition, dimension: int) -> tuple[float, ...]:
-    """Return the maximum difference of accuracies within a cell, per level."""
-    levels = partition.levels(dimension)
-    if len(levels) == 1:
-        return ()
-    alpha, reach = _alpha(settings), math.sqrt(dimension)
-    return tuple(settings.lipschitz * (reach / level.side) ** alpha for level in levels)
-
-
-def _with_discount(settings: Settings, discount: float | None) -> Settings:
-    if settings.forget.window is not None:
-        raise ConfigError(
-            f"[policy] preset {settings.preset!r} does not support forget.window; use discount"
-        )
-    given = settings.forget.discount
-    if discount is None and given is not None:
-        raise ConfigError(f"[policy] preset {settings.preset!r} does not support forget; remove it")
-    if given is not None or discount is None:
-        return settings
-    return msgspec.structs.replace(settings, forget=Forget(discount=discount))
-
-
-Preset = Callable[[Settings, Scene], Policy]
-PRESETS: dict[str, Preset] = {
-    "auto": _auto,
-    "cos": _cos,
-    "dcza": _dcza,
-    "share-ucb": _indexed("Share-UCB"),
-    "two-sizes": _indexed("two sizes", Layered(3, step=2), scale=0.5, alarm=9.0),
-    "discounted": _indexed("discounted Share-UCB", discount=0.99),
-    "multi-resolution": _indexed("multi-resolution", Layered(6)),
-    "cos-ce": _cos_ce,
-    "balance": _indexed("balance", is_balanced=True),
-}
-EXPERIMENTAL = ("two-sizes", "discounted", "multi-resolution", "cos-ce", "balance")
-PRESET_NAMES = (
-    f"{', '.join(name for name in PRESETS if name not in EXPERIMENTAL)}; "
-    f"experimental: {', '.join(EXPERIMENTAL)}"
-)
-INDEXED = ("auto", "two-sizes", "balance", "discounted", "multi-resolution", "share-ucb")
-ALARMED = ("auto", "two-sizes", "multi-resolution", "share-ucb")
-
-
-def _slices(settings: Settings, dimension: int) -> int:
-    if settings.slices is not None:
-        return settings.slices
-    if dimension == 0:
-        return 1
-    if isinstance(settings.horizon, int):
-        alpha = _alpha(settings)
-        return checked_slices(slices_for(settings.horizon, alpha=alpha, dimension=dimension))
-    if settings.parameters == "theorem":
-        raise ConfigError('[policy] parameters = "theorem" needs a horizon (in slots), or slices')
-    return 12
-
-
-def _alpha(settings: Settings) -> float:
-    if isinstance(settings.alpha, str):
-        raise ConfigError(
-            f'alpha = "{settings.alpha}" needs horizon = "doubling"; it is estimated per epoch'
-        )
-    return settings.alpha
-
-
-def _thresholds(
-    settings: Settings, power: float, most_functions: int
-) -> tuple[Threshold, Threshold, Threshold]:
-    most = float(most_functions) if settings.parameters == "theorem" else 2.0
-    return (
-        settings.explore or Threshold(1.0, power),
-        settings.train or Threshold(most, power),
-        settings.explore_peers or Threshold(1.0, power),
-    )
-
-
-def _formulas(thresholds: tuple[Threshold, Threshold, Threshold]) -> str:
-    names = ("explore", "train", "explore peers")
-    return ", ".join(f"{name} {d.formula()}" for name, d in zip(names, thresholds, strict=True))
-
-
-def _check(settings: Settings) -> None:
-    if ":" in settings.preset:
-        _check_custom(settings)
-    elif settings.preset not in PRESETS:
-        hint = toml.nearest(settings.preset, PRESETS, listed=PRESET_NAMES)
-        raise ConfigError(f"unknown preset {settings.preset!r} in [policy]{hint}")
-    if settings.slices is not None:
-        checked_slices(settings.slices)
-    if settings.horizon != "doubling":
-        _alpha(settings)
-    check_ranges(settings)
-
-
-def _check_custom(settings: Settings) -> None:
-    """Raise `ConfigError` unless the policy can be made with its options."""
-    try:
-        custom_class(settings.preset)(1, 1, **settings.options)
-    except ConfigError:
-        raise
-    except Exception as error:
-        raise ConfigError(
-            f"[policy] preset {settings.preset!r} with options {settings.options} raised "
-            f"{type(error).__name__}: {error}"
-        ) from error
-
-
-def _check_alarm(settings: Settings) -> None:
-    if settings.alarm is not None and settings.preset not in ALARMED:
-        raise ConfigError(
-            f"[policy] preset {settings.preset!r} does not support alarm; use "
-            f"{', '.join(ALARMED[:-1])} or {ALARMED[-1]}"
-        )
-
-
-def _kebab(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return keyword arguments as a table; a reading is a record or a table."""
-    table = {name.replace("_", "-"): value for name, value in settings.items()}
-    reading = table.get("reading")
-    if isinstance(reading, Mapping):
-        table["reading"] = _kebab(reading)
-    elif isinstance(reading, Reading):
-        table["reading"] = msgspec.to_builtins(reading)
-    return table
+def used_rows(table: Any) -> list[tuple[int, int]]:
+    """Return the rows in which a learner decides, each after its own arrivals."""
+    rows = [(table.cells.own(row), row) for row in range(len(table))]
+    return [(arrivals, row) for arrivals, row in rows if arrivals and not table.cells.is_split(row)]

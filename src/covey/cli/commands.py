@@ -9,27 +9,25 @@ from pathlib import Path
 
 import msgspec
 
-from covey import config, files
+from covey import config, files, kernel
 from covey.bandit import bounds
-from covey.bandit.policies import PRESET_NAMES
-from covey.bandit.theorems import FORMS, Problem
+from covey.bandit.bounds import FORMS, Problem
+from covey.bandit.policies import PRESETS
 from covey.cli import demo, init
 from covey.cli.parser import add_common, as_number, describe, show
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
-from covey.jobs.running import cores, open_pool
-from covey.replay import baselines, parts
+from covey.jobs.running import cores
+from covey.replay import baselines
 from covey.replay import replay as replaying
-from covey.replay.outcome import Outcome
-from covey.report import replay as replay_report
 from covey.report import text as report_text
-from covey.report.compare import compare
-from covey.report.results import Result, SimulationResult
+from covey.report.comparison import compare
+from covey.report.results import Result, SimulationResult, check_folder
 from covey.report.text import Progress
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
 
-PRESETS_HELP = f"presets of [policy]: {PRESET_NAMES}\n"
+PRESETS_HELP = f"presets of [policy]: {', '.join(PRESETS)}, or module:Class of your own\n"
 INIT_EXAMPLES = """\
 examples:
   covey init log.csv
@@ -41,8 +39,6 @@ examples:
   covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
   covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
   covey replay log.csv --config sites.toml --baselines
-  covey replay huge.parquet --config grid.toml --workers 4 --out replayed
-  covey replay /shared/huge.parquet --config grid.toml --on ray://head:10001
 """
 COMPARE_EXAMPLES = """\
 examples:
@@ -71,7 +67,6 @@ PROBLEM_HELP = {
     "longest-delay": "of a label in slots, for T3",
     "split-scale": "A of DCZA",
     "split-power": "p of DCZA (default: that of the theorem)",
-    "cost": "of the most expensive arm, for the cautious form",
 }
 
 SIMULATE_EXAMPLES = """\
@@ -125,13 +120,6 @@ def add_replay(command: argparse.ArgumentParser) -> None:
         metavar="NAMES",
         help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
     )
-    _add_place(command, "processes that share the cells of a .parquet log (default: 1)")
-    command.add_argument(
-        "--out",
-        type=Path,
-        metavar="FOLDER",
-        help="with --workers or --on: keeps finished parts, to resume",
-    )
     add_common(command, _replay)
 
 
@@ -171,12 +159,12 @@ def add_compare(command: argparse.ArgumentParser) -> None:
     add_common(command, _compare)
 
 
-def _add_place(
-    command: argparse.ArgumentParser, workers: str = "processes (default: one per core)"
-) -> None:
+def _add_place(command: argparse.ArgumentParser) -> None:
     """Add where jobs run."""
     place = command.add_mutually_exclusive_group()
-    place.add_argument("--workers", type=_count, metavar="N", help=workers)
+    place.add_argument(
+        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
+    )
     place.add_argument(
         "--on",
         metavar="CLUSTER",
@@ -240,7 +228,7 @@ def add_bounds(command: argparse.ArgumentParser) -> None:
         "theorem",
         nargs="*",
         metavar="THEOREM",
-        help="T1 to T6, C1 to C4 or hedge; cos, learning, delay, missing, cos-mc, dcza "
+        help="T1 to T6, C1 to C4; cos, learning, delay, missing, cos-mc, dcza "
         "(default: a summary of all)",
     )
     defaults = {field.name: field.default for field in msgspec.structs.fields(Problem)}
@@ -252,7 +240,7 @@ def add_bounds(command: argparse.ArgumentParser) -> None:
         "--form",
         choices=FORMS,
         default="corrected",
-        help="as printed, with errors corrected (default), or also with terms that proofs omit",
+        help="as printed, or with errors corrected (default)",
     )
     command.add_argument(
         "--sweep",
@@ -283,54 +271,23 @@ def _init(options: argparse.Namespace) -> None:
 
 def _replay(options: argparse.Namespace) -> None:
     if options.report is not None:
-        replay_report.check_folder(options.report)
+        check_folder(options.report)
     setup, methods = config.load(options.config), _names(options.baselines)
-    is_divided = options.on is not None or options.workers is not None
-    if is_divided:
-        parts.check_divisible(setup, methods)
-    elif options.out is not None:
-        raise ConfigError("--out keeps the parts of a divided log; add --workers or --on")
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
-        if is_divided:
-            outcome = _replay_in_parts(options, trace)
-        else:
-            progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
-            outcome = replaying.replay_file(
-                options.log, setup, trace=trace, progress=progress, baselines=methods
-            )
+        progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
+        outcome = replaying.replay_file(
+            options.log, setup, trace=trace, progress=progress, baselines=methods
+        )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
     show(result, options)
     if options.report is not None:
         print(f"report: {result.report(options.report)}", file=sys.stderr)
 
 
-def _replay_in_parts(options: argparse.Namespace, trace: TraceFile | None) -> Outcome:
-    """Replay a log on several workers, each with cells of its own."""
-
-    def tell(text: str) -> None:
-        if not options.quiet:
-            print(f"covey: {text}", file=sys.stderr)
-
-    with (
-        _kept_in(options.out, "parts"),
-        open_pool(options.on, workers=options.workers or 1) as pool,
-        Progress("replay", is_quiet=options.quiet) as progress,
-    ):
-        return parts.replay_in_parts(
-            options.log,
-            config.tables_in(options.config),
-            pool,
-            out=options.out,
-            trace=trace,
-            progress=progress,
-            tell=tell,
-        )
-
-
 def _compare(options: argparse.Namespace) -> None:
     if options.report is not None:
-        replay_report.check_folder(options.report)
+        check_folder(options.report)
     with _kept_in(options.out, "replays"), Progress("compare", is_quiet=options.quiet) as progress:
         found = compare(
             options.config,
@@ -373,18 +330,22 @@ def _demo(options: argparse.Namespace) -> None:
     except MissingExtra as missing:
         print(f"report: left out; {missing}", file=sys.stderr)
     print(f"try: covey replay {log} --config {toml} --trace trace.csv", file=sys.stderr)
+    if not kernel.is_compiled():
+        text = "the kernel ran as plain Python; `make fast` compiles it: the same numbers, sooner"
+        print(text, file=sys.stderr)
 
 
 def _simulate(options: argparse.Namespace) -> None:
     chosen = scenario.load(
         options.scenario,
+        usual_workers=cores(),
         seeds=options.seeds,
         horizon_slots=options.horizon_slots,
         workers=options.workers,
     )
     out: Path = options.out
     if options.html:
-        replay_report.check_folder(out)
+        check_folder(out)
     with _kept_in(out, "runs"), Progress("simulate", is_quiet=options.quiet) as progress:
         runs = simulator.simulate(chosen, out, progress=progress, on=options.on)
     result = SimulationResult(chosen, runs, config=options.scenario)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from covey.errors import ConfigError, CoveyDeprecationWarning, CoveyError, StoreFailed
+from covey.errors import ConfigError, CoveyError, StoreFailed
 from covey.node.database import DatabaseUrl, store_place
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -34,15 +34,14 @@ COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, li
         "check a node's store for damage, and that its counters agree with its labels",
     ),
     "doctor": ("serve", "check a site's configuration and all that it names"),
-    "migrate": ("migrate", "copy a node's store to another database"),
+    "migrate": ("stores", "copy a node's store to another database"),
     "plan": ("serve", "say what a site's configuration would change in its store"),
     "serve": ("serve", "run a node: predictions and labels over HTTP"),
-    "statement": ("serve", "print what a site paid its peers in a month, and what peers owe it"),
+    "statement": ("stores", "print what a site paid its peers in a month, and what it earned"),
     "status": (
         "serve",
         "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
     ),
-    "completion": ("completion", "print a script that completes commands in a shell"),
 }
 
 
@@ -54,15 +53,11 @@ class CommandParser(argparse.ArgumentParser):
 
     module: str | None = None
 
-    def fill(self) -> None:
-        """Add the arguments, unless that is done."""
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Add the arguments, unless that is done, and parse as argparse does."""
         if self.module is not None:
             module, self.module = importlib.import_module(f"covey.cli.{self.module}"), None
             getattr(module, f"add_{self.prog.split()[-1]}")(self)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, as argparse does."""
-        self.fill()
         return super().parse_known_args(args, namespace)
 
 
@@ -71,7 +66,7 @@ class _Version(argparse.Action):
         import covey
         from covey import kernel
 
-        form = "compiled" if kernel.is_compiled() else "plain Python; a C compiler makes it faster"
+        form = "compiled" if kernel.is_compiled() else "plain Python; `make fast` compiles it"
         print(f"covey {covey.__version__} (kernel: {form})")
         parser.exit()
 
@@ -113,11 +108,6 @@ def parser() -> argparse.ArgumentParser:
     )
     for name, (module, line) in COMMANDS.items():
         commands.add_parser(name, help=line).module = module
-    # Without option characters, all arguments of the former command are accepted.
-    line = "moved: see `make paper`"
-    former = commands.add_parser("reproduce", prefix_chars="\0", add_help=False, help=line)
-    former.add_argument("arguments", nargs="*")
-    former.set_defaults(run=_reproduce, debug=False)
     return made
 
 
@@ -133,6 +123,12 @@ def add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.add_argument("--quiet", action="store_true", help="no progress on standard error")
     command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
     command.set_defaults(run=run)
+
+
+def add_store(command: argparse.ArgumentParser) -> None:
+    """Add the store that a command reads."""
+    what = "the store of a node: a file, or postgresql://..."
+    command.add_argument("store", type=as_store, metavar="STORE", help=what)
 
 
 def as_store(text: str) -> Path | DatabaseUrl:
@@ -156,13 +152,6 @@ def as_number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
 
 
-def _reproduce(options: argparse.Namespace) -> None:
-    raise ConfigError(
-        "the reproduction of the paper is not part of the package; run `make paper` in a clone of "
-        "the repository"
-    )
-
-
 def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
     if options.debug:
         raise error
@@ -176,8 +165,7 @@ def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:
 def _plain_warnings() -> Iterator[None]:
     """Print warnings as one line each, without the source line that raised them."""
     with warnings.catch_warnings():
-        for kind in (UserWarning, CoveyDeprecationWarning):
-            warnings.simplefilter("always", kind)
+        warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_, **__: print(
             f"covey: warning: {message}", file=sys.stderr
         )

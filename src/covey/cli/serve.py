@@ -1,20 +1,17 @@
-"""The commands that run and inspect a site: serve, check, doctor, statement, status."""
+"""The commands that run and inspect a site: serve, plan, check, doctor, status."""
 
 import argparse
 import contextlib
 import logging
-import math
 import os
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
-from covey.cli.parser import add_common, as_number, as_store, describe
+from covey.cli.parser import add_common, add_store, as_number, describe
 from covey.errors import (
     ConfigError,
     CoveyError,
@@ -24,18 +21,15 @@ from covey.errors import (
     StoreFailed,
 )
 from covey.functions.remote import HttpClient, checked
-from covey.node import status as states
 from covey.node.change import Plan
+from covey.node.status import State
 from covey.node.store import Store
 from covey.report.text import NONE, number, table
 from covey.server.log_lines import FORMS, set_up_logging
 
-STORE_HELP = "the store of a node: a file, or postgresql://..."
-
 TIMEOUT_S = 10.0
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
 PHASES = ("train", "explore", "exploit", "serve", "recall", "relay")
-Status: TypeAlias = Any  # `states.State` with fields that may be None: see `_lenient`
 SINCE = "* since the start; labels are of all starts"
 
 
@@ -77,46 +71,23 @@ def token_in(path: Path) -> str:
 def status_text(body: bytes) -> str:
     """Return a state as tables."""
     state = _read(body)
-    tables = (_phases(state), _arms(state), _peers(state), _trust(state), _shards(state))
+    tables = (_phases(state), _arms(state), _peers(state), _trust(state))
     parts = [_head(state), *map(_table, tables)]
     text = "\n\n".join(part for part in parts if part)
     return f"{text}\n\n{SINCE}" if "*" in text else text
 
 
-def _read(body: bytes) -> Status:
+def _read(body: bytes) -> State:
     try:
-        state: Status = _decoder().decode(body)
-    except (ValueError, RecursionError):
-        state = None
-    if state is None or not state.name:
-        raise PeerError("the response is not the state of a covey node")
-    return state
+        return msgspec.json.decode(body, type=State)
+    except (ValueError, RecursionError) as error:
+        raise PeerError(
+            f"the response is not the state of a covey node ({_plain(str(error))}); use the covey "
+            "that serves it"
+        ) from None
 
 
-@cache
-def _decoder() -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(_lenient(states.State))
-
-
-def _lenient(kind: Any) -> Any:
-    """Return a type like `kind` in which any field may be missing, as in other versions."""
-    if get_origin(kind) is Literal:
-        return str
-    if get_origin(kind) is list:
-        return list[_lenient(*get_args(kind))]  # type: ignore[misc] # a type made at run time
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return msgspec.defstruct(kind.__name__, map(_optional, msgspec.structs.fields(kind)))
-    return kind
-
-
-def _optional(field: msgspec.structs.FieldInfo) -> tuple[str, Any, Any]:
-    kind: Any = _lenient(field.type)
-    if get_origin(kind) in (list, dict) or isinstance(kind, msgspec.StructMeta):
-        return field.name, kind, msgspec.field(default_factory=get_origin(kind) or kind)
-    return field.name, kind | None, None
-
-
-def _head(state: Status) -> str:
+def _head(state: State) -> str:
     facts = [
         ("slot", _count(state.slot)),
         ("starts", _count(state.starts)),
@@ -135,20 +106,20 @@ def _head(state: Status) -> str:
         *_account(state),
         *_shadow(state),
     ]
-    ready = {True: "ready", False: "not ready: its store cannot be written", None: ""}
-    title = f"site {_plain(state.name)}, {ready[state.is_ready]}".removesuffix(", ")
+    ready = "ready" if state.is_ready else "not ready: its store cannot be written"
+    title = f"site {_plain(state.name)}, {ready}"
     return "\n".join([title, "", *(f"{what:<22}{value}" for what, value in facts if value)])
 
 
-def _passed(state: Status) -> int | None:
+def _passed(state: State) -> int | None:
     """Return the horizon of the policy, if the slots have passed it."""
-    horizon = getattr(state, "horizon", None)
-    return horizon if horizon is not None and (state.slot or 0) > horizon else None
+    horizon = state.horizon
+    return horizon if horizon is not None and state.slot > horizon else None
 
 
-def _account(state: Status) -> list[tuple[str, str]]:
-    account = getattr(state, "account", None)
-    if account is None or account.utility is None:
+def _account(state: State) -> list[tuple[str, str]]:
+    account = state.account
+    if account is None:
         return []
     return [
         ("answers to peers*", _count(account.served)),
@@ -157,10 +128,10 @@ def _account(state: Status) -> list[tuple[str, str]]:
     ]
 
 
-def _shadow(state: Status) -> list[tuple[str, str]]:
+def _shadow(state: State) -> list[tuple[str, str]]:
     """Return what became of the rows that were drawn for the shadow."""
-    found = getattr(state, "shadow", None)
-    if found is None or found.share is None:
+    found = state.shadow
+    if found is None:
         return []
     return [
         ("shadow: rows drawn", f"{100 * found.share:g} %"),
@@ -171,7 +142,7 @@ def _shadow(state: Status) -> list[tuple[str, str]]:
     ]
 
 
-def _phases(state: Status) -> Sequence[Sequence[str]]:
+def _phases(state: State) -> Sequence[Sequence[str]]:
     known = [phase for phase in PHASES if phase in state.phases]
     names = [*known, *sorted(set(state.phases) - set(known))]
     total = sum(state.phases.values())
@@ -184,7 +155,7 @@ def _phases(state: Status) -> Sequence[Sequence[str]]:
     ]
 
 
-def _arms(state: Status) -> Sequence[Sequence[str]]:
+def _arms(state: State) -> Sequence[Sequence[str]]:
     return [
         ("arm", "kind", "price", "chosen*", "for peers*", "spent*", "labels", "right"),
         *(
@@ -203,7 +174,7 @@ def _arms(state: Status) -> Sequence[Sequence[str]]:
     ]
 
 
-def _peers(state: Status) -> Sequence[Sequence[str]]:
+def _peers(state: State) -> Sequence[Sequence[str]]:
     titles = ("peer", "state", "rows asked*", "undelivered labels")
     is_paid = _is_paid(state)
     lines = [
@@ -219,7 +190,7 @@ def _peers(state: Status) -> Sequence[Sequence[str]]:
     return [(*titles, "spent today", "budget") if is_paid else titles, *lines]
 
 
-def _trust(state: Status) -> Sequence[Sequence[str]]:
+def _trust(state: State) -> Sequence[Sequence[str]]:
     return [
         ("labels of", "are", "since slot", "compared", "why"),
         *(
@@ -235,26 +206,7 @@ def _trust(state: Status) -> Sequence[Sequence[str]]:
     ]
 
 
-def _shards(state: Status) -> Sequence[Sequence[str]]:
-    return [
-        ("shard", "state", "process", "restarts*", "slot", "cells", "pending", "labels"),
-        *(
-            (
-                number(one.number, "d"),
-                "up" if one.is_up else "away",
-                number(one.pid, "d"),
-                number(one.restarts, ",d"),
-                number(one.slot, ",d"),
-                number(one.cells, ",d"),
-                number(one.open_tickets, ",d"),
-                number(one.labels, ",d"),
-            )
-            for one in state.shards
-        ),
-    ]
-
-
-def _is_paid(state: Status) -> bool:
+def _is_paid(state: State) -> bool:
     return any(peer.spent_today or peer.budget is not None for peer in state.peers)
 
 
@@ -266,18 +218,16 @@ def _count(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _of(spent: float | None, budget: float | None) -> str:
+def _of(spent: float, budget: float | None) -> str:
     limit = "" if budget is None else f" of {budget:,.2f}"
-    return f"{spent or 0.0:,.2f}{limit}" if spent or limit else ""
+    return f"{spent:,.2f}{limit}" if spent or limit else ""
 
 
-def _share(part: int | None, whole: int | None) -> str:
-    return NONE if part is None or not whole else f"{100 * part / whole:.1f} %"
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else NONE
 
 
-def _span(seconds: float | None) -> str:
-    if seconds is None or not math.isfinite(seconds):
-        return ""
+def _span(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
@@ -285,9 +235,9 @@ def _span(seconds: float | None) -> str:
     return " ".join(f"{value} {unit}" for value, unit in named if value) or "0 s"
 
 
-def _plain(text: str | None) -> str:
+def _plain(text: str) -> str:
     """Return printable text: names may come from other sites."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text or "")[:60]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:60]
 
 
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
@@ -298,13 +248,11 @@ examples:
   covey doctor site.toml && covey serve site.toml
   covey serve site.toml --log json 2>site.log
   covey serve site.toml --wait        # a second node, which takes over a store in PostgreSQL
-  covey serve site.toml --shards 4
 
 It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
 after requests in progress are answered, also if a function never returns; a second signal stops it
 immediately. SIGHUP reloads certificates and the file, as `covey plan` says; changed token files are
-reloaded without it. With --shards the cells are divided among so many processes, each with its own
-store; the URL and the decisions are those of one process. A process that crashes is started again.
+reloaded without it.
 
 Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
 written, or its database is away: check the disk or the database, and restart.
@@ -314,7 +262,7 @@ examples:
   covey plan site.toml && echo "nothing changes"
   covey plan site.toml --json | jq '.steps[] | select(.what == "retire")'
 
-Nothing is changed: a copy of the store is, also while the site serves. `covey serve` applies the
+Nothing is changed, and the site may be running. `covey serve` applies the
 plan at the start, a running site when it gets SIGHUP or POST /admin/reload.
 
 Exit codes: 0 nothing changes, 3 the store changes and all that was learnt stays in use, 4 something
@@ -339,25 +287,16 @@ examples:
 The URL is the one that `covey serve` prints; a token needs scope `read`.
 """
 
-STATEMENT_EXAMPLES = """\
-examples:
-  covey statement north.store --month 2026-11
-  covey statement north.store --month 2026-11 --csv >north-2026-11.csv
-
-It reads a copy of the store, so the site may be running. Times are UTC, by the clock of the payer;
-both ends have the same lines as soon as the payments are stated to the peer.
-"""
-
 
 def add_check(command: argparse.ArgumentParser) -> None:
     """Add what `covey check` takes."""
     describe(
         command,
         "Compare every row of a store with its checksum, recompute every counter from the labels, "
-        "and report differences. The node that writes the store must be stopped.",
+        "and report differences. The store is only read; one in a file may be in use.",
         "examples:\n  covey check north.store\n  covey check postgresql://covey@db.example/north\n",
     )
-    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
+    add_store(command)
     add_common(command, _check)
 
 
@@ -400,24 +339,7 @@ def add_serve(command: argparse.ArgumentParser) -> None:
     command.add_argument("--log", choices=FORMS, help=log_help)
     wait_help = "wait while another node has the store, or its database is away"
     command.add_argument("--wait", action="store_true", help=wait_help)
-    shards_help = "divide the cells among N processes"
-    command.add_argument("--shards", type=int, metavar="N", help=shards_help)
     add_common(command, _serve)
-
-
-def add_statement(command: argparse.ArgumentParser) -> None:
-    """Add what `covey statement` takes."""
-    describe(
-        command,
-        "Print each paid request of a month: when, which peer, the id of its first row at the "
-        "peer, how many rows were answered, and the amount.",
-        STATEMENT_EXAMPLES,
-    )
-    month_help = "the month, like 2026-11 (UTC)"
-    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
-    command.add_argument("--month", required=True, metavar="MONTH", help=month_help)
-    command.add_argument("--csv", action="store_true", help="print the lines as CSV")
-    add_common(command, _statement)
 
 
 def add_status(command: argparse.ArgumentParser) -> None:
@@ -436,18 +358,10 @@ def add_status(command: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    with contextlib.closing(Store(options.store, is_new_allowed=False)) as store:
-        differences, size, copy = store.check(), store.size(), store.copy
-    if copy is not None:
-        print(
-            f"{options.store} was written by an earlier covey and is migrated now; the old file is "
-            f"{copy}",
-            file=sys.stderr,
-        )
+    with Store.reading(options.store) as store:
+        differences, size = store.check(), store.size()
     if options.json:
-        # The names of 0.1.0 stay for one release.
-        former = {"tickets": size["rows"], "owed": size["deliveries"]}
-        print(msgspec.json.encode({**size, **former, "differences": differences}).decode())
+        print(msgspec.json.encode({**size, "differences": differences}).decode())
     elif not differences:
         print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
         print("every row fits its checksum, every counter is the sum of its labels")
@@ -462,8 +376,7 @@ def _doctor(options: argparse.Namespace) -> int:
     findings = server_doctor.examine(options.site)
     is_fine = all(finding.state != server_doctor.FAILURE for finding in findings)
     if options.json:
-        listed = [{**msgspec.to_builtins(one), "said": one.message} for one in findings]  # old key
-        print(msgspec.json.encode({"fine": is_fine, "findings": listed}).decode())
+        print(msgspec.json.encode({"fine": is_fine, "findings": findings}).decode())
     else:
         width = max(len(finding.what) for finding in findings)
         for finding in findings:
@@ -474,13 +387,13 @@ def _doctor(options: argparse.Namespace) -> int:
 def _plan(options: argparse.Namespace) -> int:
     # Not at the top: no other command needs functions and a store.
     from covey.functions.registry import replay_training
-    from covey.server import config, planning
+    from covey.server import config
 
     site = config.load(options.site, remember=replay_training)
-    if not planning.has_store(site):
+    if not config.has_store(site):
         plan, lines = Plan(site.serving.name, []), [f"{site.store} is not there; a start makes it"]
     else:
-        plan, _ = planning.planned(site)
+        plan, _ = config.planned(site)
         lines = plan.lines() or [f"nothing changes in {site.store}"]
     if options.json:
         facts = {"is_change": plan.is_change, "sets_aside": plan.sets_aside, "lines": lines}
@@ -494,7 +407,7 @@ def _serve(options: argparse.Namespace) -> None:
     # Not at the top: no other command needs an event loop, or aiohttp.
     import asyncio
 
-    from covey.server import app, config, sharded
+    from covey.server import app, config
 
     form = options.log or ("json" if options.json else None)
     if form:
@@ -510,11 +423,7 @@ def _serve(options: argparse.Namespace) -> None:
             sys.stderr.flush()
 
     served = config.load(options.site)
-    if options.shards is None:
-        sharded.check_stores(served, 0)
-        serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
-    else:
-        serving = sharded.serve(served, options.shards, is_up=is_up, log_form=form or "")
+    serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
     with asyncio.Runner(loop_factory=app.new_loop) as runner:
         try:
             runner.run(serving)
@@ -523,13 +432,6 @@ def _serve(options: argparse.Namespace) -> None:
                 raise
             raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
     log.info("stopped")
-
-
-def _statement(options: argparse.Namespace) -> None:
-    # Not at the top: no other command prints statements.
-    from covey.cli import statement
-
-    statement.run(options)
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -1,16 +1,29 @@
-"""The commands that read the store of a site, which may be running: export and report."""
+"""The commands on the store of a site: report, export and statement read it, migrate copies it."""
 
 import argparse
+import csv
+import re
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import date, timedelta
+from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from covey.cli.parser import add_common, as_store, describe, show
-from covey.errors import ConfigError
-from covey.report import replay as replay_report
+from covey.cli.parser import add_common, add_store, as_store, describe, show
+from covey.errors import ConfigError, StoreError
+from covey.node import tables
+from covey.node.database import DatabaseUrl
+from covey.node.requests import DayPayments
+from covey.node.store import Store
 from covey.report.export import Exported, export
+from covey.report.results import check_folder
 from covey.report.stores import stored_result, stored_site
+from covey.report.text import table
+from covey.types import MILLIONTHS
 
 REPORT_EXAMPLES = """\
 examples:
@@ -18,19 +31,18 @@ examples:
   covey report north.store --config site.toml --report out/
   covey report north.store --json | jq .shadow.estimates
 
-It reads a copy of the store, so the site may be running. With `shadow` in the [node] table of the
-site, it also estimates what other choices would have done.
+The site may be running. With `shadow` in the [node] table of the site, it also estimates what other
+choices would have done.
 """
-STORE_HELP = "the store of a node: a file, or postgresql://..."
 EXPORT_EXAMPLES = """\
 examples:
   covey export north.store --out log.parquet --config site.toml
   covey replay log.parquet --config log.toml
   covey export north.store --out log.csv --json | jq .sampled
 
-It reads a copy of the store, so the site may be running. Beside the log it writes a configuration
-(log.toml), which replays the rows that have the predictions of all functions: those that were drawn
-by `shadow` in the [node] table of the site.
+The site may be running. Beside the log it writes a configuration (log.toml), which replays the rows
+that have the predictions of all functions: those that were drawn by `shadow` in the [node] table of
+the site.
 """
 
 
@@ -65,14 +77,14 @@ def add_export(command: argparse.ArgumentParser) -> None:
 
 
 def _add_store(command: argparse.ArgumentParser) -> None:
-    command.add_argument("store", type=as_store, metavar="STORE", help=STORE_HELP)
+    add_store(command)
     what = "the site's configuration: units of contexts, policy, prices"
     command.add_argument("--config", type=Path, metavar="SITE", help=what)
 
 
 def _report(options: argparse.Namespace) -> None:
     if options.report is not None:
-        replay_report.check_folder(options.report)
+        check_folder(options.report)
     result = stored_result(options.store, config=options.config)
     show(result, options)
     if options.report is not None:
@@ -106,8 +118,184 @@ def _told(found: Exported) -> str:
             "None has the predictions of all functions, which a replay needs; set shadow = 0.05 in "
             "the [node] table of the site, to draw 5 % of the rows."
         )
-    peers = f", and of {', '.join(found.with_peers)}" if found.with_peers else ""
     return text + (
-        f"{found.sampled:,} have the predictions of all functions{peers}; {found.config} replays "
-        "them."
+        f"{found.sampled:,} have the predictions of all functions; {found.config} replays them."
     )
+
+
+AT_ONCE = 4_096  # rows that are written together
+MIGRATE_EXAMPLES = """\
+examples:
+  covey migrate north.store postgresql://covey@db.example/north
+  covey migrate postgresql://covey@db.example/north sqlite:north.store
+
+The node must be stopped. All rows are copied with their checksums, in one transaction, and checked
+there as `covey check` does it. The first store is only read: move it away afterwards, so that no
+node starts with it again.
+
+Exit codes: 0 copied, 2 nothing was written: a store is damaged, in use, or not empty.
+"""
+
+
+def add_migrate(command: argparse.ArgumentParser) -> None:
+    """Add what `covey migrate` takes."""
+    describe(
+        command,
+        "Copy the store of a node from a file to a PostgreSQL database, or back.",
+        MIGRATE_EXAMPLES,
+    )
+    place_help = "a file, or postgresql://..."
+    command.add_argument("source", type=as_store, metavar="FROM", help=place_help)
+    command.add_argument("target", type=as_store, metavar="TO", help=f"{place_help}, empty")
+    add_common(command, _migrate)
+
+
+def _migrate(options: argparse.Namespace) -> None:
+    def tell(text: str) -> None:
+        if not options.quiet:
+            print(text, file=sys.stderr)
+
+    size = _move(options.source, options.target, tell)
+    if options.json:
+        print(msgspec.json.encode(size).decode())
+    else:
+        print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
+        print(f"{options.target} has all of them; move {options.source} away")
+
+
+def _move(
+    source: Path | DatabaseUrl, target: Path | DatabaseUrl, tell: Callable[[str], None]
+) -> dict[str, int]:
+    """Copy a store that is not in use to a place where there is none; return its size.
+
+    The copy is checked, as `covey check` does, before it is complete. Raises `StoreError` if it
+    cannot be made; then the target holds no site, and the source is as it was in any case.
+    """
+    with (
+        closing(Store(source, is_new_allowed=False)) as old,
+        closing(Store(target, tell=tell)) as new,
+    ):
+        if new.name():  # a site was started with it
+            raise StoreError(f"there is a store in {new.path} already; give an empty place")
+        tell(f"{old.path} has {old.size()['rows']} rows; they are checked and copied")
+        with new.filling() as write:
+            for name in tables.TABLES:
+                waiting = iter(old.stored_rows(name))
+                while rows := list(islice(waiting, AT_ONCE)):
+                    write(name, rows)
+        return new.size()
+
+
+COLUMNS = ("day", "peer", "requests", "rows", "amount")
+EPOCH = date(1970, 1, 1)
+
+
+STATEMENT_EXAMPLES = """\
+examples:
+  covey statement north.store --month 2026-11
+  covey statement north.store --month 2026-11 --csv >north-2026-11.csv
+
+The site may be running. Days are UTC, by its own clock. A peer counts an answer that it gave also
+if it came too late here; then its statement has more rows.
+"""
+
+
+class Month(NamedTuple):
+    """A month and its days, since the epoch."""
+
+    name: str
+    days: range
+
+
+class Line(msgspec.Struct, frozen=True):
+    """What was paid for the answers of a day."""
+
+    day: str
+    peer: str
+    requests: int
+    rows: int
+    amount: float
+
+
+class MonthlyStatement(msgspec.Struct, frozen=True):
+    """What was paid in a month, as the site itself counted it."""
+
+    site: str
+    month: str
+    paid: list[Line]  # to peers, for their answers
+    earned: list[Line]  # from peers, for answers of this site
+
+
+def add_statement(command: argparse.ArgumentParser) -> None:
+    """Add what `covey statement` takes."""
+    describe(
+        command,
+        "Print what a site paid its peers for answers in a month, and what peers paid it, by day: "
+        "requests, rows that were answered, and the amount.",
+        STATEMENT_EXAMPLES,
+    )
+    month_help = "the month, like 2026-11 (UTC)"
+    add_store(command)
+    command.add_argument("--month", required=True, metavar="MONTH", help=month_help)
+    command.add_argument("--csv", action="store_true", help="print the lines as CSV")
+    add_common(command, _statement)
+
+
+def month_of(text: str) -> Month:
+    """Return a month from text like 2026-11; raise `ConfigError` if it is none."""
+    if not re.fullmatch(r"[0-9]{4}-(0[1-9]|1[0-2])", text) or not "1970" <= text[:4] <= "9998":
+        raise ConfigError(f"--month: {text!r} is not a month; write it like 2026-11")
+    year, month = int(text[:4]), int(text[5:])
+    bounds = (date(year, month, 1), date(year + month // 12, month % 12 + 1, 1))
+    return Month(text, range(*((day - EPOCH).days for day in bounds)))
+
+
+def statement_of(place: Path | DatabaseUrl, month: Month) -> MonthlyStatement:
+    """Return the statement of a store, which may be in use."""
+    with Store.reading(place) as store:
+        days = [one for one in store.payments() if one.day in month.days]
+        paid, earned = (
+            [_line(one) for one in days if one.is_ours == is_ours] for is_ours in (True, False)
+        )
+        return MonthlyStatement(store.name(), month.name, paid, earned)
+
+
+def _line(one: DayPayments) -> Line:
+    day = (EPOCH + timedelta(one.day)).isoformat()
+    return Line(day, one.peer, one.requests, one.rows, one.amount / MILLIONTHS)
+
+
+def _statement(options: argparse.Namespace) -> None:
+    if options.csv and options.json:
+        raise ConfigError("--csv and --json exclude each other; give one of them")
+    found = statement_of(options.store, month_of(options.month))
+    if options.json:
+        print(msgspec.json.encode(found).decode())
+    elif options.csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(("direction", *COLUMNS))
+        for direction, lines in (("paid", found.paid), ("earned", found.earned)):
+            writer.writerows([direction, *msgspec.structs.astuple(line)] for line in lines)
+    else:
+        print(_text(found))
+
+
+def _text(found: MonthlyStatement) -> str:
+    parts = [f"site {found.site}, {found.month} (UTC)"]
+    for title, lines in (("paid to peers", found.paid), ("earned from peers", found.earned)):
+        parts.append("\n".join([title, *_listed(lines)]) if lines else f"{title}: nothing")
+    return "\n\n".join(parts)
+
+
+def _listed(lines: Sequence[Line]) -> list[str]:
+    shown = [
+        (line.day, line.peer, f"{line.requests:,}", f"{line.rows:,}", f"{line.amount:,.6f}")
+        for line in lines
+    ]
+    totals = []
+    for peer in sorted({line.peer for line in lines}):
+        own = [line for line in lines if line.peer == peer]
+        amount = sum(round(line.amount * MILLIONTHS) for line in own) / MILLIONTHS
+        rows, requests = sum(line.rows for line in own), sum(line.requests for line in own)
+        totals.append(f"{peer}: {requests:,} requests, {rows:,} rows, {amount:,.6f}")
+    return [table([COLUMNS, *shown]), *totals]

@@ -158,11 +158,6 @@ class Contexts:
         rows = Rows(columns, slot, count, previous, is_request=True, is_one_slot=is_one_slot)
         return self._place(rows)
 
-    def values_at(self, context: Sequence[float]) -> list[float | str]:
-        """Return what a context stands for, in the units of the columns."""
-        pairs = zip(self._scales, context, strict=True)
-        return [scale.value_at(coordinate) for scale, coordinate in pairs]
-
     def bounds_at(
         self, low: Sequence[float], high: Sequence[float]
     ) -> list[tuple[float | str, float | str]]:

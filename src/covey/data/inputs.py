@@ -295,12 +295,10 @@ class LabelSet:
 
     def check(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for a label that is not one of the classes."""
-        distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
-        for _, label in distinct:
-            if label == "":
-                raise UnfitLabel("truth is an empty text, which is not a label")
-            if not self.has(label):
-                raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
+        if "" in labels:
+            raise UnfitLabel("truth is an empty text, which is not a label")
+        for label in self.unfit(labels):
+            raise UnfitLabel(f"truth is {reprlib.repr(label)}, which is not {self.wanted}")
 
     def check_own(self, labels: Sequence[Label]) -> None:
         """Raise `UnfitLabel` for an invalid label of an own instance."""
@@ -317,6 +315,11 @@ class LabelSet:
         few = ", ".join(map(reprlib.repr, self.classes[:SHOWN]))
         more = len(self.classes) - SHOWN
         return f"one of the classes {few}" + (f" and {more} more" if more > 0 else "")
+
+    def unfit(self, labels: Sequence[Label]) -> list[Label]:
+        """Return the labels that are not among the classes, each once."""
+        distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
+        return [label for _, label in distinct if not self.has(label)]
 
     def has(self, label: Label) -> bool:
         """Return whether a label is one of the classes; true without classes."""

@@ -2,10 +2,9 @@
 
 import csv
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -29,6 +28,34 @@ class EncodedLog(NamedTuple):
     batches: memoryview | None = None  # row -> its batch; consecutive rows, whole batches
     slots: memoryview | None = None  # row -> its slot, ascending, if other rows are elsewhere
 
+    def cut(self, first: int, end: int) -> "EncodedLog":
+        """Return the rows from `first` to before `end`."""
+        width = len(self.contexts) // max(1, len(self.labels))
+        pieces = {"contexts": np.asarray(self.contexts)[first * width : end * width].data}
+        for name, column in self._asdict().items():
+            if column is not None and name != "contexts":
+                rows = (slice(None), slice(first, end))[name not in _BY_FUNCTION :]
+                pieces[name] = np.ascontiguousarray(np.asarray(column)[rows]).data
+        return self._replace(**pieces)
+
+    @classmethod
+    def join(cls, logs: "Sequence[EncodedLog]") -> "EncodedLog":
+        """Return consecutive logs, of whole batches, as one."""
+        whole = {}
+        for name in cls._fields:
+            parts = [np.asarray(getattr(log, name)) for log in logs]
+            if getattr(logs[0], name) is None:
+                continue
+            if name == "batches":  # they get different numbers
+                counts = [int(part[-1]) + 1 for part in parts]
+                firsts = np.cumsum([0, *counts[:-1]])
+                parts = [part + first for part, first in zip(parts, firsts, strict=True)]
+            whole[name] = np.concatenate(parts, axis=int(name in _BY_FUNCTION)).data
+        return logs[0]._replace(**whole)
+
+
+_BY_FUNCTION = ("predictions", "gains", "costs")  # columns whose rows are the second axis
+
 
 def until_end_of_batch(log: EncodedLog) -> EncodedLog:
     """Return a log whose labels come no earlier than the end of their batch, in rows."""
@@ -38,6 +65,17 @@ def until_end_of_batch(log: EncodedLog) -> EncodedLog:
     given = np.zeros(len(left), np.int64) if log.delays is None else np.asarray(log.delays)
     delays = np.where(given >= 0, np.maximum(given, left), np.minimum(given, -1 - left))
     return log._replace(delays=np.ascontiguousarray(delays, np.int64).data)
+
+
+def label_delays(log: EncodedLog, wait: int | None) -> Array:
+    """Return the delay of each label in rows; -1: it never arrives, or later than `wait`."""
+    log = until_end_of_batch(log)
+    labels = np.asarray(log.labels)
+    delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
+    is_lost = (delays < 0) | (labels < 0)
+    if wait is not None:
+        is_lost |= delays > wait
+    return np.where(is_lost, -1, delays)
 
 
 def rows_left(batches: Array) -> Array:
@@ -121,24 +159,20 @@ class ArmColumns(NamedTuple):
 
 
 class ArmTable:
-    """The costs of all arms, and where a log has their answers; made when asked for.
+    """The costs of all arms, and where a log has their answers.
 
     Memory grows with the arms that there are.
     """
 
-    def __init__(self, make: Callable[[], ArmColumns]) -> None:
-        self._make = make
+    def __init__(self, arms: ArmColumns) -> None:
+        self._arms = arms
 
     @classmethod
     def full(cls, costs: Array) -> Self:
         """Return the table of learners (rows) that have all arms (columns) at these costs."""
         learners, arms = costs.shape
         codes = np.tile(np.arange(arms), learners)
-        return cls(lambda: ArmColumns(np.arange(learners) * arms, codes, costs.reshape(-1)))
-
-    @cached_property
-    def _arms(self) -> ArmColumns:
-        return self._make()
+        return cls(ArmColumns(np.arange(learners) * arms, codes, costs.reshape(-1)))
 
     @property
     def costs(self) -> Array:
@@ -160,8 +194,7 @@ class ArmTable:
         """Return the table with another cost of an arm, given by its place at the learner."""
         costs = self.costs.copy()
         costs[self._arms.starts[learner] + arm] = cost
-        changed = self._arms._replace(costs=costs)
-        return type(self)(lambda: changed)
+        return type(self)(self._arms._replace(costs=costs))
 
     def places(self, learner: Array, code: Array) -> Array:
         """Return the place in this table of each of these arms of learners."""
@@ -240,9 +273,6 @@ class Trace(Frame):
     @cached_property
     def slot(self) -> Array:
         """The slots, counted from 1."""
-        if self._log.slots is not None:
-            given: Array = np.asarray(self._log.slots)[self.row]
-            return given
         if self._log.batches is None or not self._are_slots_shared:
             return self._first_slot + self.row
         starts = np.diff(np.asarray(self._log.batches), prepend=-1) != 0
@@ -306,8 +336,13 @@ class Trace(Frame):
 
     def columns(self) -> dict[str, list[Any]]:
         """Return the trace as columns of names and numbers, as in a trace file."""
-        coded = zip(TRACED, self.coded(), strict=True)
-        return {name: named(values, codes) for name, (values, codes) in coded}
+        return {
+            "slot": self.slot.tolist(),
+            **{name: named(*_present(self.names[name], getattr(self, name))) for name in _NAMED},
+            "correct": [None if right < 0 else right for right in self.correct.tolist()],
+            "cost": self.cost.tolist(),
+            "alarm": self.alarm.tolist(),
+        }
 
     def __repr__(self) -> str:
         learners = ", ".join(map(str, self.names["learner"]))
@@ -338,27 +373,6 @@ class Trace(Frame):
         columns["correct"] = arrow.array(whole, mask=correct < 0)
         return arrow.table({**columns, "cost": self.cost, "alarm": self.alarm})
 
-    def coded(self) -> Iterator[tuple[Sequence[Any], Array]]:
-        """Yield, per column, its distinct values and the index of each row's value; -1: none."""
-        yield (
-            range(self._first_slot, int(self.slot.max(initial=0)) + 1),
-            self.slot - self._first_slot,
-        )
-        for name in _NAMED:
-            yield _present(self.names[name], getattr(self, name))
-        if self.correct.dtype.kind == "i":
-            yield (0, 1), self.correct
-        else:
-            values, codes = np.unique(self.correct, return_inverse=True)
-            yield [None if value < 0 else value for value in values.tolist()], codes
-        fixed, arms = self._arms.costs, self._arms.places(self.learner, self.arm)
-        if np.array_equal(fixed[arms], self.cost):
-            yield fixed.tolist(), arms
-        else:
-            values, codes = np.unique(self.cost, return_inverse=True)
-            yield values.tolist(), codes
-        yield (0, 1), self.alarm
-
 
 def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trace:
     """Return the trace of `log`, replayed in pieces with different cells and costs."""
@@ -388,35 +402,14 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
 
 def concatenated(pieces: Sequence[Trace]) -> Trace:
     """Return the trace of consecutive chunks of a log."""
-    logs = [piece._log for piece in pieces]
-    log = EncodedLog(
-        contexts=memoryview(b""),
-        predictions=np.concatenate([np.asarray(one.predictions) for one in logs], axis=1).data,
-        labels=np.concatenate([np.asarray(one.labels) for one in logs]).data,
-        at=None if logs[0].at is None else np.concatenate([np.asarray(x.at) for x in logs]).data,
-        delays=None,
-        gains=None
-        if logs[0].gains is None
-        else np.concatenate([np.asarray(one.gains) for one in logs], axis=1).data,
-        batches=None if logs[0].batches is None else _numbered(logs).data,
-    )
+    log = EncodedLog.join([piece._log for piece in pieces])
     return joined(pieces, log, first_slot=pieces[0]._first_slot)
-
-
-def _numbered(logs: Sequence[EncodedLog]) -> Array:
-    """Return the batches of consecutive chunks, which are whole there, with different numbers."""
-    numbers, first = [], 0
-    for log in logs:
-        numbers.append(np.asarray(log.batches) + first)
-        first = int(numbers[-1][-1]) + 1
-    return np.concatenate(numbers)
 
 
 _NAMED = ("learner", "cell", "phase", "arm", "function", "prediction", "label")
 _GROWING = ("cell", "prediction", "label")
 TRACED = ("slot", *_NAMED, "correct", "cost", "alarm")  # columns of a trace file
 _FEW = 1024
-_BLOCK = 8_192  # rows that fit into a cache
 
 
 def named(values: Sequence[Any], codes: Array) -> list[Any]:
@@ -433,38 +426,6 @@ def _present(names: Sequence[Label], codes: Array) -> tuple[list[Label], Array]:
     table = np.full(len(names) + 1, -1, np.int32)  # the last entry is for -1
     table[used] = [places.setdefault(names[place], len(places)) for place in used]
     return list(places), table[codes]
-
-
-def _csv_lines(trace: Trace) -> Iterator[str]:
-    """Yield the rows as `csv.writer` writes them; it formats rows that differ in the slot once."""
-    (slots, slot), *columns = trace.coded()
-    key, size = np.zeros(len(trace), np.int64), 1
-    for values, codes in columns:
-        if size * len(values) > len(trace):
-            key, size = _dense(key, size)
-        key = key * (len(values) + 1) + (codes + 1)
-        size *= len(values) + 1
-    key, size = _dense(key, size)
-    row = np.empty(size, np.int64)
-    row[key] = np.arange(len(trace))  # one of those with this key
-    lines: list[str] = []
-    writer = csv.writer(SimpleNamespace(write=lines.append), lineterminator="\n")
-    fields = (named(values, codes[row]) for values, codes in columns)
-    writer.writerows(zip([None] * len(row), *fields, strict=True))
-    before, after = np.array([*map(str, slots)], object), np.array(lines, object)
-    for first in range(0, len(trace), _BLOCK):
-        rows = slice(first, first + _BLOCK)
-        parts = np.stack([before[slot[rows]], after[key[rows]]], axis=1)
-        yield "".join(parts.reshape(-1).tolist())
-
-
-def _dense(key: Array, size: int) -> tuple[Array, int]:
-    """Return keys below `size` renumbered as 0, 1, ..., and how many there are."""
-    if size > 8 * len(key):
-        distinct, key = np.unique(key, return_inverse=True)
-        return key, len(distinct)
-    used = np.bincount(key, minlength=size) > 0
-    return (np.cumsum(used) - 1)[key], int(np.count_nonzero(used))
 
 
 class TraceFile:
@@ -508,10 +469,8 @@ class TraceFile:
             self._file = self._partial.open("w", encoding="utf-8", newline="")
             self._writer = csv.writer(self._file, lineterminator="\n")
             self._writer.writerow(TRACED if isinstance(rows, Trace) else rows)
-        if isinstance(rows, Trace):
-            self._file.writelines(_csv_lines(rows))
-        else:
-            self._writer.writerows(zip(*rows.values(), strict=True))
+        columns = rows.columns() if isinstance(rows, Trace) else rows
+        self._writer.writerows(zip(*columns.values(), strict=True))
 
     def _to_parquet(self, rows: Trace | Mapping[str, Sequence[Any]]) -> None:
         arrow = arrow_module("pyarrow", what="Parquet files")

@@ -394,17 +394,9 @@ def _converted(
     convert: Callable[[Any], float], rows: Rows, scale: _ColumnScale | Category, wanted: str
 ) -> Floats:
     """Return the coordinates of a column; nan where a value is missing and may be."""
-    subject = f"column {scale.column!r}"
+    subject, may_lack = f"column {scale.column!r}", scale.missing == "own"
     values = rows.column(scale.column)
-    hint = 'or set missing = "own", a cell for such rows'
-    return _each(
-        convert,
-        values,
-        rows,
-        subject=subject,
-        wanted=wanted,
-        lack=_Lack(scale.missing == "own", hint),
-    )
+    return _each(convert, values, rows, subject=subject, wanted=wanted, may_lack=may_lack)
 
 
 def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
@@ -421,28 +413,30 @@ def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
     return values
 
 
-def _day_share(value: Any) -> float:
+def _time(value: Any) -> datetime | float:
+    """Return a time in UTC, or seconds since the epoch where it is a number."""
     if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
         value = datetime.fromisoformat(value)
-    if not isinstance(value, datetime):
-        seconds = float(value)
-        # Timestamps in milliseconds are detected: as seconds they are after the year 9999.
-        return seconds % DAY_S / DAY_S if abs(seconds) < YEAR_10000_S else math.nan
-    moment = value if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(UTC)
+    seconds = float(value)
+    # Timestamps in milliseconds are detected: as seconds they are after the year 9999.
+    if not abs(seconds) < YEAR_10000_S:
+        raise ValueError("not in seconds")
+    return seconds
+
+
+def _day_share(value: Any) -> float:
+    moment = _time(value)
+    if not isinstance(moment, datetime):
+        return moment % DAY_S / DAY_S
     minutes = moment.hour * 60 + moment.minute
     return (minutes * 60 + moment.second + moment.microsecond / 1e6) / DAY_S
 
 
 def _moment(value: Any) -> datetime:
-    """Return a time in UTC."""
-    if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
-        value = datetime.fromisoformat(value)
-    if not isinstance(value, datetime):
-        seconds = float(value)
-        if not abs(seconds) < YEAR_10000_S:
-            raise ValueError("not in seconds")
-        return EPOCH + timedelta(seconds=seconds)
-    return value if value.tzinfo is None else value.astimezone(UTC)
+    moment = _time(value)
+    return moment if isinstance(moment, datetime) else EPOCH + timedelta(seconds=moment)
 
 
 def _text(value: Any) -> str:
@@ -457,13 +451,6 @@ def _unit_number(label: Any) -> float:
     return number if 0 <= number <= 1 else math.nan
 
 
-class _Lack(msgspec.Struct, frozen=True):
-    """Whether values may be missing, and what a message says if not."""
-
-    is_allowed: bool
-    hint: str
-
-
 def _each(
     convert: Callable[[Any], float],
     values: Column,
@@ -471,7 +458,7 @@ def _each(
     *,
     subject: str,
     wanted: str,
-    lack: _Lack | None = None,
+    may_lack: bool | None = None,  # None: there is no setting for it
 ) -> Floats:
     if convert is float and isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         numbers = values.astype(np.float64, copy=False)
@@ -481,12 +468,14 @@ def _each(
     if not unusable.any():
         return numbers
     missing = missing_in(values)
-    if lack is not None and lack.is_allowed:
+    if may_lack:
         unusable &= ~missing
     if unusable.any():
         row = int(unusable.argmax())
         value = show(listed(values[row : row + 1])[0])
-        hint = f", {lack.hint}" if lack is not None and missing[row] else ""
+        hint = ""
+        if may_lack is not None and missing[row]:
+            hint = ', or set missing = "own", a cell for such rows'
         raise DataError(f"{rows.at(row)}: {subject} is {value}, which is not {wanted}{hint}")
     return numbers
 

@@ -12,11 +12,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from covey import toml
+from covey import kernel, toml
 from covey.data.logs import CodedColumn, Column, Columns, arrow_module, parquet_module
 from covey.errors import DataError
 
-ROWS_PER_CHUNK = 65_536
+# Progress is said after each chunk: of the plain kernel's, too, every few seconds.
+ROWS_PER_CHUNK = 65_536 if kernel.is_compiled() else 4_096
+_READ_BYTES = 1 << 18  # of a column of a Parquet log, at once
 
 
 def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
@@ -66,8 +68,16 @@ class CsvLog:
 
     def chunks(self) -> Generator[Columns, None, None]:
         """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
+        slot = 1
         with contextlib.closing(self._rows()) as rows:
-            yield from self._chunks(rows)
+            header = next(rows, [])
+            check_columns(self._wanted, header, self._path.name)
+            filled = _without_blank_end(rows)
+            while chunk := list(islice(filled, ROWS_PER_CHUNK)):
+                _check_widths(chunk, len(header), slot)
+                columns = list(zip(*chunk, strict=True))
+                yield {name: columns[header.index(name)] for name in self._wanted}
+                slot += len(chunk)
 
     def _rows(self) -> Generator[list[str], None, None]:
         """Yield the header and the rows as lists of text."""
@@ -86,61 +96,45 @@ class CsvLog:
         except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
-    def _chunks(self, rows: Iterator[list[str]]) -> Iterator[Columns]:
-        header = next(rows, [])
-        check_columns(self._wanted, header, self._path.name)
-        filled = _without_blank_end(rows)
-        slot = 1
-        while chunk := list(islice(filled, ROWS_PER_CHUNK)):
-            _check_widths(chunk, len(header), slot)
-            columns = list(zip(*chunk, strict=True))
-            yield {name: columns[header.index(name)] for name in self._wanted}
-            slot += len(chunk)
 
-
-class ParquetLog:
-    """A Parquet log."""
+class _Counted:
+    """A log whose rows are counted before they are read."""
 
     is_typed = True
+    rows_total: int | None
+    _read = 0
+
+    def share_read(self) -> float:
+        return self._read / max(1, self.rows_total or 1)
+
+
+class ParquetLog(_Counted):
+    """A Parquet log."""
 
     def __init__(self, path: Path, wanted: Sequence[str]) -> None:
         parquet = parquet_module()
         try:
-            self._file = parquet.ParquetFile(path)
+            # Else Arrow keeps what it has read: memory would grow with the rows.
+            self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
         except (OSError, ValueError) as error:
             raise _unreadable(path, error) from None
         self._path = path
         self._wanted = list(wanted)
         check_columns(wanted, self._file.schema_arrow.names, path.name)
-        self.rows_total: int | None = self._file.metadata.num_rows
-        self._read = 0
+        self.rows_total = self._file.metadata.num_rows
 
     def header(self) -> list[str]:
         """Return the names of the columns."""
         return list(self._file.schema_arrow.names)
 
-    def share_read(self) -> float:
-        return self._read / max(1, self.rows_total or 1)
-
-    def group_rows(self) -> list[int]:
-        """Return how many rows each row group has: parts of the file that can be read alone."""
-        metadata = self._file.metadata
-        return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-
-    def chunks(
-        self, groups: Sequence[int] | None = None, *, rows: int = ROWS_PER_CHUNK
-    ) -> Generator[Columns, None, None]:
-        """Yield the wanted columns as arrays or lists of text, some rows at a time.
-
-        `groups` are row groups, one after the other; None: all of them.
-        """
+    def chunks(self) -> Generator[Columns, None, None]:
+        """Yield the wanted columns as arrays or lists of text, some rows at a time."""
         import pyarrow as arrow
 
-        some = None if groups is None else list(groups)
         try:
             # Threads take more time in all than they save: several processes may read the file.
             batches = self._file.iter_batches(
-                rows, row_groups=some, columns=self._wanted, use_threads=False
+                ROWS_PER_CHUNK, columns=self._wanted, use_threads=False
             )
             for batch in batches:
                 self._read += batch.num_rows
@@ -149,10 +143,9 @@ class ParquetLog:
             raise _unreadable(self._path, error) from None
 
 
-def open_table(data: Any, wanted: Sequence[str], *, is_whole: bool = False) -> "Reader":
+def open_table(data: Any, wanted: Sequence[str]) -> "Reader":
     """Return a reader of the `wanted` columns of a path, a frame or a mapping.
 
-    What is in memory already is one chunk if `is_whole`.
     Frames are those that hand out an Arrow stream: pandas, polars, pyarrow, DuckDB and others.
     Raises `DataError` for anything else, and for a missing column.
     """
@@ -161,54 +154,30 @@ def open_table(data: Any, wanted: Sequence[str], *, is_whole: bool = False) -> "
     if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):
         data = data.collect()  # a lazy frame
     if isinstance(data, Mapping):
-        return MappingLog(data, wanted, is_whole=is_whole)
+        return MappingLog(data, wanted)
     if hasattr(data, "__arrow_c_stream__"):
-        return FrameLog(data, wanted, is_whole=is_whole)
+        return MappingLog(_columns_of(data, wanted), wanted)
     raise DataError(
         f"data is a {type(data).__name__}; pass the path of a log, a data frame, a pyarrow table, "
         "or a dict of columns"
     )
 
 
-class FrameLog:
-    """A table that hands out an Arrow stream."""
-
-    is_typed = True
-
-    def __init__(self, frame: Any, wanted: Sequence[str], *, is_whole: bool = False) -> None:
-        arrow = arrow_module("pyarrow", what="Data frames")
-        try:
-            table = arrow.table(frame)
-        except (arrow.ArrowException, TypeError, ValueError) as error:
-            raise DataError(f"the table cannot be read as Arrow: {error}") from None
-        check_columns(wanted, table.column_names, "the table")
-        self._table = table.select(list(wanted))
-        self.rows_total: int | None = table.num_rows
-        self._at_once = max(1, table.num_rows) if is_whole else ROWS_PER_CHUNK
-        self._read = 0
-
-    def share_read(self) -> float:
-        return self._read / max(1, self.rows_total or 1)
-
-    def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns, some rows at a time."""
-        for first in range(0, self._table.num_rows, self._at_once):
-            rows = self._table.slice(first, self._at_once)
-            self._read += rows.num_rows
-            yield {
-                name: plain(rows.column(name).combine_chunks(), name)
-                for name in self._table.column_names
-            }
+def _columns_of(frame: Any, wanted: Sequence[str]) -> Columns:
+    """Return the wanted columns of a table that hands out an Arrow stream."""
+    arrow = arrow_module("pyarrow", what="Data frames")
+    try:
+        table = arrow.table(frame)
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise DataError(f"the table cannot be read as Arrow: {error}") from None
+    check_columns(wanted, table.column_names, "the table")
+    return {name: plain(table.column(name).combine_chunks(), name) for name in wanted}
 
 
-class MappingLog:
+class MappingLog(_Counted):
     """A mapping of column names to sequences or arrays."""
 
-    is_typed = True
-
-    def __init__(
-        self, columns: Mapping[str, Any], wanted: Sequence[str], *, is_whole: bool = False
-    ) -> None:
+    def __init__(self, columns: Mapping[str, Any], wanted: Sequence[str]) -> None:
         check_columns(wanted, list(columns), "the table")
         self._columns = {name: _array(columns[name], name) for name in wanted}
         lengths = {name: len(column) for name, column in self._columns.items()}
@@ -216,28 +185,16 @@ class MappingLog:
             (first, rows), *others = lengths.items()
             name, other = next(pair for pair in others if pair[1] != rows)
             raise DataError(f"column {first!r} has {rows} rows, but {name!r} has {other}")
-        self.rows_total: int | None = next(iter(lengths.values()), 0)
-        self._at_once = max(1, self.rows_total or 0) if is_whole else ROWS_PER_CHUNK
-        self._read = 0
-
-    def share_read(self) -> float:
-        return self._read / max(1, self.rows_total or 1)
+        self.rows_total = next(iter(lengths.values()), 0)
 
     def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns, some rows at a time."""
-        for first in range(0, self.rows_total or 0, self._at_once):
-            rows = slice(first, first + self._at_once)
-            self._read = min(rows.stop, self.rows_total or 0)
-            yield {name: column[rows] for name, column in self._columns.items()}
+        """Yield the wanted columns, all rows at once: they are in memory already."""
+        if self.rows_total:
+            self._read = self.rows_total
+            yield self._columns
 
 
-Reader = CsvLog | ParquetLog | FrameLog | MappingLog
-
-
-def whole(reader: "Reader") -> Columns:
-    """Return all rows that a reader reads, as columns in memory."""
-    chunks = list(reader.chunks())
-    return {name: joined([chunk[name] for chunk in chunks]) for name in (chunks or [{}])[0]}
+Reader = CsvLog | ParquetLog | MappingLog
 
 
 def joined(parts: Sequence[Column]) -> Column:

@@ -1,11 +1,13 @@
 """Adapt classifiers to one interface: predict one or many instances, and learn."""
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 
 import msgspec
+from msgspec import Meta
 
 from covey.data.inputs import PLAIN, as_label, key_of, named, picked
 from covey.errors import (
@@ -31,6 +33,13 @@ class Later(Protocol):
         """Return the answer, or raise the error that prevented it."""
 
 
+class Processes(NamedTuple):
+    """How many processes run a function, and how each of them loads it."""
+
+    number: int
+    load: Callable[[], "Function"]
+
+
 class Function(NamedTuple):
     """A classification function with its name and owner."""
 
@@ -47,6 +56,7 @@ class Function(NamedTuple):
     carry: float = 0.0  # share of what an earlier version has learnt that this one begins with
     table: Any = None  # the `[[function]]` table that it was made from
     is_async: bool = False  # `predict` is a coroutine function
+    processes: Processes | None = None  # None: it runs in a thread
 
     def ask(self, instance: Any) -> "Label | Late":
         """Return the label of `instance`, or a `Late` for it.
@@ -55,21 +65,13 @@ class Function(NamedTuple):
         """
         try:
             answer: Label = self.predict(instance)
-        except Exception as error:
-            raise self._failed(error) from error
+        except BaseException as error:
+            raise self.failed(error) from error
         kind = type(answer)
         if kind is str or kind is int or kind is bool:
             return answer
         if hasattr(answer, "done") and hasattr(answer, "result"):
             return Late(self, cast("Later", answer))
-        return self.label(answer)
-
-    async def ask_async(self, instance: Any) -> Label:
-        """Return the label of `instance`, for a function that is a coroutine."""
-        try:
-            answer = await self.predict(instance)
-        except Exception as error:
-            raise self._failed(error) from error
         return self.label(answer)
 
     def answer(self, instance: Any) -> Label:
@@ -84,8 +86,8 @@ class Function(NamedTuple):
         try:
             result = self.predict_many(rows)
             answers = list(result.tolist() if hasattr(result, "tolist") else result)
-        except Exception as error:
-            raise self._failed(error) from error
+        except BaseException as error:
+            raise self.failed(error) from error
         if isinstance(result, str):
             raise FunctionError(
                 f"{self} returned one string for {len(rows)} rows; return one label per row"
@@ -126,7 +128,9 @@ class Function(NamedTuple):
     def __str__(self) -> str:
         return f"function {self.name!r} of learner {self.owner!r}"
 
-    def _failed(self, error: Exception) -> FunctionError:
+    def failed(self, error: BaseException) -> FunctionError:
+        """Return what a function raised as the failure of it; raise what ends the process."""
+        _check_is_failure(error)
         if isinstance(error, CoveyError):
             return FunctionError(f"{self}: {error}")
         is_new = type(error).__name__ == "NotFittedError" and self.teach is not None
@@ -136,7 +140,8 @@ class Function(NamedTuple):
     def _train(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
         try:
             teach(instances, labels)
-        except Exception as error:
+        except BaseException as error:
+            _check_is_failure(error)
             raise FunctionError(
                 f"{self} raised {type(error).__name__} in training: {error}; the label was "
                 "rejected and can be sent again"
@@ -161,8 +166,8 @@ class Late(msgspec.Struct):
         """
         try:
             answer = self.handle.result()
-        except Exception as error:
-            raise self.function._failed(error) from error
+        except BaseException as error:
+            raise self.function.failed(error) from error
         return self.function.label(answer)
 
     def keep(self, ticket: int, label: Label) -> None:
@@ -173,6 +178,16 @@ class Late(msgspec.Struct):
                 f"which is kept until {self.function} answers"
             )
         self.truth = label
+
+
+def _check_is_failure(error: BaseException) -> None:
+    """Raise what is no failure of a function: no memory is left, or the user has pressed Ctrl-C.
+
+    Python raises the latter in the main thread, wherever that is.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if isinstance(error, MemoryError) or (is_main and isinstance(error, KeyboardInterrupt)):
+        raise error
 
 
 class Frozen(NamedTuple):
@@ -389,10 +404,11 @@ Scalar = str | int | float | bool  # a label in TOML and JSON
 class Named(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The keys of every kind."""
 
-    name: str
+    name: Annotated[str, Meta(min_length=1)]
     kind: str
-    timeout_s: float = TIMEOUT_S  # of one call at a node
-    carry: float = 0.0  # share of what an earlier version has learnt that a new one begins with
+    timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = TIMEOUT_S  # of one call at a node
+    # Share of what an earlier version has learnt that a new one begins with.
+    carry: Annotated[float, Meta(ge=0, le=1)] = 0.0
     free: bool = False  # at a served site: every label scores it
 
 
@@ -402,7 +418,7 @@ class Taught(Named, frozen=True, kw_only=True, rename="kebab"):
     learns: bool = True
     classes: list[Scalar] = []  # of an untrained function
     lessons: str | None = None  # path of the training log
-    lessons_kept: int = 10_000  # labelled instances
+    lessons_kept: Annotated[int, Meta(ge=1)] = 10_000  # labelled instances
 
 
 class FunctionKind(NamedTuple):

@@ -1,7 +1,6 @@
 """Functions from `[[function]]` tables: constants, Python, River models; training logs."""
 
 import errno
-import functools
 import importlib
 import json
 import logging
@@ -12,9 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from msgspec import Meta
 from msgspec.structs import replace
 
 from covey.data.inputs import Columns, named
@@ -23,6 +23,7 @@ from covey.functions.function import (
     Function,
     FunctionKind,
     Named,
+    Processes,
     Scalar,
     Taught,
     as_function,
@@ -31,8 +32,10 @@ from covey.functions.function import (
 )
 from covey.functions.model_files import Onnx, Skops, load_onnx, load_skops
 from covey.functions.remote import Remote, load_remote
-from covey.toml import nearest, read
+from covey.toml import imported, nearest, read
 from covey.types import Label
+
+MOST_PROCESSES = 64  # of one function
 
 
 class Constant(Named, frozen=True, kw_only=True):
@@ -53,6 +56,12 @@ class Entry(Taught, frozen=True, kw_only=True):
     version: str = ""
 
 
+class Python(Entry, frozen=True, kw_only=True):
+    """An entry that may run in processes of its own."""
+
+    processes: Annotated[int, Meta(ge=1, le=MOST_PROCESSES)] | None = None
+
+
 def load_python(table: Entry, folder: Path) -> Any:
     """Return the object that the entry names, or creates from its options."""
     found = _found(table)
@@ -60,7 +69,7 @@ def load_python(table: Entry, folder: Path) -> Any:
         return found
     try:
         return found(**(table.options or {}))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"function {table.name!r}: {table.entry} raised {type(error).__name__} when called "
             f"with its options: {error}"
@@ -73,24 +82,7 @@ def is_shared(table: Entry) -> bool:
 
 
 def _found(table: Entry) -> Any:
-    module, colon, name = table.entry.partition(":")
-    where = f"function {table.name!r}"
-    if not (module and colon and name):
-        raise ConfigError(f"{where}: entry is {table.entry!r}; write package.module:name")
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{where}: {error}; put the module beside the configuration, or install it where "
-            "covey is installed"
-        ) from error
-    except Exception as error:
-        raised = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{where}: importing {module} raised {raised}") from error
-    try:
-        return functools.reduce(getattr, name.split("."), found)
-    except AttributeError:
-        raise ConfigError(f"{where}: {module} has no {name}") from None
+    return imported(table.entry, where=f"function {table.name!r}: entry")
 
 
 class River(Entry, frozen=True, kw_only=True):
@@ -340,7 +332,7 @@ def _append(path: Path, content: bytes) -> None:
 KINDS: dict[str, FunctionKind] = {
     "constant": FunctionKind(Constant, lambda table, folder: table),
     "onnx": FunctionKind(Onnx, load_onnx),
-    "python": FunctionKind(Entry, load_python),
+    "python": FunctionKind(Python, load_python),
     "remote": FunctionKind(Remote, load_remote),
     "river": FunctionKind(River, load_river),
     "skops": FunctionKind(Skops, load_skops),
@@ -419,21 +411,17 @@ def _table(raw: object, where: str) -> Any:
         raise ConfigError(f"{where} has no kind; known: {', '.join(KINDS)}")
     if kind not in KINDS:
         raise ConfigError(f"{where}: unknown kind {kind!r}{nearest(kind, KINDS)}")
-    table = read(raw, KINDS[kind].table, where=where)
-    if not table.name:
-        raise ConfigError(f"{where}: name is empty; give one")
-    if not 0 < table.timeout_s < math.inf:
+    if isinstance(raw, Mapping) and "processes" in raw and kind != "python":
         raise ConfigError(
-            f"function {table.name!r}: timeout-s is {table.timeout_s}; it must be above 0 and "
-            "finite"
+            f"{where}: processes is for functions of kind python, and this one is {kind}; remove it"
         )
-    if not 0 <= table.carry <= 1:
-        raise ConfigError(f"{where}: carry is {table.carry:g}; it must be from 0 to 1")
-    return table
+    return read(raw, KINDS[kind].table, where=where)
 
 
 def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Function:
     function = _made(table, owner, folder)
+    if isinstance(table, Python) and table.processes is not None:
+        return _in_processes(function, table.processes, partial(_made, table, owner, folder))
     if getattr(table, "lessons", None) is None:
         return function
     if function.teach is None:
@@ -441,6 +429,15 @@ def _function(table: Any, owner: str, folder: Path, remember: Remember) -> Funct
     is_single = isinstance(table, Entry) and is_shared(table)
     again = None if is_single else partial(_made, table, owner, folder)
     return remember(function, folder / table.lessons, most=table.lessons_kept, again=again)
+
+
+def _in_processes(function: Function, number: int, load: Callable[[], Function]) -> Function:
+    if function.teach is not None:
+        raise ConfigError(
+            f"function {function.name!r} learns, and each of its processes would learn something "
+            "else; set learns = false, or remove processes"
+        )
+    return function._replace(processes=Processes(number, load), is_instant=False)
 
 
 def _made(table: Any, owner: str, folder: Path) -> Function:
@@ -459,7 +456,6 @@ def _made(table: Any, owner: str, folder: Path) -> Function:
 
 
 def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:
-    where = f"function {table.name!r}"
     if table.lessons is not None:
         other = files.setdefault((folder / table.lessons).resolve(), table.name)
         if other != table.name:
@@ -470,8 +466,6 @@ def _check_lessons(table: Taught, folder: Path, files: dict[Path, str]) -> None:
     if not table.learns and (table.classes or table.lessons is not None):
         key = "classes" if table.classes else "lessons"
         raise ConfigError(
-            f"{where} has {key}, which are for functions that learn; set learns = true or remove "
-            f"{key}"
+            f"function {table.name!r} has {key}, which are for functions that learn; set learns = "
+            f"true or remove {key}"
         )
-    if table.lessons_kept < 1:
-        raise ConfigError(f"{where}: lessons-kept is {table.lessons_kept}; it must be 1 or more")

@@ -275,21 +275,8 @@ def _reason(error: Exception) -> str:
     return f"no response: {reason}"
 
 
-Datatype = Literal[
-    "BOOL",
-    "UINT8",
-    "UINT16",
-    "UINT32",
-    "UINT64",
-    "INT8",
-    "INT16",
-    "INT32",
-    "INT64",
-    "FP16",
-    "FP32",
-    "FP64",
-    "BYTES",
-]
+Whole = Literal["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
+Datatype = Literal["BOOL", Whole, "FP16", "FP32", "FP64", "BYTES"]
 Parameters = dict[str, Any] | None  # clients and servers send null, and nested ones
 NUMBERS = {
     "BOOL": np.bool_,
@@ -314,7 +301,7 @@ class Remote(Named, frozen=True, kw_only=True, rename="kebab"):
     """A model's URL up to its name (or version), and its tensors."""
 
     url: str
-    timeout_s: float = 5.0
+    timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 5.0
     token_variable: str | None = None  # the environment variable that holds the bearer token
     ca: str | None = None  # file of the CA certificates to trust
     input: str | None = None  # of a single tensor; "input-0"
@@ -421,8 +408,6 @@ class RemoteModel(NamedTuple):
 def load_remote(table: Remote, folder: Path) -> RemoteModel:
     """Return the model; the first request is sent with the first instance."""
     where = f"function {table.name!r}"
-    if not 0 < table.timeout_s < math.inf:
-        raise ConfigError(f"{where}: timeout-s is {table.timeout_s}; it must be above 0 and finite")
     if table.inputs is not None and (table.input or table.datatype or not table.inputs):
         raise ConfigError(
             f"{where}: give inputs for several tensors, or input and datatype for one, not both"

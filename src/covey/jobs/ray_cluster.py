@@ -1,174 +1,121 @@
 """A Ray cluster as the place of jobs.
 
-Every node must give the same results as this process, so each is asked for its fingerprint. A job
-whose worker or node is lost runs again on another one.
+Every node must give the same results as this process, so each job begins with a look at the
+fingerprint of its node. Ray runs a job again whose worker or node is lost.
 """
 
 import contextlib
+import hashlib
 import ipaddress
+import math
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NamedTuple, TypeVar
+from functools import cache
+from importlib.metadata import version
+from typing import Any, TypeVar
 
-from covey.errors import ConfigError, CoveyError, need_of, optional_module
-from covey.jobs.fingerprint import Fingerprint, fingerprint
-from covey.jobs.running import AHEAD, LostJob
+import numpy as np
+
+from covey.errors import ConfigError, CoveyError, LimitError, need_of, optional_module
+from covey.jobs.running import KEPT
+from covey.kernel import Clock, is_compiled
 
 Result = TypeVar("Result")
 
 CLIENT = "ray://"
-DOCUMENT = "docs/operations/cluster.md"
 TOKEN = "token"  # noqa: S105 - a mode, not a secret
 _PROBE_S = 5.0  # for a cluster to accept a connection
-_NODE_S = 120.0  # for a node to start a worker and import covey
 _ATTEMPTS, _PAUSE_S = 3, 2.0  # to connect, if Ray could not start a server for this client
 _NOT_STARTED = "Starting Ray client server failed"
 _RETRIES = 20  # of a job, after its worker or node was lost
-_CHECKS = 3  # without a worker, one after the other, that end the work
-
-
-class ClusterNode(NamedTuple):
-    """What a node of the cluster says of itself."""
-
-    fingerprint: Fingerprint
-    mode: str  # of authentication
+_LOOKS = 3  # without a worker, one after the other, that end the work
 
 
 class RayPool:
     """Makes calls on the workers of a cluster, one CPU each."""
 
-    check_every_s = 5.0
-
     def __init__(self, ray: Any, address: str) -> None:
-        self._ray = ray
-        self._address = address
-        self._refs: dict[Future[Any], Any] = {}
-        self._without_workers = 0
+        self._ray, self._address, self._empty = ray, address, 0
         # Spread, so that jobs are not all on one node while others are idle.
         options = {"num_cpus": 1, "max_retries": _RETRIES, "scheduling_strategy": "SPREAD"}
         self._run = ray.remote(**options)(run_call)
 
     @property
     def workers(self) -> int:
-        """The CPUs of the cluster."""
-        return int(self._ray.cluster_resources().get("CPU", 0))
-
-    @property
-    def ahead(self) -> int:
-        """Enough calls for all workers, also for those that join later."""
-        return AHEAD * max(1, self.workers)
-
-    def submit(self, call: Callable[..., Result], /, *args: Any, **options: Any) -> Future[Result]:
-        """Begin a call on some worker."""
-        ref = self._run.remote(fingerprint(), os.getcwd(), call, args, options)
-        outer: Future[Result] = Future()
-        outer.set_running_or_notify_cancel()
-        self._refs[outer] = ref
-        ref.future().add_done_callback(lambda inner: self._finish(inner, outer))
-        return outer
-
-    def check(self) -> None:
-        """Raise `LostJob` if no worker has been there for some time."""
+        """The CPUs of the cluster; raises `LimitError` if it has had none for some time."""
         try:
-            workers = self.workers
+            cpus = int(self._ray.cluster_resources().get("CPU", 0))
         except Exception as error:
-            reason = _first_line(error)
-            raise LostJob(f"the connection to {self._address} was lost ({reason})") from None
-        self._without_workers = 0 if workers else self._without_workers + 1
-        if self._without_workers >= _CHECKS:
-            raise LostJob(f"the cluster at {self._address} has no worker left")
+            raise self._lost(f"the connection was lost, {_line(error)}") from None
+        self._empty = 0 if cpus else self._empty + 1
+        if self._empty >= _LOOKS:
+            raise self._lost("it has no worker left")
+        return max(1, cpus)
 
-    def check_nodes(self, *, needs_token: bool) -> None:
-        """Raise `ConfigError` for a node whose results could differ, or that is open to all."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    def submit(self, call: Callable[[], Result], /) -> Future[Result]:
+        """Begin a call on some worker."""
+        needs_token = not is_loopback(self._address)
+        future: Future[Result] = self._run.remote(
+            fingerprint(), needs_token, os.getcwd(), call
+        ).future()
+        return future
 
-        described = self._ray.remote(num_cpus=0, max_retries=1)(describe_node)
-        nodes = [node for node in self._ray.nodes() if node["Alive"]]
-        asked = {}
-        for node in nodes:
-            if node["Resources"].get("CPU"):
-                there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-                asked[node["NodeManagerAddress"]] = described.options(
-                    scheduling_strategy=there
-                ).remote()
-        if not asked:
-            raise ConfigError(f"the cluster at {self._address} has no node with a CPU; add one")
-        for name, ref in sorted(asked.items()):
-            try:
-                found = self._ray.get(ref, timeout=_NODE_S)
-            except Exception as error:
-                raise ConfigError(
-                    f"node {name} of the cluster cannot run covey ({_first_line(error)}); install "
-                    "the same covey on all nodes"
-                ) from None
-            check_fingerprint(name, found.fingerprint, expected=fingerprint())
-            if needs_token and found.mode != TOKEN:
-                raise ConfigError(_without_token(f"node {name}"))
+    def result(self, future: Future[Result], /) -> Result:
+        """Return what a call returned, or raise what it raised."""
+        try:
+            return future.result()
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, CoveyError):
+                raise error.cause from None
+            raise ConfigError(
+                f"a node of the cluster cannot run it ({_line(error.cause)}); install the same "
+                "covey and modules on all nodes"
+            ) from None
+        except Exception as error:
+            raise self._lost(f"it lost a job for good, {type(error).__name__}") from None
 
-    def cancel(self) -> None:
-        """End all calls that have not returned."""
-        for ref in list(self._refs.values()):
-            with contextlib.suppress(Exception):
-                self._ray.cancel(ref, force=True)
-
-    def _finish(self, inner: Future[Any], outer: Future[Any]) -> None:
-        self._refs.pop(outer, None)
-        error = inner.exception()
-        if error is None:
-            outer.set_result(inner.result())
-        else:
-            outer.set_exception(self._own(error))
-
-    def _own(self, error: BaseException) -> BaseException:
-        """Return what the call raised, or that it was lost."""
-        cause = getattr(error, "cause", None)
-        if isinstance(error, self._ray.exceptions.RayTaskError) and cause is not None:
-            return cause  # type: ignore[no-any-return]
-        reason = type(error).__name__
-        return LostJob(f"the cluster at {self._address} lost a job for good ({reason})")
+    def _lost(self, how: str) -> LimitError:
+        return LimitError(f"the cluster at {self._address} was lost ({how}); {KEPT}")
 
 
 def run_call(
-    expected: Fingerprint,
-    folder: str,
-    call: Callable[..., Result],
-    args: tuple[Any, ...],
-    options: dict[str, Any],
+    expected: dict[str, str], needs_token: bool, folder: str, call: Callable[[], Result]
 ) -> Result:
-    """Make a call on a worker; a node that joined later is checked as the others were."""
+    """Make a call on a worker, if its node gives the results of the process that wants them."""
     import ray
 
     node = ray.util.get_node_ip_address()
-    check_fingerprint(node, fingerprint(), expected=expected)
+    check_fingerprint(node, fingerprint(), here=expected)
+    if needs_token:
+        _check_token(f"node {node}")
     if os.path.isdir(folder):  # relative paths mean the same there as here
         os.chdir(folder)
     try:
-        return call(*args, **options)
+        return call()
     except CoveyError as error:
         raise type(error)(f"{error} (on node {node})") from None
 
 
-def describe_node() -> ClusterNode:
-    """Return what this node says of itself."""
-    return ClusterNode(fingerprint(), os.environ.get("RAY_AUTH_MODE", ""))
-
-
-def check_fingerprint(node: str, found: Fingerprint, *, expected: Fingerprint) -> None:
+def check_fingerprint(node: str, there: dict[str, str], *, here: dict[str, str]) -> None:
     """Raise `ConfigError` if a node could give other results than this process."""
-    if found != expected:
-        differences = expected.differences(found)
+    differ = [
+        f"{key} {there.get(key)} there, {own} here"
+        for key, own in here.items()
+        if there.get(key) != own
+    ]
+    if differ:
         raise ConfigError(
-            f"node {node} of the cluster could give other results: {differences}; install the "
-            "same on all nodes, or remove this one"
+            f"node {node} of the cluster could give other results: {' and '.join(differ)}; install "
+            "the same on all nodes, or remove this one"
         )
 
 
 @contextlib.contextmanager
 def connected(on: str) -> Iterator[RayPool]:
-    """Yield the cluster at an address; unfinished calls end if the block fails.
+    """Yield the cluster at an address; Ray ends unfinished calls with the block.
 
     `on` is "ray", the cluster of this machine or of RAY_ADDRESS, or "ray://host:port".
     """
@@ -176,19 +123,19 @@ def connected(on: str) -> Iterator[RayPool]:
     # Else Ray writes on standard output that a node was lost, among the results.
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
     ray = optional_module("ray", missing=need_of("Clusters", "ray", extra="ray"))
-    address = _found_address(on)
-    needs_token = not _is_loopback(address)
-    if needs_token and os.environ.get("RAY_AUTH_MODE") != TOKEN:
-        raise ConfigError(_without_token(f"the cluster at {address}"))
-    _probe(address)
-    _connect(ray, address)
-    pool = RayPool(ray, address)
+    address = _address(on)
+    if not is_loopback(address):
+        _check_token(f"the cluster at {address}")
     try:
-        pool.check_nodes(needs_token=needs_token)
-        yield pool
-    except BaseException:
-        pool.cancel()
-        raise
+        _probe(address)
+        _connect(ray, address)
+    except Exception as error:
+        raise ConfigError(
+            f"there is no Ray cluster at {address} ({_line(error)}); see that it runs, and that "
+            "the address and the token are right"
+        ) from None
+    try:
+        yield RayPool(ray, address)
     finally:
         ray.shutdown()
 
@@ -197,16 +144,15 @@ def _connect(ray: Any, address: str) -> None:
     for left in reversed(range(_ATTEMPTS)):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of Ray's; what fails is said below
+                warnings.simplefilter("ignore")  # of Ray's; the caller says what fails
                 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:
+            return
+        except ConnectionError as error:
             # The server of a client before may still have the port of the next one.
             if not left or _NOT_STARTED not in str(error):
-                raise _unusable(address, _first_line(error)) from None
+                raise
             ray.shutdown()
             time.sleep(_PAUSE_S)
-        else:
-            return
 
 
 def check_address(on: str) -> None:
@@ -216,14 +162,14 @@ def check_address(on: str) -> None:
         raise ConfigError(f"{on!r} is no place for jobs; use ray, or ray://host:port")
 
 
-def _found_address(on: str) -> str:
-    if on != "ray":
-        return on
+def _address(on: str) -> str:
     from ray._private.services import canonicalize_bootstrap_address_or_die
 
+    address = os.environ.get("RAY_ADDRESS", "") if on == "ray" else on
+    if address.startswith(CLIENT):
+        return address
     try:
-        given = os.environ.get("RAY_ADDRESS", "")
-        return given if given.startswith(CLIENT) else canonicalize_bootstrap_address_or_die("auto")
+        return canonicalize_bootstrap_address_or_die("auto")  # type: ignore[no-any-return]
     except (ConnectionError, ValueError):
         raise ConfigError(
             "no Ray cluster runs on this machine; start one (ray start --head), or name its "
@@ -231,45 +177,56 @@ def _found_address(on: str) -> str:
         ) from None
 
 
-def _is_loopback(address: str) -> bool:
-    host = _target(address).rpartition(":")[0].strip("[]")
+def is_loopback(address: str) -> bool:
+    """Return whether an address, with its port, is of this machine only."""
+    host = address.removeprefix(CLIENT).rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
 
 
-def _target(address: str) -> str:
-    return address.removeprefix(CLIENT)
+def _check_token(what: str) -> None:
+    if os.environ.get("RAY_AUTH_MODE") != TOKEN:
+        raise ConfigError(
+            f"{what} can be reached over the network without a token, so that others can run code "
+            "on it; set RAY_AUTH_MODE=token here and on all nodes (see docs/operations/cluster.md)"
+        )
 
 
 def _probe(address: str) -> None:
-    """Raise `ConfigError` if nothing there speaks Ray's protocol: Ray itself waits for minutes."""
+    """Raise if nothing there speaks Ray's protocol: Ray itself waits for minutes."""
     import grpc
 
     if os.environ.get("RAY_USE_TLS") == "1":  # needs Ray's own certificates
         return
-    with grpc.insecure_channel(_target(address)) as channel:
+    with grpc.insecure_channel(address.removeprefix(CLIENT)) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=_PROBE_S)
         except grpc.FutureTimeoutError:
-            raise _unusable(address, f"no answer within {_PROBE_S:.0f} s") from None
+            raise TimeoutError(f"no answer within {_PROBE_S:.0f} s") from None
 
 
-def _unusable(address: str, reason: str) -> ConfigError:
-    return ConfigError(
-        f"there is no Ray cluster at {address} ({reason}); see that it runs, and that the address "
-        "and the token are right"
-    )
+def _line(error: BaseException) -> str:
+    """Return the line that says what failed: the last one after a traceback, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1 if "Traceback" in str(error) else 0] if lines else type(error).__name__
 
 
-def _without_token(what: str) -> str:
-    return (
-        f"{what} can be reached over the network without a token, so that others can run code on "
-        f"it; set RAY_AUTH_MODE=token here and on all nodes (see {DOCUMENT})"
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1 if "Traceback" in str(error) else 0].strip() if lines else type(error).__name__
+@cache
+def fingerprint() -> dict[str, str]:
+    """Return what is the same in two processes that give the same results, to the last digit."""
+    clock = Clock([1.0, 2.0, 0.5], [0.3, 0.25, 0.8])
+    floors = [clock.at(10**power) for power in range(13)]
+    # Vector units of other processors may round otherwise, also within one array.
+    points = np.arange(1, 1025) / 1024
+    vectors = [np.log1p(points), np.log(points), np.exp(points), np.sqrt(points), points**0.3]
+    functions = (math.log, math.exp, math.sqrt, math.log1p, math.erf, lambda x: math.pow(x, 0.3))
+    scalars = [function(x) for function in functions for x in points.tolist()]
+    digest = hashlib.sha256(repr((floors, scalars, [*map(np.ndarray.tolist, vectors)])).encode())
+    return {
+        "covey": version("covey"),
+        "kernel": "compiled" if is_compiled() else "plain",
+        "numpy": np.__version__,
+        "arithmetic": digest.hexdigest()[:12],
+    }

@@ -1,68 +1,56 @@
-"""Load the kernel: compiled if available, else pure Python.
+"""The kernel: compiled if it was built, else the same sources in plain Python.
 
 COVEY_KERNEL=compiled requires the compiled form, COVEY_KERNEL=plain disables it.
 """
 
-import importlib
+import importlib.util
 import os
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from covey.errors import ConfigError
-from covey.kernel.rules import Rule
 
-if TYPE_CHECKING:
-    from covey.kernel.arena import Arena
-    from covey.kernel.batches import Batches
-    from covey.kernel.candidates import CandidateTable
-    from covey.kernel.spaces import Ledger
-    from covey.kernel.table import Table
-    from covey.kernel.thresholds import Clock
-    from covey.kernel.tickets import Tickets
+COMPILED = ("cells", "counters", "table", "phases", "index", "tickets", "arena")  # in this order
 
-    _NAMES: dict[str, Any] = {}
 
-    def plain_names() -> dict[str, Any]: ...
+def _take_plain() -> None:
+    """Import the sources, although their compiled forms would be found first."""
+    for part in COMPILED:
+        name = f"{__name__}.{part}"
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{part}.py"))
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
 
-else:
 
-    def _load():
-        form = os.environ.get("COVEY_KERNEL", "")
-        if form not in ("", "compiled", "plain"):
-            raise ConfigError(f"COVEY_KERNEL is {form!r}; set it to compiled or plain, or unset it")
-        try:
-            if form != "plain":
-                return vars(importlib.import_module("covey.kernel._compiled"))
-        except ModuleNotFoundError:
-            if form == "compiled":
-                raise ConfigError(
-                    "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C "
-                    "compiler and reinstall covey with COVEY_BUILD=compiled to see what fails"
-                ) from None
-        return plain_names()
+_form = os.environ.get("COVEY_KERNEL", "")
+if _form not in ("", "compiled", "plain"):
+    raise ConfigError(f"COVEY_KERNEL is {_form!r}; set it to compiled or plain, or unset it")
+if _form == "plain":
+    _take_plain()
 
-    def plain_names():
-        """Return all names of the plain kernel."""
-        parts = (
-            "thresholds",
-            "table",
-            "phases",
-            "index",
-            "tree",
-            "custom",
-            "spaces",
-            "candidates",
-            "tickets",
-            "arena",
-            "batches",
-        )
-        modules = [importlib.import_module(f"covey.kernel.{part}") for part in parts]
-        return {name: value for module in modules for name, value in vars(module).items()}
+from covey.kernel import cells, index, phases, table  # noqa: E402 - not before the choice
+from covey.kernel.arena import Arena, Ledger  # noqa: E402
+from covey.kernel.cells import Cells  # noqa: E402
+from covey.kernel.counters import ArmCounters  # noqa: E402
+from covey.kernel.layout import layout_of  # noqa: E402
+from covey.kernel.rules import Rule  # noqa: E402
+from covey.kernel.table import CellPolicy, Clock, Table  # noqa: E402
+from covey.kernel.tickets import Tickets  # noqa: E402
 
-    _NAMES = _load()
-    Arena, Batches, CandidateTable, Ledger, Clock, Table, Tickets = (
-        _NAMES[name]
-        for name in ("Arena", "Batches", "CandidateTable", "Ledger", "Clock", "Table", "Tickets")
+
+def is_compiled() -> bool:
+    """Return whether the compiled form of the kernel is used."""
+    return not str(cells.__file__).endswith(".py")
+
+
+if _form == "compiled" and not is_compiled():
+    raise ConfigError(
+        "COVEY_KERNEL=compiled, but the compiled kernel was not built; install a C compiler and "
+        "reinstall covey with COVEY_BUILD=compiled to see what fails"
     )
 
 __all__ = [
@@ -73,8 +61,6 @@ __all__ = [
     "SERVE",
     "UNPAID",
     "Arena",
-    "Batches",
-    "CandidateTable",
     "Clock",
     "Ledger",
     "Table",
@@ -83,9 +69,7 @@ __all__ = [
     "code_of",
     "doubts_of",
     "is_compiled",
-    "kind_of",
     "phase_of",
-    "plain_names",
     "row_of",
     "table_of",
     "undecided_row",
@@ -99,47 +83,33 @@ NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
 LATEST_ALARMS = 10  # whose slots are stored
 
 
-def is_compiled() -> bool:
-    """Return whether the compiled form of the kernel is used."""
-    return bool(Table.__module__ == "covey.kernel._compiled")
-
-
 def table_of(clock: Clock, rule: Rule) -> Table:
     """Return the table of the policy that a rule describes."""
-    table: Table = _NAMES[kind_of(rule)](clock, rule)
-    return table
+    layout = layout_of(rule)
+    counters = ArmCounters(rule, layout, Cells(rule, layout))
+    return Table(clock, rule, layout, _policy_of(rule)(clock, rule, layout, counters))
 
 
-def kind_of(rule: Rule) -> str:
-    """Return the name of the class of the policy that a rule describes."""
+def _policy_of(rule: Rule) -> type[CellPolicy]:
     if rule.custom is not None:
-        return "CustomTable"
+        return table.OwnPolicy
     if rule.tree is not None:
-        return "TreeTable"
+        return index.AutoPolicy
     if rule.index is not None:
-        kind = "RecentTable" if rule.index.is_recent else "IndexTable"
-        return "BalanceTable" if rule.index.is_balanced else kind
-    return _kind_of_phases(rule)
-
-
-def _kind_of_phases(rule: Rule) -> str:
-    if rule.elimination is not None:
-        return "EliminationTable"
-    if rule.inherits and rule.averages_children:
-        return "ChildrenMeanTable"
-    if rule.asks_one:
-        return "OneQueryTable"
-    is_usual = len(rule.levels) == 1 and rule.counted == 0 and rule.unit == 1
+        return index.ShareUcb
+    if rule.is_paper:
+        return phases.PaperPhases
+    is_usual = len(rule.levels) == 1 and not rule.counts_labelled and rule.unit == 1
     has_options = (
         rule.window > 0
         or rule.discount < 1.0
         or rule.learns_costs
         or (rule.is_pending and rule.weighs_pending)
         or rule.floors_training
-        or rule.seed is not None
         or len(rule.rewards) > 0
     )
-    return "PlainPhaseTable" if is_usual and not has_options and not rule.inherits else "PhaseTable"
+    is_plain = is_usual and not has_options and not rule.inherits
+    return phases.PlainPhases if is_plain else phases.Phases
 
 
 # These functions take one code or an array of codes.

@@ -1,10 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""Replay of many learners in step on recorded predictions."""
+"""Replay of many learners in step on recorded predictions, with labels that come late."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import Any
 
 try:
@@ -14,22 +16,571 @@ except ModuleNotFoundError:
 
     cython = SimpleNamespace(compiled=False, cast=lambda kind, value: value)
 
-if cython.compiled:
-    from cython.cimports.covey.kernel.memory import items_of
-
-from covey.kernel.calendar import NEVER, LabelCalendar
-from covey.kernel.counters import EXPLOIT, MILLIONTHS, UNPAID
+from covey.kernel.cells import Cells, block
 from covey.kernel.rules import Cell, Seat
-from covey.kernel.spaces import Ledger
-from covey.kernel.table import Table
-from covey.kernel.thresholds import FAR
+from covey.kernel.table import CellPolicy, Table
 
-AHEAD = 16  # slots whose cells are looked up at once
-POINTED = (
-    *("columns", "labels", "cells", "phases", "arms", "functions", "correct"),
-    *("rows", "choices", "met", "served", "helpers", "ahead", "behind", "starts", "offsets"),
-    *("answers", "streams"),
-)
+if cython.compiled:
+    from cython.cimports.covey.kernel.arena import items_of
+    from cython.cimports.covey.kernel.cells import touch
+else:
+    from covey.kernel.cells import (
+        BEST,
+        COORDINATES,
+        LEVEL,
+        OWN,
+        doubles,
+        halves,
+        integers,
+        octets,
+    )
+    from covey.kernel.counters import EXPLOIT, SERVE, UNPAID
+
+    NEVER = -1  # a delay: the label never arrives
+    AHEAD = 16  # slots whose cells are looked up at once
+    # What is kept of a decision whose label is late: the next one of the same slot, the slot at
+    # whose end it comes, and so on; then the rows, those of the helper, and the context.
+    NEXT, DUE, WHO, SLOT, CHOICE, HELPER, FUNCTION, GAIN, PAID, ROWS = range(10)
+    NEAR = 1 << 15  # slots: labels that come within as many are found by their slot
+    HIDDEN = -1  # a gain: the label never comes, and its time is over
+
+
+NO_NUMBERS = bytearray(8)  # shared by all that have numbered no rows
+
+
+class Ledger:
+    """One learner's tables, one per context space; its own spaces decide.
+
+    Any own space can require training or exploration; otherwise the arm with the largest estimate
+    in any of them is exploited. Counts and labels are recorded in all of them.
+    """
+
+    def __init__(self, tables: list[Table], own: tuple[int, ...], columns: Any) -> None:
+        self.tables = tables[:]  # without spare room
+        self.count = len(own)
+        places = [place for space in own for place in columns[space]] or [0]
+        self.block = block(8 * (3 * self.count + len(places)))
+        # Of the current instance, per own space: the cell, and that of the queried learner.
+        self.rows = integers(self.block, 0, self.count)
+        self.asked_rows = integers(self.block, self.count, self.count)
+        self.own = halves(self.block, 2 * self.count, self.count)
+        self.places = halves(self.block, 3 * self.count, len(places))
+        for k in range(self.count):
+            self.own[k] = own[k]
+        for k in range(len(places)):
+            self.places[k] = places[k]
+        self.first = tables[own[0]]
+        self.chosen = 0  # the own space, among them, whose table decided
+        self.choice = 0
+        self.helper = -1  # the queried learner; -1: none
+        self.asked = self.first  # its table for the first own space
+        self.function = 0  # of the helper, or own; -1: answer from stored labels
+        self.stand_in = -1  # own function that answers if the helper fails or is late
+
+    def at(self, k: int) -> Table:
+        """Return the table of an own space."""
+        return self.first if k == 0 else self.tables[self.own[k]]
+
+    def table(self, space: int) -> Table:
+        """Return the table of a space."""
+        return self.tables[space]
+
+    def coordinates(self) -> int:
+        """Return how many coordinates an instance has, in all own spaces."""
+        count = 0
+        for k in range(self.count):
+            count += self.at(k).cells.dimension
+        return count
+
+    def needs_points(self) -> bool:
+        """Return whether a late label needs the coordinates of its instance."""
+        is_needed = False
+        for k in range(self.count):
+            is_needed = is_needed or self.at(k).needs_path or self.at(k).remembers
+        return is_needed
+
+    def locate(self, contexts: Any, start: int, slot: int) -> int:
+        """Find the own cells around an instance, whose coordinates begin at `start`."""
+        at = 0
+        for k in range(self.count):
+            cells = self.at(k).cells
+            for n in range(cells.dimension):
+                cells.context[n] = contexts[start + self.places[at + n]]
+            at += cells.dimension
+            self.rows[k] = cells.locate(slot)
+        return 0
+
+    def choose(self, slot: int, fresh: int) -> int:
+        """Return `arm << 2 | phase`; -1 if peers must first be asked for the space `chosen`.
+
+        `fresh` is the last of the own spaces for which they have been asked; -1: none.
+        """
+        self.chosen = 0
+        if self.count == 1:
+            return self.first.policy.choose(self.rows[0], slot, fresh >= 0)
+        largest = 0.0
+        choice = 0
+        for k in range(self.count):
+            policy = self.at(k).policy
+            candidate = policy.choose(self.rows[k], slot, k <= fresh)
+            if candidate < 0 or candidate & 3 != EXPLOIT:
+                self.chosen = k
+                return candidate
+            value = policy.value(self.rows[k] * policy.stride, candidate >> 2)
+            if k == 0 or value > largest:
+                largest = value
+                self.chosen = k
+                choice = candidate
+        return choice
+
+    def open_for(self, asker: Ledger, slot: int) -> int:
+        """Find or create the cells of the asking learner's instance."""
+        asker.asked = self.table(asker.own[0])
+        for k in range(asker.count):
+            cells = self.table(asker.own[k]).cells
+            asker.asked_rows[k] = cells.open_for(asker.at(k).cells, asker.rows[k], slot)
+        return 0
+
+    def serve(self, asker: Ledger) -> int:
+        """Return the own function for the asking learner's instance, after `open_for`."""
+        if asker.count == 1:
+            return asker.asked.policy.serve(asker.asked_rows[0])
+        largest = 0.0
+        chosen = 0
+        for k in range(asker.count):
+            function = self.table(asker.own[k]).policy.unexplored(asker.asked_rows[k])
+            if function >= 0:
+                return function
+        for k in range(asker.count):
+            counters = self.table(asker.own[k]).counters
+            base = asker.asked_rows[k] * counters.cells.stride
+            function = counters.most_accurate(base)
+            value = counters.accuracy(base, function)
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def recall(self, asker: Ledger) -> int:
+        """Return the most frequent label in the cell with the clearest majority; -1: none."""
+        answer = asker.asked.cells.memory.unseen
+        largest = 0.0
+        for k in range(asker.count):
+            memory = self.table(asker.own[k]).cells.memory
+            leader, count, total = memory.recall(asker.asked_rows[k])
+            if total and float(count) / total > largest:
+                largest = float(count) / total
+                answer = leader
+        return answer
+
+    def best_own(self) -> int:
+        """Return the own function with the largest estimate in any own space."""
+        chosen = 0
+        largest = 0.0
+        for k in range(self.count):
+            policy = self.at(k).policy
+            base = self.rows[k] * policy.stride
+            function = policy.best_of(base, policy.functions)
+            value = policy.value(base, function)
+            if k == 0 or value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def score(self, asker: Ledger, scores: Any, slot: int, is_served: bool) -> int:
+        """Record labels of own free functions, in the cells of an instance of `asker`."""
+        for k in range(asker.count):
+            row = asker.asked_rows[k] if is_served else asker.rows[k]
+            for function, gain in scores:
+                self.table(asker.own[k]).policy.score(row, function, gain, slot, is_served)
+        return 0
+
+    def count_own(self) -> int:
+        """Count the current instance."""
+        for k in range(self.count):
+            table = self.at(k)
+            table.cells.follow_on()
+            table.counters.count_own(self.rows[k], 1)
+        return 0
+
+    def expect(self, helper: Ledger) -> int:
+        """Count the label of the current instance as pending, here and at the queried learner."""
+        for k in range(self.count):
+            self.at(k).counters.expect(self.rows[k], self.choice >> 2, self.choice & 3, 1)
+            if self.helper >= 0 and self.function >= 0:
+                counters = helper.table(self.own[k]).counters
+                counters.expect(self.asked_rows[k], self.function, SERVE, 1)
+        return 0
+
+    def learn(self, gain: int, slot: int, paid: int) -> int:
+        """Record the label of the current instance immediately."""
+        for k in range(self.count):
+            policy = self.at(k).policy
+            policy.learn(self.rows[k], self.choice >> 2, self.choice & 3, gain, slot, paid)
+        return 0
+
+    def held(self) -> tuple[Any, ...]:
+        """Return the current decision, and where it was made."""
+        places = []
+        for k in range(self.count):
+            cells = self.at(k).cells
+            path = [cells.path[n] for n in range(cells.found)]
+            places.append((self.rows[k], self.asked_rows[k], cells.point_now(), path))
+        return places, (self.chosen, self.choice, self.helper, self.function), self.stand_in
+
+    def hold(self, held: tuple[Any, ...]) -> int:
+        """Make a decision the current one again."""
+        places, numbers, self.stand_in = held
+        self.chosen, self.choice, self.helper, self.function = numbers
+        for k in range(self.count):
+            cells = self.at(k).cells
+            self.rows[k], self.asked_rows[k], point, path = places[k]
+            cells.read(point)
+            cells.found = len(path)
+            for n in range(cells.found):
+                cells.path[n] = path[n]
+        return 0
+
+    # -- decisions one at a time ---------------------------------------------------------------
+
+    def judge(
+        self, points: list[tuple[float, ...]], slot: int, fresh: int, closed: bytes | None
+    ) -> tuple[int, int, list[int]]:
+        """Return the space that decides, the result of `choose`, and the row in each own space.
+
+        `points` are the coordinates in each of these.
+        """
+        for k in range(self.count):
+            self.at(k).cells.read(points[k])
+            self.rows[k] = self.at(k).cells.locate(slot)
+        if closed is None:
+            choice = self.choose(slot, fresh)
+        else:
+            choice = self._choose_open(slot, fresh, closed)
+        return self.chosen, choice, [self.rows[k] for k in range(self.count)]
+
+    def _choose_open(self, slot: int, fresh: int, closed: bytes) -> int:
+        """Choose among the arms that are not closed."""
+        try:
+            for k in range(self.count):
+                self.at(k).counters.close(closed)
+            return self.choose(slot, fresh)
+        finally:
+            for k in range(self.count):
+                self.at(k).counters.reopen()
+
+    def function_for(self, rows: list[int], slot: int) -> int:
+        """Return the own function for a peer's instance in these rows, at `slot`."""
+        for k in range(self.count):
+            self.at(k).clock.move(slot)
+            self.at(k).clock.round_up(slot)
+            self.asked_rows[k] = rows[k]
+        self.asked = self.first
+        return self.serve(self)
+
+    def own_function(self, rows: list[int]) -> int:
+        """Return the own function with the largest estimate in any of these rows."""
+        for k in range(self.count):
+            self.rows[k] = rows[k]
+        return self.best_own()
+
+
+class LateLabels:
+    """Decisions whose labels arrive after their slot, by the slot at whose end they do.
+
+    Records are numbers in one block. Those of a slot form a list, in the order of the decisions;
+    a ring has the lists of the next slots, and what comes later waits in a list of its own.
+    """
+
+    def __init__(self, ledgers: list[Ledger], seats: list[Seat], label_wait: int | None) -> None:
+        self.ledgers = ledgers
+        self.wait = -1 if label_wait is None else label_wait  # -1: no limit
+        self.misleads = [seat.misleads for seat in seats]
+        self.is_honest = not any(self.misleads)  # no learner tells peers false labels
+        self.width = self.points = 0  # own spaces, and coordinates that are kept of an instance
+        self.remembers = self.is_pending = False
+        needs_points = False
+        for k in range(len(ledgers)):
+            ledger = self._ledger(k)
+            self.width = max(self.width, ledger.count)
+            self.points = max(self.points, ledger.coordinates())
+            needs_points = needs_points or ledger.needs_points()
+            self.remembers = self.remembers or ledger.first.remembers
+            self.is_pending = self.is_pending or ledger.first.counters.is_pending
+        self.points = self.points if needs_points else 0
+        # Where nothing else is kept, C reaches the only policy of each learner by its number.
+        self.policies = [self._ledger(k).first.policy for k in range(len(ledgers))]
+        self.policy_at = items_of(self.policies) if cython.compiled else self.policies
+        is_single = self.width == 1 and all(len(ledger.tables) == 1 for ledger in ledgers)
+        self.is_usual = is_single and self.points == 0 and not self.remembers and self.is_honest
+        self.size = ROWS + 2 * self.width + self.points
+        self.room = 64
+        self._take_block(block(8 * self.size * self.room))
+        self.used = 1  # so many records were made; 0 stands for none
+        self.free = 0  # the first of a list of records that can be used again
+        self.pending = self.now = 0
+        self.list_block = block(4 * 4 * NEAR)
+        self.lists = halves(self.list_block, 0, 4 * NEAR)  # per slot its first and last record
+        self.far = self.last_far = 0  # the list of those that come later
+        self.extras: dict[int, Any] = {}  # label, answer, and what free functions gain, by record
+
+    def _ledger(self, learner: int) -> Ledger:
+        return self.ledgers[learner]
+
+    def _take_block(self, memory: Any) -> int:
+        self.block = memory
+        self.numbers = integers(memory, 0, self.size * self.room)
+        self.reals = doubles(memory, 0, self.size * self.room)
+        return 0
+
+    def told(self, i: int, gain: int) -> int:
+        """Return what an answer gains by the label that learner `i` tells the one that answered."""
+        return self._ledger(i).first.counters.unit - gain if self.misleads[i] else gain
+
+    def make(self, i: int, slot: int, due: int, choice: int) -> int:
+        """Return a new record, in the list of the slot `due`."""
+        record = self.free
+        if record:
+            self.free = self.numbers[record * self.size + NEXT]
+        else:
+            record = self.used
+            self.used += 1
+            if self.used > self.room:
+                self._grow()
+        at = record * self.size
+        self.numbers[at + NEXT] = 0
+        self.numbers[at + DUE] = due
+        self.numbers[at + WHO] = i
+        self.numbers[at + SLOT] = slot
+        self.numbers[at + CHOICE] = choice
+        self.pending += 1
+        self._append(record, due)
+        return record
+
+    def _grow(self) -> int:
+        memory = block(8 * self.size * 2 * self.room)
+        memoryview(memory)[: 8 * self.size * self.room] = memoryview(self.block)
+        self.room = 2 * self.room
+        self._take_block(memory)
+        return 0
+
+    def _append(self, record: int, due: int) -> int:
+        """Append a record to the list of its slot, or to those that come later."""
+        if due >= (self.now & -NEAR) + 2 * NEAR:
+            if self.far:
+                self.numbers[self.last_far * self.size + NEXT] = record
+            else:
+                self.far = record
+            self.last_far = record
+            return 0
+        place = 2 * (due & 2 * NEAR - 1)
+        if self.lists[place]:
+            self.numbers[self.lists[place + 1] * self.size + NEXT] = record
+        else:
+            self.lists[place] = record
+        self.lists[place + 1] = record
+        return 0
+
+    def move(self, slot: int) -> int:
+        """Go on to a slot; those that come later may come soon then."""
+        is_next = slot & -NEAR != self.now & -NEAR
+        self.now = slot
+        if is_next and self.far:
+            record, self.far = self.far, 0
+            while record:
+                after = self.numbers[record * self.size + NEXT]
+                self.numbers[record * self.size + NEXT] = 0
+                self._append(record, self.numbers[record * self.size + DUE])
+                record = after
+        return 0
+
+    def deliver(self, slot: int) -> int:
+        """Settle the labels that arrive at the end of `slot`."""
+        place = 2 * (slot & 2 * NEAR - 1)
+        record = self.lists[place]
+        self.lists[place] = 0
+        while record:
+            at = record * self.size
+            if self.numbers[at + GAIN] == HIDDEN:
+                self._release(at)
+            else:
+                if self.is_pending:
+                    self.expect(at, -1)
+                if self.is_usual and not self.extras:
+                    self._settle_usual(at)
+                else:
+                    self._settle(at, record)
+            after = self.numbers[at + NEXT]
+            self.numbers[at + NEXT] = self.free
+            self.free = record
+            self.pending -= 1
+            record = after
+        return 0
+
+    def _settle_usual(self, at: int) -> int:
+        numbers, slot = self.numbers, self.numbers[at + SLOT]
+        choice, gain = numbers[at + CHOICE], numbers[at + GAIN]
+        policy = cython.cast(CellPolicy, self.policy_at[numbers[at + WHO]])
+        policy.learn(numbers[at + ROWS], choice >> 2, choice & 3, gain, slot, numbers[at + PAID])
+        if numbers[at + HELPER] >= 0:
+            policy = cython.cast(CellPolicy, self.policy_at[numbers[at + HELPER]])
+            policy.learn_served(numbers[at + ROWS + 1], numbers[at + FUNCTION], gain, slot)
+        return 0
+
+    def _settle(self, at: int, record: int) -> int:
+        ledger = self._ledger(self.numbers[at + WHO])
+        choice, slot = self.numbers[at + CHOICE], self.numbers[at + SLOT]
+        gain, paid = self.numbers[at + GAIN], self.numbers[at + PAID]
+        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
+        point = at + ROWS + 2 * self.width
+        for k in range(ledger.count):
+            table = ledger.at(k)
+            if self.points > 0:
+                for n in range(table.cells.dimension):
+                    table.cells.context[n] = self.reals[point + n]
+                point += table.cells.dimension
+                table.cells.follow()
+            row = self.numbers[at + ROWS + k]
+            table.policy.learn(row, choice >> 2, choice & 3, gain, slot, paid)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper).table(ledger.own[k])
+                gained = gain if self.is_honest else self.told(self.numbers[at + WHO], gain)
+                met = self.numbers[at + ROWS + self.width + k]
+                table.policy.learn_served(met, function, gained, slot)
+        if self.extras:
+            self._settle_more(at, self.extras.pop(record))
+        return 0
+
+    def _settle_more(self, at: int, more: Any) -> int:
+        """Store the label for queries that show only the cell, and score free functions."""
+        ledger = self._ledger(self.numbers[at + WHO])
+        helper = self.numbers[at + HELPER]
+        for k in range(ledger.count):
+            ledger.rows[k] = self.numbers[at + ROWS + k]
+            ledger.asked_rows[k] = self.numbers[at + ROWS + self.width + k]
+        if self.remembers:
+            self.remember(ledger, helper, more, self.numbers[at + SLOT])
+        if more[2] is not None:
+            self.score(ledger, self.numbers[at + WHO], helper, more[2], self.numbers[at + SLOT])
+        return 0
+
+    def remember(self, ledger: Ledger, helper: int, more: Any, slot: int) -> int:
+        """Store a label and the answer for cell-only queries: here, and at the queried learner."""
+        label, answer = more[0], more[1]
+        for k in range(ledger.count):
+            if ledger.first.remembers:
+                own = answer if helper < 0 else None
+                ledger.at(k).counters.remember_around(label, own, slot)
+            if helper >= 0:
+                table = self._ledger(helper).table(ledger.own[k])
+                if table.remembers:
+                    table.cells.memory.take(ledger.asked_rows[k], label, answer)
+        return 0
+
+    def score(self, ledger: Ledger, i: int, helper: int, scores: Any, slot: int) -> int:
+        """Record labels of free functions, in the cells of a decision made at `slot`."""
+        ledger.score(ledger, scores[0], slot, False)
+        if scores[1]:
+            told = [(function, self.told(i, gain)) for function, gain in scores[1]]
+            self._ledger(helper).score(ledger, told, slot, True)
+        return 0
+
+    def expect(self, at: int, by: int) -> int:
+        """Count the pending label of a record (by 1), or count it no longer."""
+        if self.is_usual:
+            return self._expect_usual(at, by)
+        ledger = self._ledger(self.numbers[at + WHO])
+        choice = self.numbers[at + CHOICE]
+        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
+        for k in range(ledger.count):
+            row, met = self.numbers[at + ROWS + k], self.numbers[at + ROWS + self.width + k]
+            ledger.at(k).counters.expect(row, choice >> 2, choice & 3, by)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper).table(ledger.own[k])
+                table.counters.expect(met, function, SERVE, by)
+        return 0
+
+    def _expect_usual(self, at: int, by: int) -> int:
+        numbers, choice = self.numbers, self.numbers[at + CHOICE]
+        policy = cython.cast(CellPolicy, self.policy_at[numbers[at + WHO]])
+        policy.counters.expect(numbers[at + ROWS], choice >> 2, choice & 3, by)
+        if numbers[at + HELPER] >= 0:
+            policy = cython.cast(CellPolicy, self.policy_at[numbers[at + HELPER]])
+            policy.counters.expect(numbers[at + ROWS + 1], numbers[at + FUNCTION], SERVE, by)
+        return 0
+
+    def _release(self, at: int) -> int:
+        ledger = self._ledger(self.numbers[at + WHO])
+        choice = self.numbers[at + CHOICE]
+        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
+        for k in range(ledger.count):
+            row, met = self.numbers[at + ROWS + k], self.numbers[at + ROWS + self.width + k]
+            ledger.at(k).counters.release(row, choice >> 2, choice & 3)
+            if helper >= 0 and function >= 0:
+                table = self._ledger(helper).table(ledger.own[k])
+                table.counters.release(met, function, SERVE)
+        return 0
+
+
+class RowNumbers:
+    """The numbers of a table's cells in the trace: the same for all learners."""
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        self.count = self.room = 0  # rows that have a number, or can have one
+        self.block = NO_NUMBERS
+        self.at = halves(NO_NUMBERS, 0, 0)
+
+    def catch_up(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
+        """Give numbers to new rows: those of their cells among the `known` of all learners."""
+        used = self.cells.used
+        if used > self.room:
+            self.room = used + used // 2
+            memory = block(8 * self.room)
+            memoryview(memory)[: 4 * self.count] = memoryview(self.block)[: 4 * self.count]
+            self.block, self.at = memory, halves(memory, 0, self.room)
+        for row in range(self.count, used):
+            self.at[row] = known.setdefault((space, self.cells.cell(row)), len(known))
+        self.count = used
+        return 0
+
+
+def is_like(cells: Cells, other: Cells, first: int) -> bool:
+    """Return whether both divide the space alike, and keep the same cells in the same rows.
+
+    Rows before `first` are known to be the same.
+    """
+    differ = not (cells.is_flat or cells.grid >= 0) or cells.grid != other.grid
+    differ |= cells.dimension != other.dimension or cells.levels != other.levels
+    differ |= cells.used != other.used or cells.foreign > 0 or other.foreign > 0
+    for k in range(0 if differ else cells.levels):
+        differ |= cells.sides[k] != other.sides[k] or cells.limits[k] != other.limits[k]
+    if cells.grid >= 0:
+        first = 0  # in a tree, own arrivals must be the same: then all split a cell at once
+    for row in range(first, 0 if differ else cells.used):
+        base, there = row * cells.stride, row * other.stride
+        differ |= cells.marks[2 * base + LEVEL] != other.marks[2 * there + LEVEL]
+        differ |= cells.grid >= 0 and cells.rows[base + OWN] != other.rows[there + OWN]
+        for k in range(COORDINATES, cells.labels):
+            differ |= cells.rows[base + k] != other.rows[there + k]
+    return not differ
+
+
+def touch_row(cells: Cells, row: int) -> None:
+    """Request the memory of a row before it is needed."""
+    if cython.compiled:
+        # Two cache lines: what a decision reads, and the counters of the first arms.
+        first = row * cells.stride + BEST // 2
+        touch(cython.address(cells.rows[first]))
+        touch(cython.address(cells.rows[first + 8]))
+
+
+def aim_at(cells: Cells, contexts: Any, columns: Any, start: int) -> None:
+    """Set `point` to the cell of level 0 around coordinates that begin at `start`."""
+    side = cells.sides[0]
+    for k in range(cells.dimension):
+        slice_ = int(contexts[start + columns[k]] * side)
+        cells.point[k] = slice_ if slice_ < side else slice_ - 1
 
 
 class Arena:
@@ -45,329 +596,338 @@ class Arena:
         self.ledgers = ledgers
         self.count = len(ledgers)
         self.spaces = len(self._ledger(0).tables)
-        self.clock = self._ledger(0)._table(0).clock
-        self.offsets = array("i", [0] * (self.count + 1))  # learner -> its first row of predictions
-        self.remembers = False
-        for k in range(self.count):
-            self.offsets[k + 1] = self.offsets[k] + self._ledger(k).first.functions
-            self.remembers = self.remembers or self._ledger(k).first.remembers
+        self.clock = self._ledger(0).table(0).clock
+        functions = [self._ledger(k).first.counters.functions for k in range(self.count)]
+        arms = [len(seat.behind) for seat in seats]
+        self.kept: list[Any] = []  # what the arrays are in
+        self.offsets = self._whole(accumulate(functions, initial=0))  # learner -> its predictions
         self.total = self.offsets[self.count]
         # Per arm of every learner: the queried learner (-1: itself), and the column of its cost.
-        self.behind = array("i", [who for seat in seats for who in seat.behind])
-        self.cost_columns = array("i", [column for seat in seats for column in seat.cost_columns])
-        self.starts = array("i", [0] * (self.count + 1))  # learner -> its first arm in these
-        for k in range(self.count):
-            self.starts[k + 1] = self.starts[k] + len(seats[k].behind)
+        self.behind = self._whole([who for seat in seats for who in seat.behind])
+        self.cost_columns = self._whole([column for seat in seats for column in seat.cost_columns])
+        self.starts = self._whole(accumulate(arms, initial=0))  # learner -> its first arm in these
         # Per arm, the row of predictions with the answers of its first function.
-        self.answers = array("q", bytes(8 * self.starts[self.count]))
-        self._find_answers(seats)
-        self.receives = array("i", [seat.receives for seat in seats])
-        self.streams = array("i", [seat.stream for seat in seats])
-        self.stream_count = max(self.streams) + 1
-        self.patience = array("q", [seat.patience for seat in seats])
-        self.lies = array("i", [seat.lies for seat in seats])
+        self.answers = self._long(self._answers(seats))
+        self.receives = self._whole([seat.receives for seat in seats])
+        self.all_receive = all(seat.receives for seat in seats)
+        self.streams = self._whole([seat.stream for seat in seats])
+        self.stream_count = 1 + max([seat.stream for seat in seats])
+        self.patience = self._long([seat.patience for seat in seats])
+        self.lies = self._whole([seat.lies for seat in seats])
         self.free = [seat.free for seat in seats]
         self.has_free = max([len(free) for free in self.free]) > 0
-        self.calendar = LabelCalendar(ledgers, seats, hidden_from, label_wait)
-        self.seen, self.scores = 0, ((), ())  # labels of consulted peers; gains of free functions
+        self.hidden_from = hidden_from  # the first so many learners never see a hidden label
+        self.late = LateLabels(ledgers, seats, label_wait)
+        self.remembers = self.late.remembers
+        self.seen = 0  # labels of consulted peers
         # Of the current slot, per learner: its row and choice, its helper, whose row and function.
-        self.rows, self.choices, self.helpers, self.met, self.served = [
-            array("q", bytes(8 * self.count)) for _ in range(5)
-        ]
-        self.ahead = array("q", bytes(16 * AHEAD))  # rows of this and the next block of slots
+        self.rows, self.choices = self._long([0] * self.count), self._long([0] * self.count)
+        self.met, self.served = self._long([0] * self.count), self._long([0] * self.count)
+        self.helpers = self._long([0] * self.count)
+        self.ahead = self._long([0] * 2 * AHEAD)  # rows of this and the next block of slots
         self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
         self.alike = 0  # so many rows are known to be the same for all learners
         self.is_alike = self.looks_ahead = False  # all have the same rows; those of later slots
         self.tables = [ledger.tables[k] for ledger in ledgers for k in range(self.spaces)]
-        self.seats = items_of(self.tables) if cython.compiled else self.tables
+        self.policies = [table.policy for table in self.tables]
+        self.numbers = [RowNumbers(table.cells) for table in self.tables]
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
+        self._set_items()
 
-    def _find_answers(self, seats: list[Seat]) -> None:
+    def _set_items(self) -> None:
+        """Let C reach the items of lists without counting references."""
+        lists = (self.tables, self.policies, self.numbers)
+        if cython.compiled:
+            self.table_at = items_of(self.tables)
+            self.policy_at = items_of(self.policies)
+            self.number_at = items_of(self.numbers)
+        else:
+            self.table_at, self.policy_at, self.number_at = lists
+
+    def _whole(self, numbers: Iterable[int]) -> memoryview[int]:
+        """Return an array of integers of 32 bits."""
+        memory = array("i", numbers)
+        self.kept.append(memory)
+        return halves(memory, 0, -1)
+
+    def _long(self, numbers: Iterable[int]) -> memoryview[int]:
+        """Return an array of integers of 64 bits."""
+        memory = array("q", numbers)
+        self.kept.append(memory)
+        return integers(memory, 0, -1)
+
+    def _answers(self, seats: list[Seat]) -> list[int]:
+        lines = []
         for k, seat in enumerate(seats):
             for arm, who in enumerate(seat.behind):
                 function = self.offsets[k] + arm if who < 0 else self.offsets[who]
-                line = seat.answers[arm] if seat.answers else seat.stream * self.total + function
-                self.answers[self.starts[k] + arm] = line
+                lines.append(seat.stream * self.total + function)
+        return lines
 
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
         return list(self.known)[count:]
 
-    def late(self) -> list[tuple[int, list[Any]]]:
-        """Return the labels that have not arrived, by the slots at whose ends they do."""
-        return sorted(self.calendar.due.items())
-
-    def take_late(self, late: list[tuple[int, list[Any]]]) -> None:
-        """Restore the result of `late`; the counters of tables already include them."""
-        for slot, labels in late:
-            for label in labels:
-                self.calendar._schedule(slot, label)
+    def _ledger(self, learner: int) -> Ledger:
+        return self.ledgers[learner]
 
     def run(self, log: Any, first_slot: int, trace: Any) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
-        at = log.at
-        delays = log.delays
-        shown = log.shown
-        first, end, delay = 0, self.count, 0
         self._open(log, trace)
         for k in range(self.count * self.spaces):
             # Learners that share an instance must count it once.
-            cython.cast(Table, self.seats[k]).once = at is None and self.stream_count == 1
-        if at is None and delays is None and shown is None and self._is_plain():
-            self._run_plain(first_slot)
-            return
-        for t in range(len(self.labels)):
+            is_shared = not self.has_receivers and self.stream_count == 1
+            cython.cast(Table, self.table_at[k]).counters.once = is_shared
+        is_usual = self._is_usual()
+        if is_usual:
+            self.is_alike = self._are_alike()
+            self.looks_ahead = self.is_alike and cython.cast(Table, self.table_at[0]).cells.is_flat
+        for t in range(self.slots):
             slot = first_slot + t
-            if self.has_slots:
-                slot = self.slots[t]
-                if self.calendar.due:
-                    self.catch_up(slot - 1)
+            self.late.move(slot)
             self._move_clocks(slot)
-            if at is not None:
-                first = at[t]
+            first, end = 0, self.count
+            if self.has_receivers:
+                first = self.receivers[t]
                 end = first + 1
-            if delays is not None:
-                delay = delays[t]
-            for i in range(first, end):
-                if self.receives[i]:
-                    self._decide(self._ledger(i), i, slot, t)
-            for i in range(first, end):
-                if self.receives[i]:
-                    is_shown = shown is None or shown[t, i] != 0
-                    self._end(self._ledger(i), i, slot, t, delay if is_shown else FAR)
-            if self.calendar.due:
-                self.calendar._deliver(slot)
-
-    def catch_up(self, slot: int) -> None:
-        """Settle the labels that arrive up to the end of `slot`, whose rows are not in the log."""
-        while self.calendar.slots and self.calendar.slots[0] <= slot:
-            due = self.calendar.slots[0]
-            self._move_clocks(due)
-            self.calendar._deliver(due)
+            if is_usual:
+                self._decide_all(t, slot, first, end)
+                self._end_all(t, slot, first, end)
+            else:
+                for i in range(first, end):
+                    if self.receives[i]:
+                        self._decide(self._ledger(i), i, slot, t)
+                for i in range(first, end):
+                    if self.receives[i]:
+                        self._end(self._ledger(i), i, slot, t)
+            if self.late.pending > 0:
+                self.late.deliver(slot)
+        self.alike = cython.cast(Table, self.table_at[0]).cells.used if self.is_alike else 0
 
     def _move_clocks(self, slot: int) -> int:
         self.clock.move(slot)
         self.clock.round_up(slot)
         for k in range(1, self.spaces):
-            self._ledger(0)._table(k).clock.move(slot)
-            self._ledger(0)._table(k).clock.round_up(slot)
+            clock = self._ledger(0).table(k).clock
+            clock.move(slot)
+            clock.round_up(slot)
         return 0
 
     def _open(self, log: Any, trace: Any) -> int:
-        self.contexts = log.contexts
-        if cython.compiled:
-            self.contexts_at = cython.address(self.contexts[0])
-        else:
-            self.contexts_at = self.contexts
-        self.predictions = log.predictions
-        self.has_gains = log.gains is not None
-        self.gains = log.gains
-        self.labels = log.labels
-        self.is_busy = log.busy is not None
-        self.busy = log.busy
-        self.has_costs = log.costs is not None
-        self.costs = log.costs
-        self.width = len(self.contexts) // (self.stream_count * max(1, len(self.labels)))
-        self.cells = trace.cell
-        self.phases = trace.phase
-        self.arms = trace.arm
-        self.functions = trace.function
-        self.correct = trace.correct
-        self.paid = trace.paid
+        """Take the arrays of a log and of its trace; flags say which of them there are."""
+        nothing = self.kept[0]
+        self.opened = log, trace
+        self.slots = len(log.labels)
+        self.width = len(log.contexts) // (self.stream_count * max(1, self.slots))
+        self.contexts = doubles(log.contexts, 0, -1)
+        self.predictions, self.labels = halves(log.predictions, 0, -1), halves(log.labels, 0, -1)
+        self.has_receivers, self.has_delays = log.at is not None, log.delays is not None
+        self.receivers = halves(log.at if self.has_receivers else nothing, 0, -1)
+        self.delays = integers(log.delays if self.has_delays else self.kept[4], 0, -1)
+        self.has_shown, self.has_gains = log.shown is not None, log.gains is not None
+        self.shown = octets(log.shown if self.has_shown else nothing, 0, -1)
+        self.gains = halves(log.gains if self.has_gains else nothing, 0, -1)
+        self.is_busy, self.has_costs = log.busy is not None, log.costs is not None
+        self.busy = integers(log.busy if self.is_busy else self.kept[4], 0, -1)
+        self.costs = halves(log.costs if self.has_costs else nothing, 0, -1)
+        self.cells, self.phases = halves(trace.cell, 0, -1), octets(trace.phase, 0, -1)
+        self.arms, self.functions = halves(trace.arm, 0, -1), halves(trace.function, 0, -1)
+        self.correct, self.paid = halves(trace.correct, 0, -1), halves(trace.paid, 0, -1)
         self.is_batched = log.batches is not None
-        self.has_slots = log.slots is not None
-        self.slots = log.slots
         self.written = 0
-        self.is_alike = False
+        self.is_alike = self.looks_ahead = False
         return 0
 
-    def _is_plain(self) -> bool:
-        """Return whether no option is in use: then a shorter loop makes the same decisions."""
-        if self.has_gains or self.has_costs or self.is_busy or self.remembers or self.has_free:
+    # -- the usual case: one space, where learners see what they use ---------------------------
+
+    def _is_usual(self) -> bool:
+        """Return whether no rare option is in use: then a shorter loop makes the same decisions."""
+        if self.is_busy or self.remembers or self.has_free or self.is_batched or self.spaces > 1:
             return False
-        if not self.calendar.is_honest:
-            return False
-        if self.spaces > 1:
+        if not self.late.is_honest or self.slots == 0:
             return False
         for k in range(self.count):
             table = self._ledger(k).first
-            is_usual = table.is_supervised and table.asked == table.arms and not table.tells_widths
-            if not is_usual or not self.receives[k] or self._ledger(k).count > 1:
+            is_usual = table.is_supervised and table.counters.asked == table.counters.arms
+            if not is_usual or self._ledger(k).count > 1:
                 return False
-        return len(self.labels) > 0 and self._are_known()
-
-    def _are_known(self) -> bool:
-        """Return whether every slot has a label."""
-        known = 0
-        for t in range(len(self.labels)):
-            known += self.labels[t] >= 0
-        return known == len(self.labels)
-
-    def _run_plain(self, first_slot: int) -> int:
-        """Replay where all learners see each instance and its label at once."""
-        slots = len(self.labels)
-        self._set_pointers()
-        self.is_alike = self._are_alike()
-        self.looks_ahead = self.is_alike and cython.cast(Table, self.seats[0]).is_flat
-        for t in range(slots):
-            if self.looks_ahead and t % AHEAD == 0:
-                if t == 0:
-                    self._look_ahead(t, min(AHEAD, slots))
-                self._look_ahead(t + AHEAD, min(AHEAD, slots - t - AHEAD))
-            slot = self.slots[t] if self.has_slots else first_slot + t
-            self.clock.move(slot)
-            self.clock.round_up(slot)
-            self._decide_all(t, slot)
-            self._end_all(t, slot, slots)
-        self.written = slots * self.count
-        self.alike = cython.cast(Table, self.seats[0]).used if self.is_alike else 0
-        return 0
-
-    def _set_pointers(self) -> None:
-        """Let C reach the items of arrays by their addresses; plain Python uses the arrays."""
-        if cython.compiled:
-            self.columns_at = cython.address(self.columns[0])
-            self.predictions_at = cython.address(self.predictions[0, 0])
-            self.labels_at = cython.address(self.labels[0])
-            self.cells_at = cython.address(self.cells[0])
-            self.phases_at = cython.address(self.phases[0])
-            self.arms_at = cython.address(self.arms[0])
-            self.functions_at = cython.address(self.functions[0])
-            self.correct_at = cython.address(self.correct[0])
-            self.rows_at = cython.address(self.rows[0])
-            self.choices_at = cython.address(self.choices[0])
-            self.met_at = cython.address(self.met[0])
-            self.served_at = cython.address(self.served[0])
-            self.helpers_at = cython.address(self.helpers[0])
-            self.ahead_at = cython.address(self.ahead[0])
-            self.behind_at = cython.address(self.behind[0])
-            self.starts_at = cython.address(self.starts[0])
-            self.offsets_at = cython.address(self.offsets[0])
-            self.answers_at = cython.address(self.answers[0])
-            self.streams_at = cython.address(self.streams[0])
-        else:
-            self.predictions_at = self.predictions.cast("B").cast("i")
-            for name in POINTED:
-                setattr(self, name + "_at", getattr(self, name))
+        return True
 
     def _are_alike(self) -> bool:
         """Return whether all learners keep the same cells in the same rows: then they stay so."""
-        first = cython.cast(Table, self.seats[0])
-        if self.stream_count > 1:
+        first = cython.cast(Table, self.table_at[0]).cells
+        if self.stream_count > 1 or self.has_receivers or not self.all_receive:
             return False
         for table in self.tables:
-            if table.has_rewards or not table._is_like(first, self.alike):
+            if table.counters.has_rewards or table.policy.has_context:
+                return False
+            if not is_like(table.cells, first, self.alike):
                 return False
         return True
 
     def _look_ahead(self, t: int, count: int) -> None:
-        """Find the cells of the next slots, and request their memory."""
-        first = cython.cast(Table, self.seats[0])
+        """Find the cells of the next slots of a flat grid (-1: not known), request their memory."""
+        cells = cython.cast(Table, self.table_at[0]).cells
         start, at = t * self.width, t % (2 * AHEAD)
-        columns, ahead = self.columns_at, self.ahead_at
-        first._look_ahead(self.contexts_at, start, columns, self.width, ahead, at, count)
-        if first.is_direct:
-            return
+        ahead = self.ahead
+        if cython.compiled and not cells.is_direct:
+            for k in range(count):
+                aim_at(cells, self.contexts, self.columns, start + k * self.width)
+                ahead[at + k] = cells.place(0)
+                touch(cython.address(cells.index[ahead[at + k]]))
+            for k in range(count):
+                if cells.index[ahead[at + k]] > 0:
+                    touch_row(cells, cells.index[ahead[at + k]] - 1)
         for k in range(count):
-            if self.ahead_at[at + k] >= 0:
-                for i in range(self.count):
-                    cython.cast(Table, self.seats[i])._touch(self.ahead_at[at + k])
+            aim_at(cells, self.contexts, self.columns, start + k * self.width)
+            ahead[at + k] = max(-1, cells.seek(0))
+        for k in range(0 if cells.is_direct else count):
+            for i in range(self.count if ahead[at + k] >= 0 else 0):
+                touch_row(cython.cast(Table, self.table_at[i]).cells, ahead[at + k])
 
-    def _decide_all(self, t: int, slot: int) -> int:
+    def _decide_all(self, t: int, slot: int, first: int, end: int) -> int:
         """Let every learner decide on the state at the start of the slot."""
-        here = self.ahead_at[t % (2 * AHEAD)] if self.looks_ahead else -1
-        for i in range(self.count):
+        if self.looks_ahead and t % AHEAD == 0:
+            if t == 0:
+                self._look_ahead(t, min(AHEAD, self.slots))
+            self._look_ahead(t + AHEAD, min(AHEAD, self.slots - t - AHEAD))
+        here = self.ahead[t % (2 * AHEAD)] if self.looks_ahead else -1
+        for i in range(first, end):
+            if not self.receives[i]:
+                continue
             row = here
-            if here < 0 or here >= cython.cast(Table, self.seats[i]).used:
+            if here < 0 or here >= cython.cast(Table, self.table_at[i]).cells.used:
                 row = self._locate(i, t, slot)
                 here = row if self.is_alike else -1
             else:
-                cython.cast(Table, self.seats[i])._stand_at(row)
-            choice = cython.cast(Table, self.seats[i])._choose(row, slot, False)
+                cython.cast(Table, self.table_at[i]).cells.path[0] = row
+                cython.cast(Table, self.table_at[i]).cells.found = 1
+            choice = cython.cast(CellPolicy, self.policy_at[i]).choose(row, slot, False)
             while choice < 0:
-                self._ask(i, cython.cast(Table, self.seats[i]), 0, row, slot)
-                choice = cython.cast(Table, self.seats[i])._choose_again(row, slot)
-            self.rows_at[i] = row
-            self.choices_at[i] = choice
-            who = self.behind_at[self.starts_at[i] + (choice >> 2)]
-            self.helpers_at[i] = who
+                self._ask(i, cython.cast(CellPolicy, self.policy_at[i]), 0, row, slot)
+                choice = cython.cast(CellPolicy, self.policy_at[i]).choose_again(row, slot)
+            self.rows[i] = row
+            self.choices[i] = choice
+            who = self.behind[self.starts[i] + (choice >> 2)]
+            self.helpers[i] = who
             if who >= 0:
-                self.met_at[i] = self._meet(who, cython.cast(Table, self.seats[i]), row, slot)
-                self.served_at[i] = cython.cast(Table, self.seats[who])._help(self.met_at[i])
+                self.met[i] = self._meet(who, i, row, slot)
+                self.served[i] = cython.cast(CellPolicy, self.policy_at[who]).serve(self.met[i])
         return 0
 
-    def _meet(self, seat: int, table: Table, row: int, slot: int) -> int:
-        """Return the row in the table of `seat` of the cell that `table` keeps in `row`."""
-        if self.is_alike and row < cython.cast(Table, self.seats[seat]).used:
+    def _meet(self, seat: int, own: int, row: int, slot: int) -> int:
+        """Return the row in the table of `seat` of the cell that the table `own` has in `row`."""
+        if self.is_alike and row < cython.cast(Table, self.table_at[seat]).cells.used:
             return row
-        met: int = cython.cast(Table, self.seats[seat])._open_for(table, row, slot)
+        cells = cython.cast(Table, self.table_at[own]).cells
+        met: int = cython.cast(Table, self.table_at[seat]).cells.open_for(cells, row, slot)
         return met
 
     def _locate(self, i: int, t: int, slot: int) -> int:
         """Return the row of the cell of a learner's instance."""
-        table = cython.cast(Table, self.seats[i])
-        at = (t * self.stream_count + self.streams_at[i]) * self.width
-        for n in range(table.dimension):
-            table.context[n] = self.contexts_at[at + self.columns_at[n]]
-        row: int = table._locate(slot)
+        cells = cython.cast(Table, self.table_at[i]).cells
+        at = (t * self.stream_count + self.streams[i]) * self.width
+        for n in range(cells.dimension):
+            cells.context[n] = self.contexts[at + self.columns[n]]
+        row: int = cells.locate(slot)
         return row
 
-    def _end_all(self, t: int, slot: int, slots: int) -> int:
-        """Count and trace the decisions of a slot, and record their labels."""
-        at = t * self.count
+    def _end_all(self, t: int, slot: int, first: int, end: int) -> int:
+        """Count and trace the decisions of a slot, and record labels that come at once."""
+        at = self.written
         number = 0
-        label = self.labels_at[t]
-        for i in range(self.count):
-            choice = self.choices_at[i]
+        label = self.labels[t]
+        is_prompt = not (self.has_delays or self.has_shown or self.has_costs) and label >= 0
+        for i in range(first, end):
+            if not self.receives[i]:
+                continue
+            choice = self.choices[i]
             arm = choice >> 2
-            who = self.helpers_at[i]
-            function = self.offsets_at[i] + arm
+            who = self.helpers[i]
+            function = self.offsets[i] + arm
             shown = function
-            line = self.answers_at[self.starts_at[i] + arm]
+            line = self.answers[self.starts[i] + arm]
             if who >= 0:
-                function = self.offsets_at[who] + self.served_at[i]
+                function = self.offsets[who] + self.served[i]
                 shown = self.total + who
-                line += self.served_at[i]
-            gain = self.predictions_at[line * slots + t] == label
-            row = self.rows_at[i]
-            if i == 0 or not self.is_alike:
-                if row >= cython.cast(Table, self.seats[i]).numbered:
-                    cython.cast(Table, self.seats[i])._number_rows(0, self.known)
-                number = cython.cast(Table, self.seats[i]).numbers[row]
-            self.cells_at[at] = number
-            self.phases_at[at] = choice & 3
-            self.arms_at[at] = shown
-            self.functions_at[at] = function
-            self.correct_at[at] = gain
+                line += self.served[i]
+            gain: int = self.predictions[line * self.slots + t] == label
+            if self.has_gains:
+                gain = self.gains[line * self.slots + t]
+            row = self.rows[i]
+            if i == first or not self.is_alike:
+                if row >= cython.cast(RowNumbers, self.number_at[i]).count:
+                    cython.cast(RowNumbers, self.number_at[i]).catch_up(0, self.known)
+                number = cython.cast(RowNumbers, self.number_at[i]).at[row]
+            self.cells[at] = number
+            self.phases[at] = choice & 3
+            self.arms[at] = shown
+            self.functions[at] = function
+            self.correct[at] = gain if label >= 0 else -1
             at += 1
-            cython.cast(Table, self.seats[i])._on_label(row, arm, choice & 3, gain, slot)
+            if not is_prompt:
+                self._end_late(i, t, slot, gain, at - 1)
+                continue
+            cython.cast(CellPolicy, self.policy_at[i]).learn_now(row, arm, choice & 3, gain, slot)
             if who >= 0:
-                cython.cast(Table, self.seats[who])._on_served_label(
-                    self.met_at[i], self.served_at[i], gain, slot
-                )
+                policy = cython.cast(CellPolicy, self.policy_at[who])
+                policy.learn_served_now(self.met[i], self.served[i], gain, slot)
+        self.written = at
         return 0
 
-    def _ledger(self, learner: int) -> Ledger:
-        return self.ledgers[learner]
+    def _end_late(self, i: int, t: int, slot: int, gain: int, at: int) -> int:
+        """Count a decision whose label may come later, or has a cost, and record or keep it."""
+        row, choice, who = self.rows[i], self.choices[i], self.helpers[i]
+        table = cython.cast(Table, self.table_at[i])
+        paid = UNPAID
+        if self.has_costs:
+            paid = self._cost(i, choice >> 2, t)
+            self.paid[at] = max(0, paid)
+        table.cells.follow_on()
+        table.counters.count_own(row, 1)
+        if who >= 0:
+            cython.cast(Table, self.table_at[who]).counters.count_served(self.met[i], 1)
+        delay = self._delay(i, t, 0)
+        if delay == 0:
+            table.policy.learn(row, choice >> 2, choice & 3, gain, slot, paid)
+            if who >= 0:
+                policy = cython.cast(CellPolicy, self.policy_at[who])
+                policy.learn_served(self.met[i], self.served[i], gain, slot)
+            return 0
+        if self.late.is_usual and delay != NEVER:
+            at = self.late.make(i, slot, slot + delay, choice) * self.late.size
+            self.late.numbers[at + HELPER], self.late.numbers[at + FUNCTION] = who, self.served[i]
+            self.late.numbers[at + GAIN], self.late.numbers[at + PAID] = gain, paid
+            self.late.numbers[at + ROWS], self.late.numbers[at + ROWS + 1] = row, self.met[i]
+            if self.late.is_pending:
+                self.late.expect(at, 1)
+            return 0
+        ledger = self._ledger(i)
+        ledger.rows[0], ledger.choice, ledger.helper = row, choice, who
+        ledger.asked_rows[0], ledger.function = self.met[i], self.served[i]
+        self._keep(ledger, i, slot, gain, delay, paid, None)
+        return 0
+
+    # -- any case ------------------------------------------------------------------------------
 
     def _decide(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
         stream = t * self.stream_count + self.streams[i]
-        ledger._locate(self.contexts_at, stream * self.width, slot)
+        ledger.locate(self.contexts, stream * self.width, slot)
         table = ledger.first
         if table.is_supervised:
-            choice = ledger._choose(slot, -1)
+            choice = ledger.choose(slot, -1)
             while choice < 0:
                 k = ledger.chosen
-                self._ask(i, ledger._at(k), ledger.own[k], ledger.rows[k], slot)
-                choice = ledger._choose(slot, k)
+                self._ask(i, ledger.at(k).policy, ledger.own[k], ledger.rows[k], slot)
+                choice = ledger.choose(slot, k)
         else:
-            choice = self._consult(i, slot)
+            choice = self._consult(ledger, i, slot)
         arm = choice >> 2
         ledger.choice = choice
         ledger.helper = -1
         ledger.function = arm
         ledger.stand_in = -1
-        if arm >= table.functions:
+        if arm >= table.counters.functions:
             self._call(ledger, i, slot, t)
         return 0
 
@@ -376,88 +936,82 @@ class Arena:
         arm = ledger.choice >> 2
         ledger.helper = self.behind[self.starts[i] + arm]
         helper = self._ledger(ledger.helper)
-        helper._open_for(ledger, slot)
-        if arm < ledger.first.asked:
-            ledger.function = helper._help(ledger)
-            if ledger.first.tells_widths:
-                ledger.width = ledger.asked._width(ledger.asked_rows[0], ledger.function)
-                if self.lies[ledger.helper]:
-                    ledger.width = MILLIONTHS
-            if self.is_busy and 0 <= self.patience[i] < self.busy[t, ledger.helper]:
-                ledger.stand_in = ledger._best_own()
+        helper.open_for(ledger, slot)
+        if arm < ledger.first.counters.asked:
+            ledger.function = helper.serve(ledger)
+            if self.is_busy and 0 <= self.patience[i] < self.busy[t * self.count + ledger.helper]:
+                ledger.stand_in = ledger.best_own()
             return 0
         ledger.function = -1
-        answer = helper._recall(ledger)
-        self.predictions[self.stream_count * self.total + i, t] = answer
+        answer = helper.recall(ledger)
+        self.predictions[(self.stream_count * self.total + i) * self.slots + t] = answer
         if answer < 0:
-            ledger.stand_in = ledger._best_own()
+            ledger.stand_in = ledger.best_own()
         return 0
 
-    def _ask(self, i: int, table: Table, space: int, row: int, slot: int) -> int:
+    def _ask(self, i: int, policy: CellPolicy, space: int, row: int, slot: int) -> int:
         """Let peers report what the decision of learner `i` needs in a row of a space."""
-        for place in range(table.asked - table.functions):
-            if not table._needs_report(row, place):
-                continue
-            who = self.behind[self.starts[i] + table.functions + place]
+        place = policy.wanted_from(row, 0)
+        while place >= 0:
+            who = self.behind[self.starts[i] + policy.functions + place]
             seat = who * self.spaces + space
-            met = self._meet(seat, table, row, slot)
+            met = self._meet(seat, i * self.spaces + space, row, slot)
             if self.lies[who]:
-                table._receive_false_report(row, place, slot)
+                policy.hear(row, place, 0, 0.0, 1.0, slot)
             else:
-                peer = cython.cast(Table, self.seats[seat])
-                peer._make_report(met, slot)
-                table._receive_report(row, place, peer.arrived, peer.lowest, peer.highest, slot)
+                peer = cython.cast(CellPolicy, self.policy_at[seat])
+                peer.report(met, slot)
+                policy.hear(row, place, peer.arrived, peer.lowest, peer.highest, slot)
+            place = policy.wanted_from(row, place + 1)
         return 0
 
-    def _consult(self, i: int, slot: int) -> int:
+    def _consult(self, ledger: Ledger, i: int, slot: int) -> int:
         """Choose for a learner without labels: by labels from serving, and by peers' estimates."""
-        ledger = self._ledger(i)
         chosen = 0
         largest = 0.0
-        blind = ledger.first.blind
+        blind = ledger.first.counters.blind
         is_blind = True
         for k in range(ledger.count):
-            table = ledger._at(k)
-            before = table.blind
-            self._hear(i, k, slot)
-            arm = table._weigh(ledger.rows[k] * table.stride, self.seen)
-            is_blind = is_blind and table.blind > before
-            if k == 0 or table.largest > largest:
-                largest = table.largest
+            counters = ledger.at(k).counters
+            before = counters.blind
+            self._hear(ledger, i, k, slot)
+            arm = counters.weigh(ledger.rows[k] * counters.cells.stride, self.seen)
+            is_blind = is_blind and counters.blind > before
+            if k == 0 or counters.largest > largest:
+                largest = counters.largest
                 chosen = arm
                 ledger.chosen = k
         # A decision is not blind if one candidate has labels.
-        ledger.first.blind = blind + is_blind
+        ledger.first.counters.blind = blind + is_blind
         return chosen << 2 | EXPLOIT
 
-    def _hear(self, i: int, k: int, slot: int) -> int:
+    def _hear(self, ledger: Ledger, i: int, k: int, slot: int) -> int:
         """Collect the accuracies of peers in a cell; set `seen`, their labels."""
-        ledger = self._ledger(i)
-        table = ledger._at(k)
+        table = ledger.at(k)
         seen = 0
-        for arm in range(table.functions, table.arms):
-            owner = self._ledger(self.behind[self.starts[i] + arm])._table(ledger.own[k])
-            met = owner._open_for(table, ledger.rows[k], slot)
-            base = met * owner.stride
-            if arm < table.asked:
-                best = owner._largest(base, owner.functions, False)
-                table.told[arm] = owner._accuracy(base, best)
-                seen += owner.rows[base + owner.labels + best]
+        for arm in range(table.counters.functions, table.counters.arms):
+            owner = self._ledger(self.behind[self.starts[i] + arm]).table(ledger.own[k])
+            met = owner.cells.open_for(table.cells, ledger.rows[k], slot)
+            base = met * owner.cells.stride
+            if arm < table.counters.asked:
+                best = owner.counters.most(base, owner.counters.functions, False)
+                table.counters.told[arm] = owner.counters.accuracy(base, best)
+                seen += owner.cells.rows[base + owner.counters.labels + best]
             else:
-                _, count, total = owner.memory.recall(met)
-                table.told[arm] = float(count) / total if total else 0.0
+                _, count, total = owner.cells.memory.recall(met)
+                table.counters.told[arm] = float(count) / total if total else 0.0
                 seen += total
         self.seen = seen
         return 0
 
     def _gain(self, line: int, t: int) -> int:
-        gain: int = self.predictions[line, t] == self.labels[t]
+        gain: int = self.predictions[line * self.slots + t] == self.labels[t]
         if self.has_gains:
-            gain = self.gains[line, t]
+            gain = self.gains[line * self.slots + t]
         return gain
 
-    def _end(self, ledger: Ledger, i: int, slot: int, t: int, delay: int) -> int:
-        """Count and trace the decision of learner `i`, and settle it or schedule its label."""
+    def _end(self, ledger: Ledger, i: int, slot: int, t: int) -> int:
+        """Count and trace the decision of learner `i`, and settle it or keep it for its label."""
         helper = ledger.helper
         function = self.total + i
         line = self.stream_count * self.total + i
@@ -468,41 +1022,86 @@ class Arena:
         gain = self._gain(line, t)
         paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else UNPAID
         self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
-        if ledger.first.tells_widths and helper >= 0:
-            paid = ledger.width
-        ledger._count()
-        if helper >= 0 and ledger.function >= 0:
-            ledger.asked._count_served(ledger.asked_rows[0], 1)
-            for k in range(1, ledger.count):
-                table = self._ledger(helper)._table(ledger.own[k])
-                table._count_served(ledger.asked_rows[k], 1)
-            if self.is_busy and delay != FAR:
-                delay = self.calendar._later(delay, self.busy[t, helper])
-        delay = self.calendar._delay(i, delay) if self.labels[t] >= 0 else NEVER
-        if self.has_free and delay != NEVER:
-            own = self._gains(i, self.answers[self.starts[i]], ledger.choice >> 2, t)
-            self.scores = (own, self._gains(helper, self.answers[first], ledger.function, t))
+        ledger.count_own()
+        busy = 0
+        is_helped = helper >= 0 and ledger.function >= 0
+        if is_helped:
+            for k in range(ledger.count):
+                table = self._ledger(helper).table(ledger.own[k])
+                table.counters.count_served(ledger.asked_rows[k], 1)
+            busy = self.busy[t * self.count + helper] if self.is_busy else 0
+        delay = self._delay(i, t, busy)
+        more = None
+        if delay != NEVER and (self.has_free or self.remembers):
+            scores = None
+            if self.has_free:
+                own = self._gains(i, self.answers[self.starts[i]], ledger.choice >> 2, t)
+                scores = (own, self._gains(helper, self.answers[first], ledger.function, t))
+            more = (self.labels[t], self._said(line, t), scores)
         if delay != 0 or self.is_batched:  # labels of a batch come together, in order
-            told = (self.labels[t], self._said(line, t), self.scores)
-            self.calendar._note(i, slot, gain, delay, told, paid)
+            self._keep(ledger, i, slot, gain, delay, paid, more)
             return 0
-        ledger._learn(gain, slot, paid)
-        if helper >= 0 and ledger.function >= 0:
-            gain = self.calendar._told(i, gain)
-            ledger.asked._learn_served(ledger.asked_rows[0], ledger.function, gain, slot)
-            for k in range(1, ledger.count):
-                table = self._ledger(helper)._table(ledger.own[k])
-                table._learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
-        if self.has_free:
-            rows, met = ledger._own_rows(), ledger._met_rows()
-            self.calendar._score(i, helper, rows, met, self.scores, slot)
-        if self.remembers:
-            self._remember(i, slot, (self.labels[t], self._said(line, t)))
+        ledger.learn(gain, slot, paid)
+        if is_helped:
+            gain = self.late.told(i, gain)
+            for k in range(ledger.count):
+                table = self._ledger(helper).table(ledger.own[k])
+                table.policy.learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
+        if more is not None and more[2] is not None:
+            self.late.score(ledger, i, helper, more[2], slot)
+        if self.remembers and more is not None:
+            self.late.remember(ledger, helper, more, slot)
+        return 0
+
+    def _delay(self, i: int, t: int, busy: int) -> int:
+        """Return when learner `i` sees the label of a row whose answer takes `busy` slots.
+
+        In a log, hidden labels have the delay `-1 - delay`; they stay hidden.
+        """
+        if self.labels[t] < 0 or (self.has_shown and self.shown[t * self.count + i] == 0):
+            return NEVER
+        delay = self.delays[t] if self.has_delays else 0
+        if busy:
+            delay = max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
+        if delay < 0:
+            if i < self.hidden_from:
+                return NEVER
+            delay = -1 - delay
+        return delay if self.late.wait < 0 or delay <= self.late.wait else NEVER
+
+    def _keep(
+        self, ledger: Ledger, i: int, slot: int, gain: int, delay: int, paid: int, more: Any
+    ) -> int:
+        """Keep the current decision of a learner for its label, or until it is too late for it."""
+        late = self.late
+        if delay == NEVER and late.wait < 0:
+            ledger.expect(self._ledger(ledger.helper) if ledger.helper >= 0 else ledger)
+            return 0
+        due = slot + (late.wait if delay == NEVER else delay)
+        record = late.make(i, slot, due, ledger.choice)
+        at = record * late.size
+        late.numbers[at + HELPER] = ledger.helper
+        late.numbers[at + FUNCTION] = ledger.function
+        late.numbers[at + GAIN] = HIDDEN if delay == NEVER else gain
+        late.numbers[at + PAID] = paid
+        point = at + ROWS + 2 * late.width
+        for k in range(ledger.count):
+            late.numbers[at + ROWS + k] = ledger.rows[k]
+            late.numbers[at + ROWS + late.width + k] = ledger.asked_rows[k]
+            if late.points > 0:
+                cells = ledger.at(k).cells
+                for n in range(cells.dimension):
+                    late.reals[point + n] = cells.context[n]
+                point += cells.dimension
+        if more is not None:
+            late.extras[record] = more
+        if late.is_pending:
+            late.expect(at, 1)
         return 0
 
     def _said(self, line: int, t: int) -> int | None:
         """Return an answer, for stored labels; None: nothing."""
-        said = self.predictions[line, t] if self.remembers else -1
+        said = self.predictions[line * self.slots + t] if self.remembers else -1
         return said if said >= 0 else None
 
     def _gains(self, owner: int, line: int, chosen: int, t: int) -> Any:
@@ -517,7 +1116,7 @@ class Arena:
     def _cost(self, i: int, arm: int, t: int) -> int:
         """Return the variable cost of the arm, in millionths."""
         column = self.cost_columns[self.starts[i] + arm]
-        return self.costs[column, t] if column >= 0 else UNPAID
+        return self.costs[column * self.slots + t] if column >= 0 else UNPAID
 
     def _write(self, ledger: Ledger, i: int, function: int, gain: int, t: int, paid: int) -> int:
         at = self.written
@@ -527,16 +1126,16 @@ class Arena:
             shown = self.offsets[i] + ledger.stand_in
             if gain >= 0:
                 gain = self._gain(self.answers[self.starts[i] + ledger.stand_in], t)
-        row = ledger.rows[ledger.chosen]
-        table = ledger._at(ledger.chosen)
-        if row >= table.numbered:
-            table._number_rows(ledger.own[ledger.chosen], self.known)
-        self.cells[at] = table.numbers[row]
+        row, space = ledger.rows[ledger.chosen], ledger.own[ledger.chosen]
+        numbers = cython.cast(RowNumbers, self.number_at[i * self.spaces + space])
+        if row >= numbers.count:
+            numbers.catch_up(space, self.known)
+        self.cells[at] = numbers.at[row]
         self.phases[at] = ledger.choice & 3
         self.arms[at] = function
         if ledger.helper >= 0:
             self.arms[at] = self.total + ledger.helper
-            if arm >= ledger.first.asked:
+            if arm >= ledger.first.counters.asked:
                 self.arms[at] += self.count
         self.functions[at] = shown
         self.correct[at] = gain
@@ -545,16 +1144,44 @@ class Arena:
         self.written = at + 1
         return 0
 
-    def _remember(self, i: int, slot: int, told: tuple[int, int | None]) -> int:
-        """Store a label and the answer for cell-only queries: here, and at the queried learner."""
-        ledger = self._ledger(i)
-        label, answer = told
-        own = answer if ledger.helper < 0 else None
-        for k in range(ledger.count):
-            if ledger.first.remembers:
-                ledger._at(k)._remember_around(label, own, slot)
+    # -- batches that share one slot -----------------------------------------------------------
+
+    def run_batches(self, log: Any, first_slot: int, trace: Any) -> None:
+        """Replay the rows of `log`, whole batches, from `first_slot`, and write the trace.
+
+        All rows of a batch are decided on the counters from before it. Counters and labels follow
+        at its end, row by row.
+        """
+        self._open(log, trace)
+        slot = first_slot
+        first = 0
+        while first < self.slots:
+            end = first + 1
+            while end < self.slots and log.batches[end] == log.batches[first]:
+                end += 1
+            self._play_batch(first, end, slot)
+            first = end
+            slot += 1
+
+    def _play_batch(self, first: int, end: int, slot: int) -> int:
+        """Replay the rows from `first` to before `end` in one slot."""
+        self.late.move(slot)
+        self._move_clocks(slot)
+        decided = []
+        for t in range(first, end):
+            receivers = range(self.count)
+            if self.has_receivers:
+                receivers = range(self.receivers[t], self.receivers[t] + 1)
+            for i in receivers:
+                if self.receives[i]:
+                    self._decide(self._ledger(i), i, slot, t)
+                    decided.append((i, t, self._ledger(i).held()))
+        for i, t, held in decided:
+            ledger = self._ledger(i)
+            ledger.hold(held)
             if ledger.helper >= 0:
-                table = self._ledger(ledger.helper)._table(ledger.own[k])
-                if table.remembers:
-                    table.memory.take(ledger.asked_rows[k], label, answer)
+                ledger.asked = self._ledger(ledger.helper).table(ledger.own[0])
+            self._end(ledger, i, slot, t)
+        if self.late.pending > 0:
+            self.late.deliver(slot)
         return 0

@@ -3,11 +3,13 @@
 """Cells of a context space: rows of one integer array, made when a context first falls into them.
 
 Memory depends on the used cells, not on the size of the grid. What else a row holds is up to the
-classes that inherit.
+`Layout`. An object that has many arrays keeps them in one block of memory. C reaches each by its
+address, so it takes 8 bytes there; plain Python uses views.
 """
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 try:
@@ -17,52 +19,92 @@ except ModuleNotFoundError:
 
     cython = SimpleNamespace(compiled=False)
 
-if cython.compiled:
-    from cython.cimports.covey.kernel.memory import touch
-
 from covey.errors import ContextError, LimitError
-from covey.kernel.memory import block, doubles, halves, integers
+from covey.kernel.history import History, history_of
+from covey.kernel.layout import Layout, is_flat
 from covey.kernel.rules import Cell, Rule
 
-# Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
-SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
-NEXT_TEST = 3  # before this slot no arm needs exploration or training
-ARRIVALS = 4  # reported to peers
-OWN = 5  # own arrivals, which split the cell
-COORDINATES = 6
-# Integers 0 and 2 are pairs of 32 bits each, counted in such halves (`marks`).
-LEVEL = 0
-PARENT = 1  # row of the parent cell, when all levels are used at once; -1: none
-BEST = 4  # arm with the largest estimate, -1 = recompute
-BEST_OWN = 5  # most accurate own function, -1 = recompute
+if cython.compiled:
+    from cython.cimports.covey.kernel.cells import start_of
+else:
+    # Layout of a row, in integers of 64 bits; coordinates and the counters of the arms follow.
+    SINCE = 1  # slot in which the cell was created; -1 - slot for a foreign cell
+    NEXT_TEST = 3  # before this slot no arm needs exploration or training
+    ARRIVALS = 4  # reported to peers
+    OWN = 5  # own arrivals, which split the cell
+    COORDINATES = 6
+    # Integers 0 and 2 are pairs of 32 bits each, counted in such halves (`marks`).
+    LEVEL = 0
+    PARENT = 1  # row of the parent cell in a tree; -1: none
+    BEST = 4  # arm with the largest estimate, -1 = recompute
+    BEST_OWN = 5  # most accurate own function, -1 = recompute
+    FEW_BITS = 12
+    FEW = 4096  # places of a grid that is indexed directly
+    FACTOR = 1000003
 
-# Products stay below 63 bits: C and Python integers give the same results.
-MASK = (1 << 40) - 1
-FACTOR = 1000003
-FEW_BITS = 12
-FEW = 1 << FEW_BITS
+MASK = (1 << 40) - 1  # products stay below 63 bits: C and Python integers give the same results
 FIRST_ROWS = 4  # for which there is room from the start
+MANY = 1 << 21  # bytes of a huge page
+
+
+def block(size: int) -> Any:
+    """Return `size` bytes of 0; if they are many, in huge pages where the system has them."""
+    if size < 2 * MANY or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return bytearray(size)
+    private = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    private.madvise(mmap.MADV_HUGEPAGE)
+    return private
+
+
+def octets(memory: Any, first: int, count: int) -> memoryview[int]:
+    """Return `count` bytes of a block as small integers, from its integer `first` on; -1: all."""
+    if cython.compiled:
+        return cython.cast(cython.p_schar, start_of(memory)) + 8 * first  # type: ignore[no-any-return]
+    view = memoryview(memory)
+    if view.nbytes == 0:
+        return view
+    return view.cast("B")[8 * first : None if count < 0 else 8 * first + count].cast("b")
+
+
+def doubles(memory: Any, first: int, count: int) -> memoryview[float]:
+    """Return an array of `count` floats in a block, from its integer `first` on; -1: all."""
+    if cython.compiled:
+        return cython.cast(cython.p_double, start_of(memory)) + first  # type: ignore[no-any-return]
+    return octets(memory, first, 8 * count).cast("B").cast("d")
+
+
+def integers(memory: Any, first: int, count: int) -> memoryview[int]:
+    """Return an array of `count` integers of 64 bits in a block, in the same way."""
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, start_of(memory)) + first  # type: ignore[no-any-return]
+    return octets(memory, first, 8 * count).cast("B").cast("q")
+
+
+def halves(memory: Any, first: int, count: int) -> memoryview[int]:
+    """Return an array of `count` integers of 32 bits in a block, in the same way."""
+    if cython.compiled:
+        start = cython.cast(cython.p_longlong, start_of(memory)) + first
+        return cython.cast(cython.p_int, start)  # type: ignore[no-any-return]
+    return octets(memory, first, 4 * count).cast("B").cast("i")
 
 
 class Cells:
     """The known cells of one learner in one context space."""
 
-    def __init__(self, rule: Rule, more: int = 0) -> None:
-        """`more` integers of the block are for the arrays of the class that inherits."""
+    def __init__(self, rule: Rule, layout: Layout) -> None:
         self.dimension = rule.dimension
         self.inherits = rule.inherits
-        # All levels are used at once: the coarser cells around a cell are its parents.
-        self.is_layered = len(rule.levels) > 1 and (
-            rule.tree is not None or (rule.index is not None and len(rule.index.bias) > 1)
-        )
         self.levels = len(rule.levels)
         self.has_tree = rule.tree is not None
+        # All levels are used at once: the coarser cells around a cell are its parents.
+        self.is_layered = self.has_tree and self.levels > 1
         # What is counted needs the coarser cells around an instance.
         self.follows = not self.has_tree or rule.remembers
-        self.is_flat = self.levels == 1 and rule.levels[0].split_at == float("inf")
+        self.is_flat = is_flat(rule)
         self.deepest = 0  # level of the finest cell created by a peer
         self.most_cells = rule.most_cells
         self.foreign = 0  # rows of cells known only from isolated sources
+        self.memory: History = history_of(rule)  # labels seen, for peers that show only the cell
         # Small grids are indexed directly; others use a hash table that grows with the used cells.
         firsts, places = [], 0
         for level in rule.levels:
@@ -71,31 +113,27 @@ class Cells:
         self.is_direct = places <= FEW
         self.places = places if self.is_direct else 16
         # Of a tree: the finest cell in use, by a grid of this level; -1: there is none.
-        self.grid = (
-            FEW_BITS // max(1, self.dimension) if self.is_layered and not self.follows else -1
-        )
+        has_leaves = self.is_layered and not self.follows
+        self.grid = FEW_BITS // max(1, self.dimension) if has_leaves else -1
         self.shown: tuple[float, ...] = ()  # a context, as a tuple
         self.found = 0  # how many rows `path` has, coarsest first
-        self.labels = COORDINATES + self.dimension
+        self.labels, self.stride = layout.labels, layout.stride
         self.used = 0
-        self.stride = 0
-        self.numbered = 0  # so many rows have a number
-        self._divide_block(more)
+        self._divide_block()
         for k in range(self.levels):
             self.sides[k] = rule.levels[k].side
             self.limits[k] = rule.levels[k].split_at
             self.firsts[k] = firsts[k]
+        self._take_rows(block(8 * FIRST_ROWS * self.stride), FIRST_ROWS * self.stride)
 
-    def _divide_block(self, more: int) -> None:
-        """Make the block of all small arrays; from its integer `spare` on there are `more`."""
+    def _divide_block(self) -> None:
+        """Make the block of all small arrays."""
         levels, width = self.levels, max(1, self.dimension)
-        leaves = self._leaf_count()
         path = 3 * levels + 3 * width
         index = path + levels + 1
-        numbers = index + (self.places + 1) // 2
-        first_leaf = numbers + FIRST_ROWS // 2
-        self.spare = first_leaf + (leaves + 1) // 2
-        self.block = block(8 * (self.spare + more))
+        first_leaf = index + (self.places + 1) // 2
+        leaves = 1 << max(0, self.grid) * self.dimension
+        self.block = block(8 * (first_leaf + (leaves + 1) // 2))
         self.sides = doubles(self.block, 0, levels)
         self.limits = doubles(self.block, levels, levels)
         self.firsts = integers(self.block, 2 * levels, levels)
@@ -104,44 +142,19 @@ class Cells:
         self.fine = integers(self.block, 3 * levels + 2 * width, width)
         self.path = integers(self.block, path, levels + 1)  # known rows around the context
         self.index = halves(self.block, index, self.places)
-        # In a replay: the number of each row's cell, the same for all learners.
-        self.numerable = FIRST_ROWS
-        self.numbers = halves(self.block, numbers, FIRST_ROWS)
         self.leaves = halves(self.block, first_leaf, leaves)
-
-    def _leaf_count(self) -> int:
-        """Return how many `leaves` there are."""
-        return 1 << max(0, self.grid) * self.dimension
-
-    def allocate(self, stride: int) -> None:
-        """Make room for the first rows, of `stride` integers each."""
-        self.stride = stride
-        self._take_rows(block(8 * FIRST_ROWS * stride), FIRST_ROWS * stride)
 
     def _take_rows(self, memory: Any, capacity: int) -> int:
         """Keep the rows in a block of `capacity` integers."""
         self.row_block, self.capacity = memory, capacity
         self.rows, self.marks = integers(memory, 0, capacity), halves(memory, 0, 2 * capacity)
-        return 0
-
-    # -- what inherits -------------------------------------------------------------------------
-
-    def _has_grown(self, rows: int) -> int:
-        """Make room for as many rows, beside the array of counters."""
-        return 0
-
-    def _is_reset(self, row: int) -> int:
-        """Forget what is kept of a row beside its counters."""
+        self.reals = doubles(memory, 0, capacity)
         return 0
 
     # -- cells and their rows ------------------------------------------------------------------
 
     def __len__(self) -> int:
         return self.used
-
-    def nbytes(self) -> int:
-        """Return the memory of the cells, including unused capacity."""
-        return 8 * self.capacity + 4 * self.places
 
     def cell(self, row: int) -> Cell:
         """Return the cell of `row`."""
@@ -158,29 +171,17 @@ class Cells:
             return self._open_layers(cell.level, slot)
         return self._open(cell.level, slot)
 
-    def open_foreign(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell named by an isolated source; own labels count in it.
-
-        No own decision depends on it, and it does not count towards the cell limit, until
-        `decide` or `meet` reaches it: then it is reset and becomes an own cell.
-        """
-        return self.meet(cell, -1 - slot)
-
     def find(self, cell: Cell) -> int:
         """Return the row of a known cell; -1 if it is not known."""
         self._point_at(cell)
-        return max(-1, self._find(cell.level))
+        return max(-1, self.seek(cell.level))
 
     def is_foreign(self, row: int) -> bool:
         """Return whether the cell of `row` is known only from isolated sources."""
         return self.rows[row * self.stride + SINCE] < 0
 
-    def foreign_cells(self) -> int:
-        """Return how many rows are foreign."""
-        return self.foreign
-
     def layers(self, row: int) -> list[int]:
-        """Return `row` and, if all levels are used at once, the rows of its parent cells."""
+        """Return `row` and, in a tree, the rows of its parent cells."""
         rows = []
         while row >= 0:
             rows.append(row)
@@ -189,16 +190,17 @@ class Cells:
 
     def around(self, context: tuple[float, ...]) -> list[int]:
         """Return the rows of the known cells around a context."""
-        self._read(context)
-        self._follow()
+        self.read(context)
+        self.follow()
         return [self.path[k] for k in range(self.found)]
 
-    def around_batch(self, contexts: memoryview, count: int) -> set[int]:
+    def around_batch(self, contexts: Any, count: int) -> set[int]:
         """Return the rows of the known cells around `count` contexts."""
         rows = set()
+        coordinates = doubles(contexts, 0, -1)
         for k in range(count):
-            self._take_context(contexts, k)
-            self._follow()
+            self.take_context(coordinates, k)
+            self.follow()
             for n in range(self.found):
                 rows.add(self.path[n])
         return rows
@@ -212,17 +214,39 @@ class Cells:
         """Return the learner's own arrivals in `row` while it was its finest cell there."""
         return self.rows[row * self.stride + OWN]
 
+    def restore_row(self, cell: Cell, since: int) -> int:
+        """Return the row of a cell that became known at slot `since`; below 0: a foreign one."""
+        row = self.meet(cell, min(0, since))
+        self.forget_leaves()
+        base = row * self.stride
+        self.foreign += (since < 0) - (self.rows[base + SINCE] < 0)
+        self.rows[base + SINCE] = since
+        return row
+
     def arrivals(self, row: int) -> int:
         """Return the arrivals in reports."""
         return self.rows[row * self.stride + ARRIVALS]
 
-    def _take_context(self, contexts: memoryview, k: int) -> None:
+    def numbers(self, row: int, first: int, end: int) -> list[int]:
+        """Return the integers of a row from place `first` to before `end`."""
+        base = row * self.stride
+        return [self.rows[base + k] for k in range(first, end)]
+
+    def put(self, row: int, first: int, numbers: list[int]) -> None:
+        """Set the integers of a row from place `first` on."""
+        base = row * self.stride + first
+        for k in range(len(numbers)):
+            self.rows[base + k] = numbers[k]
+
+    def take_context(self, contexts: memoryview[float], k: int) -> None:
+        """Take coordinates of many instances as the current context: those of number `k`."""
         for n in range(self.dimension):
             self.context[n] = contexts[k * self.dimension + n]
 
     # -- context -> row ------------------------------------------------------------------------
 
-    def _read(self, context: tuple[Any, ...]) -> int:
+    def read(self, context: tuple[Any, ...]) -> int:
+        """Take a context as the current one."""
         if len(context) != self.dimension:
             raise ContextError(
                 f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
@@ -239,12 +263,12 @@ class Cells:
             self.point[k] = cell.coordinates[k]
         return 0
 
-    def _since(self, base: int) -> int:
+    def since(self, base: int) -> int:
         """Return the slot in which a cell became known, foreign ones included."""
         since = self.rows[base + SINCE]
         return since if since >= 0 else -1 - since
 
-    def _point_now(self) -> tuple[float, ...]:
+    def point_now(self) -> tuple[float, ...]:
         """Return the context: the same object while it is the same."""
         is_same = len(self.shown) == self.dimension
         for k in range(self.dimension if is_same else 0):
@@ -260,7 +284,7 @@ class Cells:
             slice_ = int(self.context[k] * side)
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
-    def _locate(self, slot: int) -> int:
+    def locate(self, slot: int) -> int:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
         if self.is_flat and self.is_direct and self.foreign == 0:  # the usual case
             side = int(self.sides[0])
@@ -277,7 +301,8 @@ class Cells:
             leaf = self._leaf_place()
             row = self.leaves[leaf] - 1
             if row >= 0 and not self.is_split(row):
-                self._stand_at(row)
+                self.path[0] = row  # the only one that is counted in
+                self.found = 1
                 return row
         return self._descend(slot, leaf)
 
@@ -315,102 +340,12 @@ class Cells:
             place = place * side + (slice_ if slice_ < side else slice_ - 1)
         return place
 
-    def _forget_leaves(self) -> None:
+    def forget_leaves(self) -> None:
         """Let the next search for a cell begin at the coarsest one: own arrivals went down."""
-        for k in range(self._leaf_count()):
+        for k in range(1 << max(0, self.grid) * self.dimension):
             self.leaves[k] = 0
 
-    def _number_rows(self, space: int, known: dict[tuple[int, Cell], int]) -> int:
-        """Set the `numbers` of new rows: those of their cells among the `known` of all learners."""
-        if self.used > self.numerable:
-            self.numerable = self.used + self.used // 8
-            memory = block(4 * self.numerable)
-            numbers = halves(memory, 0, self.numerable)
-            for row in range(self.numbered):
-                numbers[row] = self.numbers[row]
-            self.number_block, self.numbers = memory, numbers
-        for row in range(self.numbered, self.used):
-            self.numbers[row] = known.setdefault((space, self.cell(row)), len(known))
-        self.numbered = self.used
-        return 0
-
-    def _stand_at(self, row: int) -> None:
-        """Take `row` as the only cell around the instance that is counted in."""
-        self.path[0] = row
-        self.found = 1
-
-    def _is_like(self, other: Cells, first: int) -> bool:
-        """Return whether both divide the space alike, and keep the same cells in the same rows.
-
-        Rows before `first` are known to be the same.
-        """
-        if not (self.is_flat or self.grid >= 0) or self.grid != other.grid:
-            return False
-        if self.dimension != other.dimension or self.levels != other.levels:
-            return False
-        if self.used != other.used or self.foreign or other.foreign:
-            return False
-        differ = 0
-        for k in range(self.levels):
-            differ += self.sides[k] != other.sides[k] or self.limits[k] != other.limits[k]
-        if self.grid >= 0:
-            first = 0  # in a tree, own arrivals must be the same: then all split a cell at once
-        for row in range(first, self.used):
-            differ += self._is_other(row * self.stride, other, row * other.stride)
-        return differ == 0
-
-    def _is_other(self, base: int, other: Cells, there: int) -> bool:
-        """Return whether a row of another table has another cell, or of a tree other arrivals."""
-        differ = self.marks[2 * base + LEVEL] != other.marks[2 * there + LEVEL]
-        if self.grid >= 0 and self.rows[base + OWN] != other.rows[there + OWN]:
-            differ = True
-        for k in range(COORDINATES, self.labels):
-            if self.rows[base + k] != other.rows[there + k]:
-                differ = True
-        return differ
-
-    def _look_ahead(
-        self,
-        contexts: Any,
-        start: int,
-        columns: Any,
-        width: int,
-        ahead: Any,
-        at: int,
-        count: int,
-    ) -> None:
-        """Set `ahead`, from `at` on, to the rows of `count` instances of a flat grid.
-
-        -1: not known yet. The memory of all of them is requested before it is needed.
-        """
-        if cython.compiled and not self.is_direct:
-            for k in range(count):
-                self._aim_at(contexts, columns, start + k * width)
-                ahead[at + k] = self._place(0)
-                touch(cython.address(self.index[ahead[at + k]]))
-            for k in range(count):
-                if self.index[ahead[at + k]] > 0:
-                    self._touch(self.index[ahead[at + k]] - 1)
-        for k in range(count):
-            self._aim_at(contexts, columns, start + k * width)
-            ahead[at + k] = max(-1, self._find(0))
-
-    def _aim_at(self, contexts: Any, columns: Any, start: int) -> None:
-        """Set `point` to the cell of level 0 around coordinates that begin at `start`."""
-        side = self.sides[0]
-        for k in range(self.dimension):
-            slice_ = int(contexts[start + columns[k]] * side)
-            self.point[k] = slice_ if slice_ < side else slice_ - 1
-
-    def _touch(self, row: int) -> None:
-        """Request the memory of a row before it is needed."""
-        if cython.compiled:
-            # Two cache lines: what a decision reads, and the counters of the first arms.
-            first = row * self.stride + BEST // 2
-            touch(cython.address(self.rows[first]))
-            touch(cython.address(self.rows[first + 8]))
-
-    def _place(self, level: int) -> int:
+    def place(self, level: int) -> int:
         """Return where in the index the search for the cell at `point` begins."""
         value = 0
         if self.is_direct:
@@ -424,9 +359,9 @@ class Cells:
         value = value * FACTOR & MASK
         return (value ^ value >> 20) & (self.places - 1)
 
-    def _find(self, level: int) -> int:
+    def seek(self, level: int) -> int:
         """Return the row of the cell at `point`, or `-2 - place` where it would be indexed."""
-        place = self._place(level)
+        place = self.place(level)
         while True:
             entry = self.index[place]
             if entry == 0:
@@ -449,7 +384,7 @@ class Cells:
 
         A foreign one becomes an own one; with a negative slot, the new row is foreign.
         """
-        row = self._find(level)
+        row = self.seek(level)
         if row < 0:
             return self._add(level, slot, -2 - row)
         if self.foreign > 0 and slot >= 0 and self.rows[row * self.stride + SINCE] < 0:
@@ -465,7 +400,7 @@ class Cells:
         self.rows[base + ARRIVALS] = self.rows[base + OWN] = self.rows[base + NEXT_TEST] = 0
         self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
         self.rows[base + SINCE] = slot
-        self._is_reset(row)
+        self.memory.forget(row)
         self.foreign -= 1
         return 0
 
@@ -475,7 +410,7 @@ class Cells:
             raise LimitError(f"{own} cells are in use, which is the cap; raise max-cells")
         return 0
 
-    def _open_for(self, other: Cells, row: int, slot: int) -> int:
+    def open_for(self, other: Cells, row: int, slot: int) -> int:
         """Return the own row of the cell that `other` keeps in `row`."""
         base = row * other.stride
         if self.is_flat and self.is_direct:  # the usual case
@@ -488,7 +423,7 @@ class Cells:
         level = other.marks[2 * base + LEVEL]
         for k in range(self.dimension):
             self.point[k] = other.rows[base + COORDINATES + k]
-        found = self._find(level)
+        found = self.seek(level)
         if found >= 0:
             return found
         self.deepest = max(self.deepest, level)
@@ -516,7 +451,7 @@ class Cells:
         if slot >= 0:
             self._check_room()
         if base + self.stride > self.capacity:
-            self._grow(base + max(4, row // 8) * self.stride)
+            self._grow(base + max(4, row // 2) * self.stride)
         self.marks[2 * base + LEVEL] = level
         self.rows[base + SINCE] = slot
         self.marks[2 * base + PARENT] = -1
@@ -534,7 +469,6 @@ class Cells:
         memory = block(8 * length)
         memoryview(memory)[: 8 * self.capacity] = memoryview(self.row_block)
         self._take_rows(memory, length)
-        self._has_grown(length // self.stride)
         return 0
 
     def _reindex(self) -> int:
@@ -546,30 +480,30 @@ class Cells:
             base = row * self.stride
             for k in range(self.dimension):
                 self.point[k] = self.rows[base + COORDINATES + k]
-            self.index[-2 - self._find(self.marks[2 * base + LEVEL])] = row + 1
+            self.index[-2 - self.seek(self.marks[2 * base + LEVEL])] = row + 1
         for k in range(self.dimension):
             self.point[k] = kept[k]
         return 0
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
         """Set `path` to the known cells around the context."""
         self.found = 0
         for level in range(self.levels):
             self._aim(level)
-            row = self._find(level)
+            row = self.seek(level)
             if row >= 0:
                 self.path[self.found] = row
                 self.found += 1
             elif level >= self.deepest:
                 break
 
-    def _follow_on(self) -> None:
-        """Add to the path of `_locate` the finer cells that peers created."""
+    def follow_on(self) -> None:
+        """Add to the path of `locate` the finer cells that peers created."""
         if not self.follows:
             return
         for level in range(self.found, self.deepest + 1):
             self._aim(level)
-            row = self._find(level)
+            row = self.seek(level)
             if row >= 0:
                 self.path[self.found] = row
                 self.found += 1

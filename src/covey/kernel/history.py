@@ -1,5 +1,3 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-# cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
 """What a learner answers to peers that show only the cell: by labels or by predictions of it."""
 
 from __future__ import annotations
@@ -128,8 +126,13 @@ class PredictionHistory(History):
         return _best_share({k: own.get(k, 0) + theirs.get(k, 0) for k in {**own, **theirs}})
 
 
+NO_HISTORY = History()  # shared by all that store no labels
+
+
 def history_of(rule: Rule) -> History:
     """Return the empty history of the kind that a rule describes."""
+    if not rule.remembers:
+        return NO_HISTORY
     if rule.scores_predictions:
         return PredictionHistory()
     return AskedHistory() if rule.asked_only else History()

@@ -27,13 +27,13 @@ class Level(NamedTuple):
 
 
 class CellState:
-    """The counters of a cell, as a policy of one's own sees them; valid during one call.
+    """An instance and the counters of its cell, as a policy of one's own sees them for one call.
 
     Arms are numbered: own functions first, then peers.
     """
 
-    def __init__(self, functions: int, seed: int, cell_of: Callable[[int], Cell]) -> None:
-        self.cell_of = cell_of
+    def __init__(self, functions: int, seed: int, cells: Any) -> None:
+        self.cells = cells
         self.functions = functions  # how many own ones; arms from this number on are peers
         self.seed = seed
         self.slot = self.row = self.draws = 0
@@ -41,11 +41,16 @@ class CellState:
         self.right: list[float] = []  # per arm, how many of them are right
         self.pending: list[int] = []  # per arm, labels that have not arrived, if these are counted
         self.costs: list[float] = []  # per arm; inf: not available now
+        self.context: tuple[float, ...] = ()  # of a peer's instance, the middle of the cell
+        # Per peer, if the policy has `asks_peers`: the slot of its report, its arrivals in the
+        # cell and the accuracy of its best function there; None: it has not reported.
+        self.reports: list[tuple[int, int, float] | None] = []
 
     @property
     def cell(self) -> Cell:
         """The cell: its level and coordinates."""
-        return self.cell_of(self.row)
+        cell: Cell = self.cells.cell(self.row)
+        return cell
 
     def accuracy(self, arm: int) -> float:
         """Return the share of right answers of an arm, 0 without labels."""
@@ -63,7 +68,13 @@ class CellState:
 
 
 class CustomPolicy:
-    """A policy of one's own: inherit, and override `choose`."""
+    """A policy of one's own: inherit, and override `choose`.
+
+    With a method `learn(context, arm, gain)` it gets every label, a gain in [0, 1], and with
+    `state()` and `restore(value)` what it learns is stored, as a JSON value.
+    """
+
+    asks_peers = False  # whether each available peer reports before `choose`
 
     def __init__(self, functions: int, peers: int) -> None:
         """Options of the `[policy]` table follow as keyword arguments."""
@@ -125,9 +136,6 @@ class Index(msgspec.Struct, frozen=True, kw_only=True):
     """Choice by upper confidence index instead of thresholds."""
 
     scale: float = 1.0  # of the logarithm of the slot
-    is_recent: bool = False  # use discounted counts
-    bias: tuple[float, ...] = ()  # per level, when all levels are used at once
-    is_balanced: bool = False  # peers report only the uncertainty of each answer
     alarm: float = 0.0  # CUSUM threshold that resets the statistics; 0: never
 
 
@@ -137,14 +145,6 @@ class Tree(msgspec.Struct, frozen=True, kw_only=True):
     scale: float = 0.5  # of the logarithm of the slot
     spread: float = 0.5  # standard deviation of a cell of side 1 from one twice as large
     alarm: float = 5.0  # margin of the change detection over the logarithm of the labels; 0: none
-
-
-class Elimination(msgspec.Struct, frozen=True, kw_only=True):
-    """Thresholds only for arms that may still be the best."""
-
-    confidence: float  # twice the number of functions times cells
-    bias: float  # maximum difference of accuracies within a cell
-    most_functions: int
 
 
 class Custom(msgspec.Struct, frozen=True):
@@ -163,11 +163,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     costs: tuple[float, ...]  # one per arm: own functions, then peers
     levels: tuple[Level, ...]
     most_cells: int
-    trains_first: bool
-    explores_to_help: bool
-    counted: int  # arrivals in reports: 0 all arrivals, 1 labelled ones, 2 labelled uses
     is_pending: bool
-    seed: int | None  # None: ties go to the lowest index
+    is_paper: bool = False  # by the paper's pseudocode to the letter
+    explores_to_help: bool = True  # False: it answers peers by its most accurate function at once
+    counts_labelled: bool = False  # reports count arrivals when their labels come
     weighs_pending: bool = False  # a pending label counts by the share of labels that arrive
     inherits: bool = False  # finer cells start with the counters of the cell they split
     window: int = 0  # latest labels per cell used by estimates; 0: all
@@ -180,16 +179,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     index: Index | None = None
     tree: Tree | None = None
     offset: int = 0  # by which the decisions of learners in the same slot differ
-    elimination: Elimination | None = None
     remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
     floors_training: bool = False  # check peers' reports against own records
     asked_only: bool = False  # store only labels that its answers got right
     scores_predictions: bool = False  # store its predictions and how often each was right
     ignores_prices: bool = False  # decide by accuracies alone
-    asks_one: bool = False  # of untrained peers, ask one per decision
-    averages_children: bool = (
-        False  # with `inherits`, exploit by the mean of the finer cells' means
-    )
+    arm_names: int = 0  # a checksum: what a policy of one's own keeps is of these arms
     custom: Custom | None = None
 
     def formulas(self) -> list[float]:
@@ -217,5 +212,3 @@ class Seat(NamedTuple):
     lies: bool = False  # reports 0 arrivals and an upper bound of 1
     misleads: bool = False  # tells peers that answered the opposite of the label
     free: tuple[int, ...] = ()  # own functions that are scored by every label
-    # Per arm, the row of predictions with the answers of its first function to this learner.
-    answers: tuple[int, ...] = ()  # empty: the log has those of all functions to its stream

@@ -1,147 +1,567 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 # cython: cdivision=True, cpow=True, infer_types=True, annotation_typing=False
-"""The base of all policies: one decision, one label, or many, at a time.
+"""The protocol of one decision: a table is cells, what is counted in them, and a policy.
 
-A policy inherits and overrides a few methods: `_choose`, `_help`, `_needs_report`, `_make_report`,
-`_receive_report`, `_has_changed`, `_on_label`, `_score`. A decision is one integer,
-`row << 20 | arm << 2 | phase`, that is later passed to `settle`.
+A decision is one integer, `row << 20 | arm << 2 | phase`, that is later passed to `settle`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
 from typing import Any
 
-from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, LEVEL, NEXT_TEST, OWN, PARENT
-from covey.kernel.counters import (
-    ARRIVED,
-    CLOSED,
-    EXPLOIT,
-    LABELLED,
-    SERVE,
-    TRAIN,
-    UNPAID,
-    USED,
-    WAITS,
-)
-from covey.kernel.pending import PendingCounters
-from covey.kernel.rules import Report, Rule
-from covey.kernel.thresholds import Clock
+import msgspec
+
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+from covey.errors import PolicyError
+from covey.kernel.cells import block
+from covey.kernel.counters import ArmCounters
+from covey.kernel.layout import Layout
+from covey.kernel.rules import CellState, CustomPolicy, Report, Rule
+from covey.kernel.saved import Saved
+
+if cython.compiled:
+    from cython.cimports.libc.math import log
+else:
+    from math import log
+
+    from covey.kernel.cells import (
+        ARRIVALS,
+        COORDINATES,
+        LEVEL,
+        NEXT_TEST,
+        OWN,
+        doubles,
+        integers,
+    )
+    from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE, SERVE, TRAIN, UNPAID
+
+    FAR = 1 << 60
 
 LATEST_ALARMS = 10  # whose slots are stored
-NO_ALARMS: list[int] = []  # shared by all tables
+NO_ALARMS: list[int] = []  # shared by all policies
+OWN_STATE = -(1 << 62)  # in the state of a policy: what follows is that of an object
 
 
-class Table(PendingCounters):
-    """One learner's counters and decisions in one context space."""
+class Clock:
+    """The floors of the thresholds D(t) = scale * t**power * ln t of the three tests.
 
-    def __init__(self, clock: Clock, rule: Rule) -> None:
-        PendingCounters.__init__(self, rule)
+    A counter is at most D(t) if and only if it is at most the floor of D(t). The floors change
+    rarely; the next slot at which one changes is found by exponential and binary search.
+    """
+
+    def __init__(self, scales: list[float], powers: list[float]) -> None:
+        self.block = block(8 * 9)
+        self.scales, self.powers = doubles(self.block, 0, 3), doubles(self.block, 3, 3)
+        self.floors = integers(self.block, 6, 3)
+        for k in range(len(scales)):
+            self.scales[k], self.powers[k] = scales[k], powers[k]
+        self.now = 0  # the latest slot that it moved to
+        self.start = self.end = 0
+        self.stride = 1
+        self.before = self.rounded = 0  # slots in (before, rounded] use the value of `rounded`
+        self.logarithm = 0.0  # of `rounded`
+        self.alarms = 0  # of all tables with this clock
+
+    def at(self, slot: int) -> tuple[int, ...]:
+        """Return the floors of the thresholds at `slot`."""
+        self.move(slot)
+        return self.floors[0], self.floors[1], self.floors[2]
+
+    def move(self, slot: int) -> None:
+        self.now = slot
+        if slot >= self.end or slot < self.start:
+            self._look(slot)
+
+    def round_up(self, slot: int) -> None:
+        """Round `slot` up to five binary digits, so that its logarithm rarely changes."""
+        if self.before < slot <= self.rounded:
+            return
+        step = 1
+        while slot // step >= 32:
+            step = 2 * step
+        self.rounded = (slot + step - 1) // step * step
+        self.before = self.rounded - step
+        self.logarithm = log(self.rounded)
+
+    def _look(self, slot: int) -> None:
+        low = slot
+        for which in range(3):
+            self.floors[which] = self._floor(which, slot)
+        high = slot + max(1, self.stride // 2)
+        while not self._has_changed(high) and high < FAR:
+            low = high
+            high = slot + 2 * (high - slot)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._has_changed(middle):
+                high = middle
+            else:
+                low = middle
+        self.stride = high - slot
+        self.start = slot
+        self.end = high
+
+    def _has_changed(self, slot: int) -> bool:
+        return (
+            self._floor(0, slot) != self.floors[0]
+            or self._floor(1, slot) != self.floors[1]
+            or self._floor(2, slot) != self.floors[2]
+        )
+
+    def _floor(self, which: int, slot: int) -> int:
+        value = self.scales[which] * slot ** self.powers[which] * log(slot)
+        if value > FAR:
+            return FAR
+        return int(value)
+
+
+class CellPolicy:
+    """Judges the arms in one row after the other; inherit, and override `choose` and what it needs.
+
+    What this base learns is the labels and costs of the arms that were used.
+    """
+
+    def __init__(self, clock: Clock, rule: Rule, layout: Layout, counters: ArmCounters) -> None:
         self.clock = clock
-        self.is_supervised = rule.is_supervised
-        self.floors_training = rule.floors_training
-        self.tells_widths = False  # a helper says how far its function may be from its best
-        # What `_make_report` has found: arrivals, and bounds of the best accuracy.
+        self.counters = counters
+        self.cells = counters.cells
+        self.stride = layout.stride
+        self.functions, self.arms, self.asked = layout.functions, layout.arms, layout.asked
+        self.labels, self.right = layout.labels, layout.right
+        self.untrained, self.trained = layout.untrained, layout.trained
+        self.underway, self.is_pending = layout.underway, layout.is_pending
+        self.weighs, self.floors_training = layout.weighs, layout.floors_training
+        self.levels, self.inherits = len(rule.levels), rule.inherits
+        # What `report` has found: arrivals, and bounds of the best accuracy.
         self.arrived = 0
         self.lowest, self.highest = 0.0, 1.0
         # Change-detection statistics: of own decisions, and of answers to peers.
+        self.has_context = False  # it looks at the context, also where a label counts in one cell
         self.alarm = 0  # 0: there is none
         self.evidence = self.evidence_served = 0
         self.ignores_reports = False  # after a detected change, peers are judged by own labels only
         self.forgotten = 0  # labels of decisions up to this slot are ignored
         self.alarm_count = 0  # over all starts
         self.alarms = NO_ALARMS  # their slots, oldest first; after a restart the latest ones
-        self.spare_waits = NO_ALARMS  # for a table that weighs pending labels, later on
+        self.spare_waits = NO_ALARMS  # for a policy that weighs pending labels, later on
 
-    # -- what a policy overrides ---------------------------------------------------------------
+    # -- the choice ----------------------------------------------------------------------------
 
-    def _choose(self, row: int, slot: int, is_fresh: bool) -> int:
-        """Return `arm << 2 | phase`; -1 if peers must be asked first.
+    def choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        """Return `arm << 2 | phase`; -1 if the peers of `wanted_from` must be asked first.
 
-        `is_fresh`: those that `_needs_report` names have been asked for this decision.
+        `is_fresh`: they have been asked for this decision.
         """
         return EXPLOIT
 
-    def _choose_again(self, row: int, slot: int) -> int:
-        """Return the same as `_choose`, right after it and the reports that it asked for."""
-        return self._choose(row, slot, True)
+    def choose_again(self, row: int, slot: int) -> int:
+        """Return the same as `choose`, right after it and the reports that it asked for."""
+        return self.choose(row, slot, True)
 
-    def _help(self, row: int) -> int:
+    def wanted_from(self, row: int, peer: int) -> int:
+        """Return the next peer, from `peer` on, whose report `choose` needs; -1: there is none."""
+        return -1
+
+    def is_waiting(self, row: int, slot: int) -> bool:
+        """Return whether the decision on `row` waits for the reports of `wanted_from`."""
+        return True
+
+    def value(self, base: int, arm: int) -> float:
+        """Return what an arm is worth when it is exploited."""
+        return self.counters.worth(base, arm, self.counters.accuracy(base, arm))
+
+    def best_of(self, base: int, end: int) -> int:
+        """Return the arm before `end` that is worth most."""
+        return self.counters.most(base, end, True)
+
+    # -- for peers -----------------------------------------------------------------------------
+
+    def serve(self, row: int) -> int:
         """Return the own function for a peer's instance, without regard to costs."""
-        return self._most_accurate(row * self.stride)
+        return self.counters.most_accurate(row * self.stride)
 
-    def _unexplored(self, row: int) -> int:
+    def unexplored(self, row: int) -> int:
         """Return the own function that a helper explores next; -1: none."""
         return -1
 
-    def _needs_report(self, row: int, peer: int) -> bool:
-        """Return whether `_choose` needs the report of a peer, after it returned -1."""
-        return self.costs[self.functions + peer] < CLOSED
-
-    def _value(self, base: int, arm: int) -> float:
-        """Return what an arm is worth when it is exploited."""
-        return self._worth(base, arm, self._accuracy(base, arm))
-
-    def _best_of(self, base: int, end: int) -> int:
-        return self._largest(base, end, True)
-
-    def _is_waiting(self, row: int, slot: int) -> bool:
-        """Return whether the decision on `row` waits for the reports that `_needs_report` names."""
-        return True
-
-    def _make_report(self, row: int, slot: int) -> int:
+    def report(self, row: int, slot: int) -> int:
         """Set what a peer is told of a cell: `arrived`, `lowest` and `highest`."""
-        self.arrived = self.rows[row * self.stride + ARRIVALS]
+        self.arrived = self.cells.rows[row * self.stride + ARRIVALS]
         return 0
 
-    def _receive_report(
-        self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int
-    ) -> int:
+    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
         """Take the report of a peer."""
         return 0
 
-    def _receive_false_report(self, row: int, peer: int, slot: int) -> int:
-        """Take the report of a peer that claims no arrivals and a perfect function."""
-        return self._receive_report(row, peer, 0, 0.0, 1.0, slot)
+    # -- labels --------------------------------------------------------------------------------
 
-    def _width(self, row: int, function: int) -> int:
-        """Return how far a function may be from its best, in millionths."""
-        return 0
-
-    def _is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
+    def is_credible(self, row: int, arm: int, gain: int, slot: int, is_served: bool) -> bool:
         """Return whether a label counts; asked only if `alarm` is above 0."""
         return True
 
-    def _on_label(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
-        """Count an own decision and record its label, which comes at once."""
-        self._follow_on()
-        self._count_own(row, 1)
-        self._learn_own(row, arm, phase, gain, slot, UNPAID)
+    def learn(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> int:
+        """Record the label of an own decision; `path` holds the known cells around its context."""
+        rows = self.cells.rows
+        is_own = arm < self.functions
+        if self.weighs:
+            self.counters.note_arrival(phase, slot)
+        if self.alarm > 0 and not self.is_credible(row, arm, gain, slot, False):
+            return 0
+        base = row * self.stride
+        if not is_own and self.alarm > 0:
+            self.counters.record(base, arm, gain)
+            self.counters.outdate(base, arm)
+            self.counters.spend(base, arm, paid)
+        elif not is_own and phase != TRAIN:
+            self.counters.record(base, arm, gain)
+            self.counters.spend(base, arm, paid)
+            if self.inherits:
+                self._record_finer(base, arm, gain, slot, paid)
+        elif not is_own and self.floors_training:
+            rows[base + self.trained + arm - self.functions] += 1
+        if self.levels == 1:
+            rows[base + ARRIVALS] += self.counters.counts_labelled
+            if is_own:
+                self.counters.take(base, arm, gain, slot)
+                self.counters.spend(base, arm, paid)
+        elif is_own or self.counters.counts_labelled:
+            for k in range(self.cells.found):
+                base = self.cells.path[k] * self.stride
+                # A cell created after the decision is unchanged.
+                if self.cells.since(base) <= slot:
+                    rows[base + ARRIVALS] += self.counters.counts_labelled
+                    if is_own:
+                        self.counters.take(base, arm, gain, slot)
+                        self.counters.spend(base, arm, paid)
         return 0
 
-    def _score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
+    def _record_finer(self, base: int, arm: int, gain: int, slot: int, paid: int) -> None:
+        """Record a peer's label also for the later split of the cell."""
+        level = self.cells.marks[2 * base + LEVEL] + 1
+        for k in range(self.cells.found):
+            finer = self.cells.path[k] * self.stride
+            if self.cells.marks[2 * finer + LEVEL] == level and self.cells.since(finer) <= slot:
+                self.counters.record(finer, arm, gain)
+                self.counters.spend(finer, arm, paid)
+
+    def learn_served(self, row: int, function: int, gain: int, slot: int) -> int:
+        """Record the label of a peer's instance."""
+        base = row * self.stride
+        if self.weighs:
+            self.counters.note_arrival(SERVE, slot)
+        if self.alarm > 0:
+            last = self.cells.rows[base + self.counters.last + function]
+            if self.counters.once and last == slot:
+                return 0
+            if not self.is_credible(row, function, gain, slot, True):
+                return 0
+        self.cells.rows[base + ARRIVALS] += self.counters.counts_labelled
+        self.counters.take(base, function, gain, slot)
+        return 0
+
+    def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+        """Count an own decision and record its label, which comes at once."""
+        self.cells.follow_on()
+        self.counters.count_own(row, 1)
+        self.learn(row, arm, phase, gain, slot, UNPAID)
+        return 0
+
+    def learn_served_now(self, row: int, function: int, gain: int, slot: int) -> int:
+        """Count a peer's instance and record its label, which comes at once."""
+        self.counters.count_served(row, 1)
+        self.learn_served(row, function, gain, slot)
+        return 0
+
+    def score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
         """Record the label of a free own function that was not chosen: no arrival, no evidence.
 
         It counts in the cells in which that of a chosen one does: those of `path`, and for a
-        peer's instance `row` and its parents.
+        peer's instance `row`.
         """
         if slot <= self.forgotten:
             return 0
         if is_served or self.levels == 1:
-            while row >= 0:
-                self._take(row * self.stride, function, gain, slot)
-                row = self.marks[2 * row * self.stride + PARENT]
+            self.counters.take(row * self.stride, function, gain, slot)
             return 0
-        for k in range(self.found):
-            if self._since(self.path[k] * self.stride) <= slot:
-                self._take(self.path[k] * self.stride, function, gain, slot)
+        for k in range(self.cells.found):
+            base = self.cells.path[k] * self.stride
+            if self.cells.since(base) <= slot:
+                self.counters.take(base, function, gain, slot)
         return 0
 
-    def _on_served_label(self, row: int, function: int, gain: int, slot: int) -> int:
-        """Count a peer's instance and record its label, which comes at once."""
-        self._count_served(row, 1)
-        self._learn_served(row, function, gain, slot)
+    # -- changes, and what is kept besides counters --------------------------------------------
+
+    def derive(self, row: int) -> int:
+        """Compute again what depends on the counters of a row, which were loaded or combined."""
         return 0
+
+    def forget(self, end: int) -> int:
+        """Reset what is known of the arms before `end`, in every cell."""
+        return self.counters.forget(end)
+
+    def note_alarm(self, slot: int) -> None:
+        """Note that the label of a decision made at `slot` raised an alarm."""
+        self.alarm_count += 1
+        self.clock.alarms += 1
+        self.alarms = [*self.alarms, max(self.clock.now, slot)]
+
+    def state(self) -> list[int]:
+        """Return the change-detection statistics, the slot of the last reset, and the alarms.
+
+        What is known of the labels of each source follows, below 0.
+        """
+        waits = self.counters.kept_waits() if self.weighs else self.spare_waits
+        return [
+            self.evidence,
+            self.evidence_served,
+            int(self.ignores_reports),
+            self.forgotten,
+            self.alarm_count,
+            *self.alarms[max(0, len(self.alarms) - LATEST_ALARMS) :],
+            *([-1 - number for number in waits] if any(waits) else []),
+        ]
+
+    def restore(self, state: list[int]) -> None:
+        """Restore the result of `state`."""
+        waits = [-1 - number for number in state[5:] if number < 0]
+        if self.weighs:
+            self.counters.take_waits(waits)
+        else:
+            self.spare_waits = waits
+        self.evidence, self.evidence_served, self.forgotten = state[0], state[1], state[3]
+        self.ignores_reports = state[2] > 0
+        self.alarm_count = state[4]
+        self.alarms = [slot for slot in state[5:] if slot >= 0]
+
+
+class OwnPolicy(CellPolicy):
+    """Lets an object with `choose` and `serve` decide, by what is counted in a cell."""
+
+    def __init__(self, clock: Clock, rule: Rule, layout: Layout, counters: ArmCounters) -> None:
+        CellPolicy.__init__(self, clock, rule, layout, counters)
+        assert rule.custom is not None
+        self.has_context = True
+        self.title = rule.custom.name
+        policy = rule.custom.make(self.functions, self.arms - self.functions)
+        self.choosing, self.serving = policy.choose, policy.serve
+        # What every policy inherits needs no call of Python.
+        self.serves_best = getattr(type(policy), "serve", None) is CustomPolicy.serve
+        self.asks_peers = bool(getattr(policy, "asks_peers", False))
+        self.learning = getattr(policy, "learn", None)
+        self.keeping = getattr(policy, "state", None)
+        self.restoring = getattr(policy, "restore", None)
+        self.arm_names = rule.arm_names
+        self.view = CellState(self.functions, rule.custom.seed, self.cells)
+        self.nothing = [0] * self.arms
+        self.reports: dict[tuple[int, int], tuple[int, int, float]] = {}  # by row and peer
+
+    # -- the choice ----------------------------------------------------------------------------
+
+    def choose(self, row: int, slot: int, is_fresh: bool) -> int:
+        """Let the policy choose, after the reports of all peers if it asks for them."""
+        if self.asks_peers and not is_fresh:
+            self.clock.move(slot)
+            if self.wanted_from(row, 0) >= 0:
+                return -1
+        arm = self._call(self.choosing, row, slot, self.arms, self.cells.point_now())
+        return arm << 2 | (EXPLOIT if self.counters.best(row * self.stride) == arm else EXPLORE)
+
+    def wanted_from(self, row: int, peer: int) -> int:
+        """Return the next available peer that has not reported in this slot."""
+        for place in range(peer, self.arms - self.functions if self.asks_peers else 0):
+            slot = self.reports.get((row, place), (-1,))[0]
+            if slot != self.clock.now and self.counters.costs[self.functions + place] < CLOSED:
+                return place
+        return -1
+
+    def report(self, row: int, slot: int) -> int:
+        """Set arrivals, and as both bounds the accuracy of the most accurate own function."""
+        base = row * self.stride
+        self.arrived = self.cells.rows[base + ARRIVALS]
+        best = self.counters.most(base, self.functions, False)
+        self.lowest = self.highest = self.counters.accuracy(base, best)
+        return 0
+
+    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
+        """Keep the latest report of a peer; after a restart it is asked again."""
+        self.reports[row, peer] = (slot, arrivals, high)
+        return 0
+
+    def serve(self, row: int) -> int:
+        """Let the policy choose an own function; by default it is the most accurate one."""
+        if not self.serves_best:
+            now = self.clock.now
+            return self._call(self.serving, row, now, self.functions, self._middle(row))
+        base = row * self.stride
+        chosen = 0
+        largest = -1.0
+        for function in range(self.functions):
+            labels = self.cells.rows[base + self.labels + function]
+            value = 0.0
+            if labels > 0:
+                right = float(self.cells.rows[base + self.right + function])
+                value = right / self.counters.unit / labels
+            if value > largest:
+                largest = value
+                chosen = function
+        return chosen
+
+    def _call(self, method: Any, row: int, slot: int, end: int, context: Any) -> int:
+        """Return the arm that the policy chooses, which must be below `end` and available."""
+        self._show(row, slot)
+        self.view.context = context
+        answer = self._run(method, self.view)
+        fault = ""
+        arm = -1
+        try:
+            arm = operator.index(answer)
+        except TypeError:
+            fault = "return the number of an arm"
+        if not fault and not 0 <= arm < end:
+            fault = f"it must be 0 to {end - 1}"
+        elif not fault and self.counters.costs[arm] >= CLOSED:
+            fault = "which is not available now (its cost is inf)"
+        if fault:
+            raise PolicyError(
+                f"policy {self.title!r}: {method.__name__} returned {answer!r}; {fault}"
+            )
+        return arm
+
+    def _run(self, method: Any, *arguments: Any) -> Any:
+        """Return what a method of the policy returns."""
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise PolicyError(
+                f"policy {self.title!r} raised {type(error).__name__} in {method.__name__}: {error}"
+            ) from error
+
+    def _show(self, row: int, slot: int) -> int:
+        """Set what the policy sees to the counters of a row."""
+        view: Any = self.view
+        rows, base = self.cells.rows, row * self.stride
+        arms = range(self.arms)
+        view.slot = slot
+        view.row = row
+        view.labels = [rows[base + self.labels + arm] for arm in arms]
+        view.right = [rows[base + self.right + arm] for arm in arms]
+        if self.counters.unit > 1:
+            view.right = [gain / self.counters.unit for gain in view.right]
+        view.pending = self.nothing
+        if self.is_pending:
+            view.pending = [rows[base + self.underway + arm] for arm in arms]
+        view.costs = [self.counters.price(base, arm) for arm in arms]
+        view.reports = [self.reports.get((row, arm - self.functions)) for arm in arms]
+        del view.reports[: self.functions]
+        view.draws = 0
+        return 0
+
+    def _middle(self, row: int) -> tuple[float, ...]:
+        """Return the middle of the cell of a row, which is all that a peer says of a context."""
+        base = row * self.stride
+        side = self.cells.sides[self.cells.marks[2 * base + LEVEL]]
+        first = base + COORDINATES
+        return tuple(
+            [(self.cells.rows[first + k] + 0.5) / side for k in range(self.cells.dimension)]
+        )
+
+    # -- labels, and what the policy keeps of them ---------------------------------------------
+
+    def learn(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> int:
+        """Let the policy learn, and record the label."""
+        if self.learning is not None:
+            self._teach(row, arm, phase, gain, self.cells.point_now())
+        return CellPolicy.learn(self, row, arm, phase, gain, slot, paid)
+
+    def learn_served(self, row: int, function: int, gain: int, slot: int) -> int:
+        """Let the policy learn from a peer's instance, and record the label."""
+        if self.learning is not None:
+            self._teach(row, function, SERVE, gain, self._middle(row))
+        return CellPolicy.learn_served(self, row, function, gain, slot)
+
+    def _teach(self, row: int, arm: int, phase: int, gain: int, context: Any) -> int:
+        try:
+            self._run(self.learning, context, arm, float(gain) / self.counters.unit)
+        except PolicyError:
+            self.counters.expect(row, arm, phase, 1)  # its label may come again
+            raise
+        return 0
+
+    def state(self) -> list[int]:
+        """Return the same as other policies, then the bytes of the JSON of the policy's state."""
+        if self.keeping is None and self.learning is not None:
+            raise PolicyError(
+                f"policy {self.title!r} has learn but not state and restore, so what it learns "
+                "cannot be stored or copied; add both methods"
+            )
+        kept = CellPolicy.state(self)
+        if self.keeping is None:
+            return kept
+        try:
+            encoded = msgspec.json.encode(self._run(self.keeping))
+        except TypeError as error:
+            raise PolicyError(
+                f"policy {self.title!r}: state returned no JSON value: {error}; return numbers, "
+                "texts, lists and dicts"
+            ) from error
+        return [*kept, OWN_STATE, self.arm_names, *encoded]
+
+    def restore(self, state: list[int]) -> None:
+        """Restore the result of `state`; a policy of other arms begins anew."""
+        end = state.index(OWN_STATE) if OWN_STATE in state else len(state)
+        CellPolicy.restore(self, state[:end])
+        if self.restoring is not None and state[end + 1 : end + 2] == [self.arm_names]:
+            self._run(self.restoring, msgspec.json.decode(bytes(state[end + 2 :])))
+
+
+class Table:
+    """One learner's counters and decisions in one context space."""
+
+    def __init__(self, clock: Clock, rule: Rule, layout: Layout, policy: CellPolicy) -> None:
+        self.clock = clock
+        self.layout = layout
+        self.policy = policy
+        self.counters, self.cells = self.policy.counters, self.policy.cells
+        self.is_supervised = rule.is_supervised
+        self.remembers = rule.remembers
+        # A label needs its context if it counts in the cells around, or if the policy looks at it.
+        is_counted_around = self.policy.levels > 1 and self.cells.follows
+        self.needs_path = is_counted_around or self.policy.has_context
+
+    def __len__(self) -> int:
+        return self.cells.used
+
+    @property
+    def alarms(self) -> list[int]:
+        """The slots of the alarms, oldest first; after a restart the latest ones."""
+        return self.policy.alarms
+
+    @property
+    def alarm_count(self) -> int:
+        """How many alarms there were, over all starts."""
+        return self.policy.alarm_count
+
+    @property
+    def forgotten(self) -> int:
+        """Labels of decisions up to this slot are ignored."""
+        return self.policy.forgotten
+
+    @property
+    def blind_decisions(self) -> int:
+        """How many decisions there were with no label at any learner."""
+        return self.counters.blind
+
+    @property
+    def saved(self) -> Saved:
+        """What a store has of the rows."""
+        return Saved(self)
 
     # -- one decision at a time ----------------------------------------------------------------
 
@@ -154,171 +574,96 @@ class Table(PendingCounters):
         `closed` has one byte per arm, 1: unavailable. The decision is the same as with infinite
         costs of these arms. None: all are available.
         """
-        self._read(context)
-        row = self._locate(slot)
+        self.cells.read(context)
+        row = self.cells.locate(slot)
         choice = -1
         if self.is_supervised:
             if closed is None:
-                choice = self._choose(row, slot, False)
+                choice = self.policy.choose(row, slot, False)
             else:
                 choice = self._choose_open(row, slot, False, closed)
         if choice < 0:
             return -1 - row
-        self._follow_on()
+        self.cells.follow_on()
         return self._begin(row, choice)
 
     def locate(self, context: tuple[float, ...], slot: int) -> int:
         """Return the row of the own cell around `context`, which `decide` decides at `slot`."""
-        self._read(context)
-        return self._locate(slot)
+        self.cells.read(context)
+        return self.cells.locate(slot)
 
     def stale(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the peers whose report is needed before `row` is decided."""
         if closed is not None:
-            self._close(closed)
+            self.counters.close(closed)
         self.clock.move(slot)
         peers = []
-        if self._is_waiting(row, slot):
-            peers = [k for k in range(self.asked - self.functions) if self._needs_report(row, k)]
+        if self.policy.is_waiting(row, slot):
+            peer = self.policy.wanted_from(row, 0)
+            while peer >= 0:
+                peers.append(peer)
+                peer = self.policy.wanted_from(row, peer + 1)
         if closed is not None:
-            self._reopen()
+            self.counters.reopen()
         return peers
 
     def report(self, row: int, slot: int) -> Report:
         """Return the report for a peer: arrivals, and bounds of the best accuracy."""
         self.clock.move(slot)
         self.clock.round_up(slot)
-        self._make_report(row, slot)
-        return self.arrived, self.lowest, self.highest
+        self.policy.report(row, slot)
+        return self.policy.arrived, self.policy.lowest, self.policy.highest
 
     def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Store the `report` of `peer`; return the previous training counter."""
-        old = self.rows[row * self.stride + self.untrained + peer]
+        old = self.cells.rows[row * self.cells.stride + self.policy.untrained + peer]
         self.clock.move(slot)
-        self._receive_report(row, peer, report[0], report[1], report[2], slot)
+        self.policy.hear(row, peer, report[0], report[1], report[2], slot)
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
-        """Restore the counter that `refresh` returned."""
-        base = row * self.stride
-        self.rows[base + self.untrained + peer] = old
-        self.rows[base + NEXT_TEST] = 0
+        """Restore the counter that `hear` returned."""
+        base = row * self.cells.stride
+        self.cells.rows[base + self.policy.untrained + peer] = old
+        self.cells.rows[base + NEXT_TEST] = 0
 
     def resume(
         self, row: int, context: tuple[float, ...], slot: int, closed: bytes | None = None
     ) -> int:
         """Continue a decision after the peers' reports; -1 - row: more are needed."""
-        self._read(context)
-        self._follow()
+        self.cells.read(context)
+        self.cells.follow()
         if closed is None:
-            choice = self._choose(row, slot, True)
+            choice = self.policy.choose(row, slot, True)
         else:
             choice = self._choose_open(row, slot, True, closed)
         return self._begin(row, choice) if choice >= 0 else -1 - row
 
-    def retract(self, decision: int, context: tuple[float, ...], slot: int) -> None:
-        """Undo what `decide`, `resume` or `serve` counted at `slot`.
+    def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:
+        """Choose among the arms that are not closed."""
+        self.counters.close(closed)
+        try:
+            return self.policy.choose(row, slot, is_fresh)
+        finally:
+            self.counters.reopen()
 
-        Cells created later are unchanged.
-        """
-        if decision & 3 != SERVE:
-            self._read(context)
-        self._retract(decision, slot)
-
-    def _retract(self, decision: int, slot: int) -> None:
-        row = decision >> 20
-        if decision & 3 == SERVE:
-            self._count_served(row, -1)
-        else:
-            if self.has_tree:
-                self._forget_leaves()
-                self._count_own(row, -1)
-            else:
-                self.rows[row * self.stride + OWN] -= 1
-                if self.weighs:
-                    self.waits[0] -= 1
-            if self.counted == ARRIVED and not self.has_tree:
-                self._follow()
-                for k in range(self.found):
-                    base = self.path[k] * self.stride
-                    if self._since(base) <= slot:
-                        self.rows[base + ARRIVALS] -= 1
-        self._release(row, decision >> 2 & 0x3FFFF, decision & 3)
-
-    def settle(
-        self,
-        decision: int,
-        gain: int,
-        context: tuple[float, ...],
-        slot: int,
-        paid: int = UNPAID,
-    ) -> None:
-        """Record the label of a decision made at `slot`: its gain and its cost.
-
-        `paid` is the variable cost in millionths. With `is_balanced`, it is the `width` that the
-        helper reported.
-        """
-        row = decision >> 20
-        arm = decision >> 2 & 0x3FFFF
-        phase = decision & 3
-        self._expect(row, arm, phase, -1)
-        if phase == SERVE:
-            self._learn_served(row, arm, gain, slot)
-        else:
-            if self.levels > 1 and self.follows:
-                self._read(context)
-                self._follow()
-            self._learn_own(row, arm, phase, gain, slot, paid)
-
-    def score(
-        self, decision: int, function: int, gain: int, context: tuple[float, ...], slot: int
-    ) -> None:
-        """Record what a free function gains that a decision made at `slot` did not choose."""
-        is_served = decision & 3 == SERVE
-        if not is_served and self.levels > 1 and self.follows:
-            self._read(context)
-            self._follow()
-        self._score(decision >> 20, function, gain, slot, is_served)
-
-    def remember(
-        self, decision: int, label: Any, context: tuple[float, ...], slot: int, answer: Any = None
-    ) -> None:
-        """Store the label of a decision made at `slot`, for queries that contain only the cell.
-
-        `answer` is what the arm answered; None: nothing.
-        """
-        if decision & 3 == SERVE:
-            self.memory.take(decision >> 20, label, answer)
-        else:
-            is_own = decision >> 2 & 0x3FFFF < self.functions
-            self._read(context)
-            self._follow()
-            self._remember_around(label, answer if is_own else None, slot)
-
-    def expect(self, decision: int) -> None:
-        """Count a pending label of a decision that is already counted."""
-        self._expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
-
-    def forget(self, decision: int) -> None:
-        """Remove the pending label of `decision`."""
-        self._release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
+    def _begin(self, row: int, choice: int) -> int:
+        self.counters.count_own(row, 1)
+        self.counters.expect(row, choice >> 2, choice & 3, 1)
+        return row << 20 | choice
 
     def serve(self, row: int, slot: int, function: int = -1) -> int:
         """Count a peer's instance in `row` and return the decision.
 
-        -1: the table chooses the own function; else it is `function`.
+        -1: the policy chooses the own function; else it is `function`.
         """
         self.clock.move(slot)
         self.clock.round_up(slot)
         if function < 0:
-            function = self._help(row)
-        self._count_served(row, 1)
-        self._expect(row, function, SERVE, 1)
+            function = self.policy.serve(row)
+        self.counters.count_served(row, 1)
+        self.counters.expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
-
-    def width(self, decision: int) -> int:
-        """Return the uncertainty of a served function, in millionths."""
-        return self._width(decision >> 20, decision >> 2 & 0x3FFFF)
 
     def consult(
         self,
@@ -332,36 +677,114 @@ class Table(PendingCounters):
         Entries of closed arms are ignored, but must be present.
         """
         seen = 0
-        for arm in range(self.functions, self.arms):
-            self.told[arm] = told[arm - self.functions][0]
+        counters = self.counters
+        for arm in range(counters.functions, counters.arms):
+            counters.told[arm] = told[arm - counters.functions][0]
             if closed is None or not closed[arm]:
-                seen += told[arm - self.functions][1]
-        self._read(context)
-        self._follow()
+                seen += told[arm - counters.functions][1]
+        self.cells.read(context)
+        self.cells.follow()
         if closed is not None:
-            self._close(closed)
+            counters.close(closed)
         try:
-            arm = self._weigh(row * self.stride, seen)
+            arm = counters.weigh(row * self.cells.stride, seen)
         finally:
             if closed is not None:
-                self._reopen()
+                counters.reopen()
         return self._begin(row, arm << 2 | EXPLOIT)
 
-    def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:
-        """Choose among the arms that are not closed."""
-        self._close(closed)
-        try:
-            return self._choose(row, slot, is_fresh)
-        finally:
-            self._reopen()
+    # -- decisions and their labels ------------------------------------------------------------
+
+    def retract(self, decision: int, context: tuple[float, ...], slot: int) -> None:
+        """Undo what `decide`, `resume` or `serve` counted at `slot`.
+
+        Cells created later are unchanged.
+        """
+        if decision & 3 != SERVE:
+            self.cells.read(context)
+        self._retract(decision, slot)
+
+    def _retract(self, decision: int, slot: int) -> None:
+        row = decision >> 20
+        cells, counters = self.cells, self.counters
+        if decision & 3 == SERVE:
+            counters.count_served(row, -1)
+        elif cells.has_tree:
+            cells.forget_leaves()
+            counters.count_own(row, -1)
+        else:
+            cells.rows[row * cells.stride + OWN] -= 1
+            if counters.weighs:
+                counters.waits[0] -= 1
+            if not counters.counts_labelled:
+                cells.follow()
+                for k in range(cells.found):
+                    base = cells.path[k] * cells.stride
+                    if cells.since(base) <= slot:
+                        cells.rows[base + ARRIVALS] -= 1
+        counters.release(row, decision >> 2 & 0x3FFFF, decision & 3)
+
+    def settle(
+        self,
+        decision: int,
+        gain: int,
+        context: tuple[float, ...],
+        slot: int,
+        paid: int = UNPAID,
+    ) -> None:
+        """Record the label of a decision made at `slot`: its gain and its cost, in millionths."""
+        if decision & 3 != SERVE and self.needs_path:
+            self.cells.read(context)
+        self._settle(decision, gain, slot, paid)
+
+    def _settle(self, decision: int, gain: int, slot: int, paid: int) -> int:
+        """Do the same, where the current context is that of the decision if it matters."""
+        row = decision >> 20
+        arm = decision >> 2 & 0x3FFFF
+        phase = decision & 3
+        self.counters.expect(row, arm, phase, -1)
+        if phase == SERVE:
+            return self.policy.learn_served(row, arm, gain, slot)
+        if self.needs_path:
+            self.cells.follow()
+        return self.policy.learn(row, arm, phase, gain, slot, paid)
+
+    def score(
+        self, decision: int, function: int, gain: int, context: tuple[float, ...], slot: int
+    ) -> None:
+        """Record what a free function gains that a decision made at `slot` did not choose."""
+        is_served = decision & 3 == SERVE
+        if not is_served and self.needs_path:
+            self.cells.read(context)
+            self.cells.follow()
+        self.policy.score(decision >> 20, function, gain, slot, is_served)
+
+    def remember(
+        self, decision: int, label: Any, context: tuple[float, ...], slot: int, answer: Any = None
+    ) -> None:
+        """Store the label of a decision made at `slot`, for queries that contain only the cell.
+
+        `answer` is what the arm answered; None: nothing.
+        """
+        if decision & 3 == SERVE:
+            self.cells.memory.take(decision >> 20, label, answer)
+        else:
+            is_own = decision >> 2 & 0x3FFFF < self.counters.functions
+            self.cells.read(context)
+            self.cells.follow()
+            self.counters.remember_around(label, answer if is_own else None, slot)
+
+    def expect(self, decision: int) -> None:
+        """Count a pending label of a decision that is already counted."""
+        self.counters.expect(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3, 1)
 
     # -- batches -------------------------------------------------------------------------------
 
     def decide_batch(
         self,
-        contexts: memoryview,
+        contexts: Any,
         first_slot: int,
-        decisions: memoryview,
+        decisions: Any,
         closed: bytes | None = None,
     ) -> int:
         """Decide for consecutive slots without labels in between, as `decide` for each.
@@ -370,220 +793,109 @@ class Table(PendingCounters):
         are flat, validated coordinates. With pending labels counted, a batch spreads its
         exploration.
         """
-        if closed is None:
-            return self._decide_batch(contexts, first_slot, decisions)
-        self._close(closed)
+        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
+        if closed is not None:
+            self.counters.close(closed)
         try:
-            return self._decide_batch(contexts, first_slot, decisions)
+            for k in range(len(decisions)):
+                self.cells.take_context(coordinates, k)
+                row, slot = self.cells.locate(first_slot + k), first_slot + k
+                choice = self.policy.choose(row, slot, False) if self.is_supervised else -1
+                if choice < 0:
+                    codes[k] = -1 - row
+                    return k
+                self.cells.follow_on()
+                codes[k] = self._begin(row, choice)
+            return len(decisions)
         finally:
-            self._reopen()
+            if closed is not None:
+                self.counters.reopen()
 
-    def _decide_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> int:
-        for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            row = self._locate(first_slot + k)
-            choice = self._choose(row, first_slot + k, False) if self.is_supervised else -1
-            if choice < 0:
-                decisions[k] = -1 - row
-                return k
-            self._follow_on()
-            decisions[k] = self._begin(row, choice)
-        return len(decisions)
-
-    def count_batch(self, contexts: memoryview, decisions: memoryview) -> None:
+    def count_batch(self, contexts: Any, decisions: Any) -> None:
         """Count decisions of one slot that were retracted when they were made."""
+        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
         for k in range(len(decisions)):
-            self._take_context(contexts, k)
-            self._follow()
-            self._begin(decisions[k] >> 20, decisions[k] & 0xFFFFF)
+            self.cells.take_context(coordinates, k)
+            self.cells.follow()
+            self._begin(codes[k] >> 20, codes[k] & 0xFFFFF)
 
-    def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
+    def retract_batch(self, contexts: Any, first_slot: int, decisions: Any) -> None:
         """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""
+        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
         for k in range(len(decisions)):
-            if decisions[k] >= 0:
-                if decisions[k] & 3 != SERVE:
-                    self._take_context(contexts, k)
-                self._retract(decisions[k], first_slot + k)
+            if codes[k] >= 0:
+                if codes[k] & 3 != SERVE:
+                    self.cells.take_context(coordinates, k)
+                self._retract(codes[k], first_slot + k)
 
     def settle_batch(
-        self,
-        contexts: memoryview,
-        slots: memoryview,
-        decisions: memoryview,
-        gains: memoryview,
-        paid: memoryview,
+        self, contexts: Any, slots: Any, decisions: Any, gains: Any, paid: Any
     ) -> None:
         """Record labels of decisions in order, as `settle` does."""
+        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
+        made, gained, spent = integers(slots, 0, -1), integers(gains, 0, -1), integers(paid, 0, -1)
         for k in range(len(decisions)):
-            row = decisions[k] >> 20
-            arm = decisions[k] >> 2 & 0x3FFFF
-            phase = decisions[k] & 3
-            self._expect(row, arm, phase, -1)
-            if phase == SERVE:
-                self._learn_served(row, arm, gains[k], slots[k])
-                continue
-            if self.levels > 1 and self.follows:
-                self._take_context(contexts, k)
-                self._follow()
-            self._learn_own(row, arm, phase, gains[k], slots[k], paid[k])
+            if self.needs_path and codes[k] & 3 != SERVE:
+                self.cells.take_context(coordinates, k)
+            self._settle(codes[k], gained[k], made[k], spent[k])
 
-    def forget_batch(self, decisions: memoryview) -> None:
-        """Remove the pending labels of decisions."""
-        for k in range(len(decisions)):
-            self._release(decisions[k] >> 20, decisions[k] >> 2 & 0x3FFFF, decisions[k] & 3)
+    def forget(self, decision: int) -> None:
+        """Remove the pending label of `decision`."""
+        self.counters.release(decision >> 20, decision >> 2 & 0x3FFFF, decision & 3)
+
+    # -- looking in ----------------------------------------------------------------------------
+
+    def record(self, row: int, arm: int) -> tuple[int, int]:
+        """Return the labels of `arm` in `row`, and its correct answers."""
+        base = row * self.cells.stride
+        labels, right = self.counters.labels, self.counters.right
+        return self.cells.rows[base + labels + arm], self.cells.rows[base + right + arm]
+
+    def best(self, row: int) -> int:
+        """Return the arm with the largest estimate minus cost."""
+        return self.policy.best_of(row * self.cells.stride, self.counters.arms)
+
+    def best_own(self, row: int, context: tuple[float, ...] | None = None) -> int:
+        """Return the same among own functions, for an instance."""
+        if context is not None and self.counters.has_rewards:
+            self.cells.read(context)
+        return self.policy.best_of(row * self.cells.stride, self.counters.functions)
+
+    def estimate(self, row: int) -> tuple[float, int]:
+        """Return accuracy and labels of the best own function, for a learner without labels."""
+        base = row * self.cells.stride
+        best = self.counters.most(base, self.counters.functions, False)
+        labels = self.cells.rows[base + self.counters.labels + best]
+        return self.counters.accuracy(base, best), labels
+
+    def set_cost(self, arm: int, cost: float) -> None:
+        """Change the cost of `arm` and keep its counters; infinite: unavailable."""
+        self.counters.set_cost(arm, cost)
+
+    def combine(self, row: int, other: Table, by: int) -> None:
+        """Add the counts of `other` for own functions in the cell of `row` (by 1), or subtract."""
+        self.counters.combine(row, other.counters, by)
+        self.policy.derive(row)
 
     # -- changes -------------------------------------------------------------------------------
 
     def doubts(self) -> list[int]:
-        """Return the change-detection statistics, the slot of the last reset, and the alarms."""
-        return [
-            self.evidence,
-            self.evidence_served,
-            int(self.ignores_reports),
-            self.forgotten,
-            self.alarm_count,
-            *self.alarms[max(0, len(self.alarms) - LATEST_ALARMS) :],
-            *self._kept_waits(),
-        ]
-
-    def _kept_waits(self) -> list[int]:
-        """Return what is known of the labels of each source, below 0; nothing: nothing is."""
-        if not self.weighs:
-            return [-1 - one for one in self.spare_waits]
-        kept = [-1 - self.waits[k] for k in range(WAITS)]
-        return kept if min(kept) < -1 else []
+        """Return the state of the policy that is in no row."""
+        return self.policy.state()
 
     def take_doubts(self, doubts: list[int]) -> None:
-        """Restore the result of `doubts`; those below 0 are of pending labels."""
-        waits = [-1 - one for one in doubts[5:] if one < 0]
-        if self.weighs:
-            for k in range(len(waits)):
-                self.waits[k] = waits[k]
-        else:
-            self.spare_waits = waits
-        doubts = doubts[:5] + [one for one in doubts[5:] if one >= 0]
-        self.evidence, self.evidence_served, self.forgotten = doubts[0], doubts[1], doubts[3]
-        self.ignores_reports = doubts[2] > 0
-        # Version 0.1.0 knew only the last one.
-        self.alarms = doubts[5:] if len(doubts) > 4 else [slot for slot in doubts[3:] if slot]
-        self.alarm_count = doubts[4] if len(doubts) > 4 else len(self.alarms)
-
-    def _note_alarm(self, slot: int) -> None:
-        """Note that the label of a decision made at `slot` raised an alarm."""
-        self.alarm_count += 1
-        self.clock.alarms += 1
-        self.alarms = [*self.alarms, max(self.clock.now, slot)]
-
-    def take_over(self, old: Table, pending: Iterable[int]) -> None:
-        """Continue from another table, whose rows keep their numbers.
-
-        `pending` are the decisions whose labels have not arrived.
-        """
-        for row in range(len(old)):
-            self.load_stored(old.cell(row), old.stored(row), old.known(row))
-        for decision in pending:
-            self.expect(decision)
-        self.take_doubts(old.doubts())
-        self.alarms = old.alarms
+        """Restore the result of `doubts`."""
+        self.policy.restore(doubts)
 
     def forget_labels(self, slot: int) -> None:
         """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""
-        self._forget_all(self.functions)
-        self.evidence_served = 0
-        self.forgotten = max(self.forgotten, slot)
+        policy = self.policy
+        policy.forget(policy.functions)
+        policy.evidence_served = 0
+        policy.forgotten = max(policy.forgotten, slot)
 
     def raise_alarm(self, slot: int) -> None:
         """Do what an alarm of answers to peers does, for labels that this table does not have."""
-        if self.alarm > 0:
+        if self.policy.alarm > 0:
             self.forget_labels(slot)
-            self._note_alarm(slot)
-
-    def _forget_all(self, end: int) -> int:
-        """Reset the counters of the arms before `end`, in every cell."""
-        for row in range(self.used):
-            base = row * self.stride
-            for arm in range(end):
-                self.rows[base + self.labels + arm] = 0
-                self.rows[base + self.right + arm] = 0
-            self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
-        return 0
-
-    # -- labels --------------------------------------------------------------------------------
-
-    def _begin(self, row: int, choice: int) -> int:
-        self._count_own(row, 1)
-        self._expect(row, choice >> 2, choice & 3, 1)
-        return row << 20 | choice
-
-    def _learn_own(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> None:
-        """Record the label of an own decision; `path` holds the known cells around its context."""
-        is_own = arm < self.functions
-        if self.weighs:
-            self._note_arrival(phase, slot)
-        is_counted = self.counted == LABELLED or (self.counted == USED and is_own)
-        if self.alarm > 0 and not self._is_credible(row, arm, gain, slot, False):
-            return
-        if not is_own and (self.alarm > 0 or (self.is_layered and self.is_pending)):
-            self._record_around(row, arm, gain, slot)
-            self._spend(row * self.stride, arm, paid)
-        elif not is_own and phase != TRAIN:
-            self._record(row * self.stride, arm, gain)
-            self._spend(row * self.stride, arm, paid)
-            if self.inherits:
-                self._record_finer(row, arm, gain, slot, paid)
-        elif not is_own and self.floors_training:
-            self.rows[row * self.stride + self.trained + arm - self.functions] += 1
-        if self.levels == 1:
-            base = row * self.stride
-            self.rows[base + ARRIVALS] += is_counted
-            if is_own:
-                self._take(base, arm, gain, slot)
-                self._spend(base, arm, paid)
-        elif is_own or is_counted:
-            for k in range(self.found):
-                base = self.path[k] * self.stride
-                # A cell created after the decision is unchanged.
-                if self._since(base) <= slot:
-                    self.rows[base + ARRIVALS] += is_counted
-                    if is_own:
-                        self._take(base, arm, gain, slot)
-                        self._spend(base, arm, paid)
-
-    def _record_finer(
-        self,
-        row: int,
-        arm: int,
-        gain: int,
-        slot: int,
-        paid: int,
-    ) -> None:
-        """Record a peer's label also for the later split of the cell of `row`."""
-        level = self.marks[2 * row * self.stride + LEVEL] + 1
-        for k in range(self.found):
-            base = self.path[k] * self.stride
-            if self.marks[2 * base + LEVEL] == level and self._since(base) <= slot:
-                self._record(base, arm, gain)
-                self._spend(base, arm, paid)
-
-    def _record_around(self, row: int, arm: int, gain: int, slot: int) -> None:
-        """Record a peer's label in its cell and, if all levels are used at once, in its parents."""
-        while row >= 0:
-            base = row * self.stride
-            if self._since(base) <= slot:
-                self._record(base, arm, gain)
-                self._has_changed(row, arm)
-            row = self.marks[2 * base + PARENT]
-
-    def _learn_served(self, row: int, function: int, gain: int, slot: int) -> None:
-        base = row * self.stride
-        if self.weighs:
-            self._note_arrival(SERVE, slot)
-        if self.alarm > 0:
-            if self.once and self.rows[base + self.last + function] == slot:
-                return
-            if not self._is_credible(row, function, gain, slot, True):
-                return
-        self.rows[base + ARRIVALS] += self.counted != ARRIVED
-        while row >= 0:
-            self._take(row * self.stride, function, gain, slot)
-            row = self.marks[2 * row * self.stride + PARENT]
+            self.policy.note_alarm(slot)

@@ -1,19 +1,34 @@
 cimport cython
+from covey.kernel.cells cimport integers
+from covey.kernel.counters cimport UNPAID
 from covey.kernel.table cimport Table
 
-cdef long long SLOT, CODE, ROWS, INTEGERS, CONTEXT, ANSWER, TRUTH, SOURCE, NOTE, OBJECTS
-cdef long long NOT_HERE, ASKED
+# The same as in `tickets.py`, as literals for C.
+cdef enum:
+    SLOT = 0
+    CODE = 1
+    ROWS = 2
+    INTEGERS = 3
+    CONTEXT = 0
+    ANSWER = 1
+    TRUTH = 2
+    SOURCE = 3
+    NOTE = 4
+    OBJECTS = 5
+    NOT_HERE = -1
+    ASKED = -2
 
 
 @cython.final
 cdef class Tickets:
     cdef Table table
-    cdef object unknown, close, gain_of
+    cdef object other, unknown, close, gain_of
     cdef bint remembers, is_pending
     cdef public long long pending
     cdef readonly long long first, next, due
     cdef long long wait, mask
-    cdef long long[::1] integers
+    cdef object block
+    cdef long long* integers
     cdef list objects
     cpdef hold(self, long long code, long long slot, long long now, tuple context, answer, source=*, note=*)
     @cython.locals(gain=cython.longlong, is_right=cython.bint)

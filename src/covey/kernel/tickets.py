@@ -4,27 +4,28 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from typing import Any
 
-from covey.kernel.counters import UNPAID
+try:
+    import cython
+except ModuleNotFoundError:
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(compiled=False)
+
+from covey.kernel.cells import block
 from covey.kernel.table import Table
 
-# Layout of a row: its integers, and its objects.
-SLOT = 0
-CODE = 1
-ROWS = 2  # of the request that the row is part of; 0: the row is held by itself
-INTEGERS = 3
-CONTEXT = 0
-ANSWER = 1
-TRUTH = 2
-SOURCE = 3
-NOTE = 4  # what a peer answered; or the request
-OBJECTS = 5
+if not cython.compiled:
+    from covey.kernel.cells import integers
+    from covey.kernel.counters import UNPAID
 
-NOT_HERE = -1
-ASKED = -2
+    # Layout of a row: its integers, and its objects.
+    SLOT, CODE, ROWS, INTEGERS = range(4)  # `ROWS` of its request; 0: it is held by itself
+    CONTEXT, ANSWER, TRUTH, SOURCE, NOTE, OBJECTS = range(6)  # `NOTE`: a peer's, or the request
+    NOT_HERE = -1
+    ASKED = -2
 
 
 class Tickets:
@@ -54,16 +55,21 @@ class Tickets:
         self.gain_of = gain_of
         self.remembers = remembers
         self.is_pending = False
+        self.table: Table | None = None
+        self.other: Any = None
         self.pending = 0  # rows whose label has not arrived
         self.first = self.next = 1  # the oldest ticket, and the next one
         self.due = 0  # no row expires before this slot has passed
         self.mask = 15
-        self.integers = array("q", bytes(8 * INTEGERS * 16))
+        self.block = block(8 * INTEGERS * 16)
+        self.integers = integers(self.block, 0, INTEGERS * 16)
         self.objects: list[Any] = [None] * (OBJECTS * 16)
 
-    def count_in(self, table: Table, is_pending: bool) -> None:
+    def count_in(self, table: Any, is_pending: bool) -> None:
         """Settle rows in `table` from now on; `is_pending`: it counts pending labels."""
-        self.table = table
+        # One that only has the methods of a table is called as any object.
+        self.table = table if type(table) is Table else None
+        self.other = None if type(table) is Table else table
         self.is_pending = is_pending
 
     def hold(
@@ -121,10 +127,14 @@ class Tickets:
             gain = self.gain_of(self.objects[base + ANSWER], label)
         code = self.integers[place * INTEGERS + CODE]
         slot = self.integers[place * INTEGERS + SLOT]
-        self.table.settle(code, gain, self.objects[base + CONTEXT], slot, paid)
+        context = self.objects[base + CONTEXT]
+        if self.table is not None:
+            self.table.settle(code, gain, context, slot, paid)
+        else:
+            self.other.settle(code, gain, context, slot, paid)
         if self.remembers:
-            answer, context = self.objects[base + ANSWER], self.objects[base + CONTEXT]
-            self.table.remember(code, label, context, slot, answer)
+            table: Any = self.table if self.other is None else self.other
+            table.remember(code, label, context, slot, self.objects[base + ANSWER])
         self.objects[base + TRUTH] = label
         self.pending -= 1
         return is_right
@@ -219,11 +229,11 @@ class Tickets:
 
     def _grow(self) -> int:
         """Double the ring: the place of a row stays, or moves by the old size."""
-        old = self.integers
-        count = len(old)
-        self.integers = array("q", bytes(16 * count))
-        for k in range(count):
-            self.integers[k] = self.integers[count + k] = old[k]
+        before = memoryview(self.block)
+        self.block = block(2 * len(before))
+        memoryview(self.block)[: len(before)] = before
+        memoryview(self.block)[len(before) :] = before
+        self.integers = integers(self.block, 0, len(before) // 4)
         self.objects = self.objects + self.objects
         self.mask = 2 * self.mask + 1
         for number in range(self.next, self.first + self.mask + 1):
@@ -244,7 +254,8 @@ class Tickets:
             elif self.objects[place * OBJECTS + TRUTH] is self.unknown:
                 self.pending -= 1
                 if self.is_pending:
-                    self.table.forget(self.integers[place * INTEGERS + CODE])
+                    table: Any = self.table if self.other is None else self.other
+                    table.forget(self.integers[place * INTEGERS + CODE])
             end = self.first + max(1, rows)
             while self.first < end:
                 self._clear(self.first & self.mask)

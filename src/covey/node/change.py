@@ -14,9 +14,8 @@ import msgspec
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import DataError, StoreError
 from covey.functions.function import Function
-from covey.kernel import SERVE, UNPAID, Table, arm_of, code_of, phase_of, row_of, undecided_row
+from covey.kernel import SERVE, Table, arm_of, code_of, phase_of, row_of, undecided_row
 from covey.node.fingerprint import differences
-from covey.node.free import scored_gains
 from covey.node.requests import (
     DETACHED,
     NOT_COUNTED,
@@ -33,13 +32,11 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
     is_own,
-    said_in,
 )
 from covey.node.status import kinds_of
-from covey.node.trust import NO_LIMIT, Trust
-from covey.types import BY_CONTEXT, PHASES, Label
+from covey.node.trust import NO_LIMIT, RECALL, Trust, take_label
+from covey.types import PHASES
 
-RECALL = "recall"
 UNCHANGED = ("keep", "retired")
 COUNTS = 6  # of `arm_counters` that can be discounted
 # Parts of a fingerprint whose counters can be counted again; others decide what contexts are.
@@ -150,12 +147,30 @@ def adopt(
 
     Raises `StoreError` if nothing of it could be used; then nothing has changed.
     """
+    plan, change = planned(store, loaded, learner, wanted, fingerprint, trust)
+    if plan.is_change or change.arms != loaded.arms or change.cells is not None:
+        store.change(change)
+        for one in change.requests:
+            one.apply()
+    return plan, _changed(loaded, change)
+
+
+def planned(
+    store: ArmStore,
+    loaded: Loaded,
+    learner: Learner,
+    wanted: Sequence[WantedArm],
+    fingerprint: str,
+    trust: Mapping[str, Trust],
+) -> tuple[Plan, StoreChange]:
+    """Return what `adopt` would change in a store, in words and in records; raise as it does."""
     settings = _changed_settings(store.path, loaded.fingerprint, fingerprint)
-    present = _with_kinds(loaded, wanted)
+    in_use = [arm for arm in loaded.arms if arm.place >= 0]
+    present = sorted(in_use, key=lambda arm: arm.place)
     if settings:  # counters of other settings have another layout, and are not read
         wanted = [one._replace(carry=0.0) for one in wanted]
     tables = _Tables(learner, present, {} if settings else loaded.cells)
-    steps, arms = _steps(tables.arms, wanted, loaded)
+    steps, arms = _steps(present, wanted, loaded)
     plan = Plan(learner.name, steps, settings, sum(one[0] for one in loaded.counters.values()))
     places = {arm.id: arm.place for arm in arms if arm.place >= 0}
     change = StoreChange(fingerprint, arms)
@@ -166,17 +181,13 @@ def adopt(
         plan = msgspec.structs.replace(plan, counted=recount.counted)
     else:
         order = [arm.id for arm in sorted(arms, key=lambda arm: arm.place) if arm.place >= 0]
-        kept = [one.id for one in tables.arms if one.id in places]
+        kept = [arm.id for arm in present if arm.id in places]
         has_other_order = kept != [id_ for id_ in order if id_ in kept]
         plan = msgspec.structs.replace(plan, has_other_order=has_other_order)
         if plan.is_change or not tables.is_present_layout:
             aside = {step.id: store.set_aside(step.id) for step in steps if step.what == "return"}
             change = tables.change(change, loaded, steps, places, aside)
-    if plan.is_change or arms != loaded.arms or change.cells is not None:
-        store.change(change)
-        for one in change.requests:
-            one.apply()
-    return plan, _changed(loaded, change)
+    return plan, change
 
 
 def _changed(loaded: Loaded, change: StoreChange) -> Loaded:
@@ -203,22 +214,6 @@ def _changed_settings(path: str, old: str, new: str) -> list[str]:
     return found
 
 
-def _with_kinds(loaded: Loaded, wanted: Sequence[WantedArm]) -> list[Arm]:
-    """Return the arms in use, in order; a store of version 2 does not say which are functions."""
-    arms = sorted((arm for arm in loaded.arms if arm.place >= 0), key=lambda arm: arm.place)
-    known: dict[str, str] = {one.name: one.kind for one in wanted}
-    known |= {peer: "peer" for _, peer in loaded.asked}
-    found: list[Arm] = []
-    for arm in arms:  # functions, then peers, then peers that are shown cells only
-        kind: str = arm.kind or known.get(arm.name, "")
-        if not kind and arm.name.endswith(BY_CONTEXT):
-            kind = "context_only"
-        if not kind:
-            kind = found[-1].kind if found else "own"
-        found.append(msgspec.structs.replace(arm, kind=kind))
-    return found
-
-
 def _steps(
     present: Sequence[Arm], wanted: Sequence[WantedArm], loaded: Loaded
 ) -> tuple[list[ArmStep], list[Arm]]:
@@ -235,20 +230,16 @@ def _steps(
     for place, want in enumerate(wanted):
         now = by_name.get(want.name)
         before = now if now is not None and now.kind == want.kind else None
-        if before is not None and before.version in (None, want.version):
+        if before is not None and before.version == want.version:
             what, arm = "keep", before
         else:
             what = "add" if before is None else "renew"
-            fresh = Arm(_new_id(want, taken), want.name, since=slot)
+            fresh = Arm(_new_id(want, taken), want.name, want.kind, want.version, since=slot)
             known = (one for one in retired if (one.name, one.kind, one.version) == want[:3])
             arm = next(known, fresh)
             what = "return" if arm is not fresh else what
         taken.add(arm.id)
-        arms.append(
-            msgspec.structs.replace(
-                arm, kind=want.kind, version=want.version, place=place, until=None
-            )
-        )
+        arms.append(msgspec.structs.replace(arm, place=place, until=None))
         instead_of = before.id if before is not None and what != "keep" else ""
         carry = want.carry if what == "renew" else 0.0
         steps.append(_step(what, arms[-1], totals, instead_of, carry))
@@ -280,8 +271,7 @@ def _step(
     carry: float = 0.0,
 ) -> ArmStep:
     labels, right = totals.get(arm.id, (0, 0))
-    version = arm.version or ""
-    return ArmStep(what, arm.name, arm.kind, version, arm.id, labels, right, instead_of, carry)
+    return ArmStep(what, arm.name, arm.kind, arm.version, arm.id, labels, right, instead_of, carry)
 
 
 def _sentence(step: ArmStep) -> str:
@@ -310,7 +300,7 @@ class _Tables:
         self, learner: Learner, arms: list[Arm], cells: Mapping[str, Sequence[CellLine]]
     ) -> None:
         self._learner = learner
-        self.arms = arms
+        self._arms = arms
         self.is_present_layout = True
         self._layout: dict[str, object] = {}
         lines = [line for one in cells.values() for line in one[:1]]
@@ -318,25 +308,17 @@ class _Tables:
             self._find_layout(lines)
 
     def _find_layout(self, lines: Sequence[CellLine]) -> None:
-        """Find how counters were laid out: labelled training counts only with `check-claims`.
-
-        In a store of version 2 the last functions may be peers that no file names any more.
-        """
-        own = sum(arm.kind == "own" for arm in self.arms)
-        blind = sum(arm.kind == "context_only" for arm in self.arms)
+        """Find how counters were laid out: labelled training counts only with `check-claims`."""
+        own = sum(arm.kind == "own" for arm in self._arms)
+        blind = sum(arm.kind == "context_only" for arm in self._arms)
         is_floored = self._learner.rule.floors_training
-        self._layout = {"costs": (0.0,) * len(self.arms), "context_peers": blind, "rewards": ()}
-        fewest = own if all(arm.version is not None for arm in self.arms) else 1
-        for functions in range(own, fewest - 1, -1):
-            for floors in (is_floored, not is_floored):
-                self._layout |= {"functions": functions, "floors_training": floors}
-                if all(len(one.counters) == len(self._old(one.space).stored(0)) for one in lines):
-                    self.is_present_layout = floors == is_floored
-                    self.arms = [
-                        msgspec.structs.replace(arm, kind="peer") if functions <= k < own else arm
-                        for k, arm in enumerate(self.arms)
-                    ]
-                    return
+        costs = (0.0,) * len(self._arms)
+        self._layout = {"costs": costs, "functions": own, "context_peers": blind, "rewards": ()}
+        for floors in (is_floored, not is_floored):
+            self._layout["floors_training"] = floors
+            if all(len(line.counters) == self._old(line.space).saved.size for line in lines):
+                self.is_present_layout = floors == is_floored
+                return
         raise StoreError(
             "the counters of the store are not those of its arms; start once with the earlier "
             "configuration, then change it"
@@ -366,11 +348,11 @@ class _Tables:
             for id_, many in aside.items()
             for one in many
         }
-        old_place = {arm.id: arm.place for arm in self.arms}
+        old_place = {arm.id: arm.place for arm in self._arms}
         self._old_of = [-1] * len(places)
         for id_, place in places.items():
             self._old_of[place] = old_place.get(id_, -1)
-        gone = [arm for arm in self.arms if arm.id not in places]
+        gone = [arm for arm in self._arms if arm.id not in places]
         found = {}
         for source, lines in loaded.cells.items():
             for space in dict.fromkeys(line.space for line in lines):
@@ -381,7 +363,7 @@ class _Tables:
         return change
 
     def _place(self, id_: str) -> int:
-        return next(arm.place for arm in self.arms if arm.id == id_)
+        return next(arm.place for arm in self._arms if arm.id == id_)
 
     def _take(
         self,
@@ -394,23 +376,27 @@ class _Tables:
         learner, names = self._learner, self._learner.names
         old, new = self._old(space), _empty(learner, space)
         for line in lines:
-            old.load_stored(names.parse(line.name), line.counters, line.seen)
+            old.saved.load_stored(names.parse(line.name), line.counters, line.seen)
         for row in range(len(old)):
-            new.take_row(old, row, self._old_of)
+            new.saved.take_row(old, row, self._old_of)
         cells = change.cells if change.cells is not None else []
         for row in range(len(new)):
-            name = names.of(new.cell(row)._replace(space=space))
+            name = names.of(new.cells.cell(row)._replace(space=space))
             for place, (before, share) in self._carried.items():
-                new.load_arm(row, place, _discounted(old.arm_counters(row, before), share))
+                new.saved.load_arm(
+                    row, place, _discounted(old.saved.arm_counters(row, before), share)
+                )
             for place in range(len(self._old_of)):
                 counters = self._returned.get((source, name, place))
                 if counters is not None:
-                    new.load_arm(row, place, counters)
+                    new.saved.load_arm(row, place, counters)
             for arm in gone:
-                counters = old.arm_counters(row, arm.place)
+                counters = old.saved.arm_counters(row, arm.place)
                 if any(counters):
                     change.set_aside.append(SetAside(arm.id, source, name, counters))
-            cells.append(CellLine(source, space, row, name, new.stored(row), new.known(row)))
+            cells.append(
+                CellLine(source, space, row, name, new.saved.stored(row), new.saved.known(row))
+            )
         return new
 
     def _regrouped(
@@ -423,7 +409,7 @@ class _Tables:
         ]
         training = {}
         for row, (function, instance) in request.training.items():
-            place = places.get(self.arms[function].id, -1)
+            place = places.get(self._arms[function].id, -1)
             if place >= 0:
                 training[row] = place, instance
         return Regrouped(request, groups, request.group_of, training)
@@ -446,11 +432,11 @@ class _Tables:
             if not is_own(request.source):
                 return -1 - int(code_of(0, place, SERVE))
             try:
-                row = own[request.space].find(self._learner.names.parse(group.cell))
+                row = own[request.space].cells.find(self._learner.names.parse(group.cell))
             except (DataError, KeyError):
                 return DETACHED
             return code_of(row, place, _phase(group)) if row >= 0 else DETACHED
-        if group.code < 0:  # of a store of version 1
+        if group.code < 0:  # the arm was back before, and the row is still to be found
             return -1 - int(code_of(0, place, phase_of(-1 - group.code)))
         return int(code_of(row_of(group.code), place, phase_of(group.code)))
 
@@ -503,9 +489,9 @@ class _Recount:
                 source,
                 space,
                 row,
-                names.of(table.cell(row)._replace(space=space)),
-                table.stored(row),
-                table.known(row),
+                names.of(table.cells.cell(row)._replace(space=space)),
+                table.saved.stored(row),
+                table.saved.known(row),
             )
             for (source, space), table in self._tables.items()
             for row in range(len(table))
@@ -530,7 +516,7 @@ class _Recount:
     def _own(self, request: Request, row: int) -> int:
         """Count an own row, wherever it lies now; return its code."""
         table, context = self._table(OWN, request.space), request.context(row)
-        slot, label, group = request.slot_of(row), request.truths[row], request.group(row)
+        slot = request.slot_of(row)
         code = table.decide(context, slot, self._closed)
         if code < 0:
             at = undecided_row(code)
@@ -539,55 +525,37 @@ class _Recount:
             else:
                 nothing = [(0.0, 0)] * len(self._learner.behind())
                 code = table.consult(at, context, nothing, self._closed)
-        code = self._code(group, row_of(code))
-        if label is not UNKNOWN:
-            if code != DETACHED:
-                gain = self._learner.gain_of(request.predictions[row], label)
-                table.settle(code, gain, context, slot, self._paid(request, row))
-                for one in self._scores(request, row, label):
-                    table.score(code, *one, context, slot)
-                self.counted += group.phase not in NOT_COUNTED
-            if self._learner.remembers:
-                table.remember(code, label, context, slot, said_in(request, row))
+        code = self._code(request.group(row), row_of(code))
+        self._learn(table, code, request, row)
         return code
 
     def _served(self, request: Request, row: int) -> int:
         """Count a row of a peer, if the cell that it names is one of the cells now."""
-        group, slot, label = request.group(row), request.slot_of(row), request.truths[row]
+        group, slot = request.group(row), request.slot_of(row)
         try:
             cell = self._learner.names.parse(group.cell)
         except DataError:
             return DETACHED
         table = self._table(request.source, cell.space)
-        at = table.meet(cell, slot)
+        at = table.cells.meet(cell, slot)
         code = code_of(at, 0, SERVE) if group.phase == RECALL else self._code(group, at)
         if code == DETACHED:
             return DETACHED
         if group.phase != RECALL:
             table.serve(at, slot, arm_of(code))
-        if label is not UNKNOWN:
-            if group.phase != RECALL:
-                gain = self._learner.gain_of(request.predictions[row], label)
-                table.settle(code, gain, (), slot)
-                for one in self._scores(request, row, label):
-                    table.score(code, *one, (), slot)
-                self.counted += 1
-            if self._learner.remembers:
-                table.remember(code, label, (), slot, said_in(request, row))
+        self._learn(table, code, request, row)
         return code
+
+    def _learn(self, table: Table, code: int, request: Request, row: int) -> None:
+        """Count the label of a row, if it is known."""
+        label = request.truths[row]
+        if label is not UNKNOWN:
+            take_label(self._learner, table, code, request, row, label, self._places)
+            self.counted += code != DETACHED and request.group(row).phase not in NOT_COUNTED
 
     def _code(self, group: RowGroup, row: int) -> int:
         place = self._places.get(group.counted_as)
         return DETACHED if place is None else int(code_of(row, place, _phase(group)))
-
-    def _scores(self, request: Request, row: int, label: Label) -> list[tuple[int, int]]:
-        return scored_gains(request, row, label, self._places, self._learner.gain_of)
-
-    def _paid(self, request: Request, row: int) -> int:
-        answer = request.peer_answers.get(row)
-        if answer is not None and answer.id and self._learner.keeps_widths:
-            return answer.width
-        return UNPAID
 
 
 def _regrouped(request: Request, codes: Sequence[int]) -> tuple[list[RowGroup], list[int]]:

@@ -45,6 +45,10 @@ class Database(Protocol):
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """Write rows; they may be sent as late as by `commit`, which then raises their errors."""
 
+    @property
+    def lookup(self) -> Callable[..., ResultRows] | None:
+        """What runs a query on what is committed, at once and also while `commit` runs; or None."""
+
     def begin(self, start: int | None) -> None:
         """Begin a transaction of the node that counted this start; None: of none.
 
@@ -66,9 +70,6 @@ class Database(Protocol):
 
     def inspect(self, tell: Callable[[str], None]) -> None:
         """Look for damage as far as that is fast; raise `StoreError` if there is some."""
-
-    def keep_copy(self, version: int) -> Path | None:
-        """Write a copy of what an earlier version wrote; None: there is no file."""
 
     def is_set_up(self) -> None:
         """Note that the tables are as they should be, and that it is used from now on."""

@@ -6,8 +6,8 @@ function is chosen. It is *parted* once they do not: nothing of it is added any 
 has to be changed for that.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import isqrt
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from math import exp, isqrt, log
 from typing import Literal
 
 import msgspec
@@ -16,10 +16,293 @@ from covey.bandit.epochs import EpochCells
 from covey.bandit.partitions import Candidates
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
-from covey.node.agreement import Relation
-from covey.node.drift import ChangeTest
 from covey.node.requests import OWN, RelationLine
 from covey.types import Context
+
+# -- whether two sources agree on functions: read after every label -------------------------------
+#
+# A label says whether a function was right. Labels of two sources are compared in pairs: of one
+# function, in one region of the context space, and of one period. Each pair has a
+# difference between -1 and 1. A test bets on these differences: its capital is an e-process, so it
+# reaches 1 / level with at most the probability `level`, however often it is read. One pair of
+# tests shows that sources differ by more than `TOLERANCE`; another one, after that, that they
+# differ by less than `CLEARLY`. `docs/operations/trust.md` has the derivation of both kinds of
+# tests, and what they cannot see.
+
+LEVEL = 0.01  # of all tests of all pairs of sources together
+TOLERANCE = 0.1  # differences of accuracies up to this are those of honest sources
+CLEARLY = 0.25  # a difference that must be excluded before a source is pooled again
+BETS = (1 / 16, 1 / 4, 3 / 4)  # shares of the capital; below 1 / (1 + TOLERANCE)
+PERIOD = 64  # labels of both sources, within which two of them form a pair
+SUSPECT = 10.0  # the capital from which on a function counts among those that differ
+PROOF = 128  # new pairs before a source is pooled again; doubled with each time it was parted
+FEW_PAIRS = 32  # of a function that says nothing yet
+
+
+def share(number: int) -> float:
+    """Return the part of a whole for the first, second, third, ... of any number of tests."""
+    return 1.0 / (number * (number + 1))
+
+
+class Bets(msgspec.Struct):
+    """Capital that grows while differences are above a zone (`above`), or below its opposite.
+
+    A bet may begin at any pair: each start has its share of the capital. So agreement in the past
+    does not hide a difference that begins later.
+    """
+
+    weight: float  # of this test among those of the two sources
+    pairs: int = 0
+    worth: float = 0.0  # its part of the capital of a test that differences lie within the zone
+    above: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(BETS))
+    below: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(BETS))
+
+    def take(self, difference: float, zone: float) -> None:
+        """Bet on the difference of one more pair."""
+        self.pairs += 1
+        start = share(self.pairs)
+        for k, bet in enumerate(BETS):
+            self.above[k] = (self.above[k] + start) * (1.0 + bet * (difference - zone))
+            self.below[k] = (self.below[k] + start) * (1.0 - bet * (difference + zone))
+        self.worth = self.weight * (sum(self.above) + sum(self.below)) / (2 * len(BETS))
+
+    @property
+    def both(self) -> float:
+        """The lesser capital: of a test that the difference lies outside of a negative zone."""
+        return min(sum(self.above), sum(self.below)) / len(BETS)
+
+
+class Waiting(msgspec.Struct, array_like=True, frozen=True):
+    """A label of one of two sources that has no counterpart yet."""
+
+    at: int
+    is_first: bool
+    function: str
+    regions: tuple[str, ...]
+    gain: float
+
+
+class Relation(msgspec.Struct):
+    """What is known of the agreement of two sources; the second may be the site itself.
+
+    All that it has is stored with it.
+    """
+
+    first: str
+    second: str
+    number: int  # among the relations of a site, from 1
+    attempt: int = 1  # to be pooled
+    differs: bool = False
+    since: int = 0  # the site's slot at which that last changed
+    labels: int = 0  # of both
+    pairs: int = 0
+    new_pairs: int = 0  # since it last changed
+    functions: list[str] = []  # that differed when it last did
+    wide: dict[str, Bets] = {}  # by function
+    narrow: dict[str, Bets] = {}  # by function and region
+    waiting: list[Waiting] = []
+
+    @property
+    def level(self) -> float:
+        """The level of the present test; all of them together have `LEVEL`."""
+        return LEVEL / 2 * share(self.number) * share(self.attempt)
+
+    def take(
+        self, function: str, regions: Sequence[str], gain: float, *, is_first: bool, slot: int
+    ) -> bool:
+        """Take a label of one of the two, which lies in all of `regions`.
+
+        Returns whether they differ from now on, or do so no longer.
+        """
+        self.labels += 1
+        oldest = self.labels - PERIOD
+        while self.waiting and self.waiting[0].at <= oldest:
+            del self.waiting[0]
+        for k in range(len(self.waiting) - 1, -1, -1):
+            other = self.waiting[k]
+            if other.is_first == is_first or other.function != function:
+                continue
+            region = next((one for one in regions if one in other.regions), None)
+            if region is not None:
+                del self.waiting[k]
+                difference = gain - other.gain if is_first else other.gain - gain
+                return self._compare(function, region, difference, slot)
+        self.waiting.append(Waiting(self.labels, is_first, function, tuple(regions), gain))
+        return False
+
+    def _compare(self, function: str, region: str, difference: float, slot: int) -> bool:
+        self.pairs += 1
+        self.new_pairs += 1
+        zone = -CLEARLY if self.differs else TOLERANCE
+        tests = [(self.wide, function), (self.narrow, f"{function} {region}")]
+        for bets, key in tests:
+            if key not in bets:
+                bets[key] = Bets(share(len(bets) + 1) / len(tests))
+            bets[key].take(difference, zone)
+        is_changed = self._is_near() if self.differs else self._is_apart()
+        if is_changed:
+            self._turn(slot)
+        return is_changed
+
+    def _is_apart(self) -> bool:
+        tests = (*self.wide.values(), *self.narrow.values())
+        return sum([bets.worth for bets in tests]) >= 1.0 / self.level
+
+    def _is_near(self) -> bool:
+        if self.new_pairs < PROOF << (self.attempt - 1):
+            return False
+        needed = {name for name, bets in self.wide.items() if bets.pairs >= FEW_PAIRS}
+        needed.update(self.functions)
+        nothing = Bets(0.0)
+        # Each of the functions must be shown to agree: no share of the level is needed.
+        return all(self.wide.get(one, nothing).both >= 1.0 / self.level for one in needed)
+
+    def _turn(self, slot: int) -> None:
+        if self.differs:
+            self.attempt += 1
+            self.functions = []
+        else:
+            capital: dict[str, float] = {}
+            for key, bets in (*self.wide.items(), *self.narrow.items()):
+                name = key if key in self.wide else key.rpartition(" ")[0]
+                capital[name] = max(capital.get(name, 0.0), bets.worth / bets.weight)
+            most = max(capital.values())
+            self.functions = sorted(
+                name for name, one in capital.items() if one >= min(most, SUSPECT)
+            )
+        self.differs = not self.differs
+        self.since = slot
+        self.new_pairs = 0
+        self.wide, self.narrow = {}, {}
+
+
+# -- whether labels of several sources show that functions have changed ---------------------------
+#
+# Each source, the site included, is compared with its own past: per function and region, how often
+# the function was right. A test multiplies, label by label, the likelihood by what all sources said
+# lately over that by the past; so it is an e-process of this source. The largest of them are left
+# out: sources that lie cannot show a change as long as they are fewer than half.
+
+CHANGE_LEVEL = 0.01  # of this test, for all time
+UNCHANGED = 0.01  # an accuracy as near as this to that of the past has not changed
+FEWEST_PAST = 16  # labels of a source, before a label is compared with them
+LATEST = 32  # labels of all sources that say what is so now, in the mean
+PAST_WEIGHT = 4.0  # labels that the past is worth among them
+BLOCK = 128  # labels of all sources, after which another start of the change is considered
+STARTS = 16  # that are considered at a time
+LEAST = 0.02  # accuracies are taken to be as far as this from 0 and 1
+MOST_EVIDENCE = 100.0  # whose exponential is still a number
+
+
+class SourcePast(msgspec.Struct):
+    """What a source said since the site last forgot, and how far that has changed."""
+
+    labels: dict[str, tuple[int, float]] = {}  # by function and region: how many, and right ones
+    evidence: dict[int, float] = {}  # a logarithm of likelihoods, by start
+
+
+class CommonMoves(msgspec.Struct):
+    """What all sources say now, by function and region; older labels weigh less."""
+
+    forgotten: int = 0  # the sum of the slots at which tables of the site last forgot
+    labels: int = 0  # over all time
+    first: int = 1  # the first start since the site last forgot
+    moves: dict[str, tuple[float, float]] = {}  # weights of labels, and of what they differ by
+    own: SourcePast = msgspec.field(default_factory=SourcePast)
+
+
+PAST, COMMON = msgspec.json.Decoder(SourcePast), msgspec.json.Decoder(CommonMoves)
+
+
+class ChangeTest:
+    """The test of a site; all that it knows is stored."""
+
+    def __init__(self) -> None:
+        self._common = CommonMoves()
+        self._pasts = {OWN: self._common.own}
+        self._changed: set[str] = set()
+
+    def follow(self, forgotten: int) -> None:
+        """Begin anew if the site has forgotten labels since the last call."""
+        common = self._common
+        if forgotten != common.forgotten:
+            # A start has a number of its own for all time: so the level is shared by all of them.
+            first = -(-common.labels // BLOCK) + 1
+            self._common = CommonMoves(forgotten, (first - 1) * BLOCK, first)
+            self._changed.update(self._pasts)
+            self._pasts = {one: SourcePast() for one in self._pasts}
+            self._pasts[OWN] = self._common.own
+
+    def drop(self, source: str) -> None:
+        """Forget what a source said."""
+        if source in self._pasts:
+            self._pasts[source] = SourcePast()
+            self._changed.add(source)
+
+    def take(
+        self, source: str, function: str, region: str, gain: float, pooled: Collection[str]
+    ) -> bool:
+        """Take a label of the site or of a pooled source; return whether functions have changed."""
+        key = f"{function} {region}"
+        past = self._pasts.setdefault(source, SourcePast())
+        self._changed |= {source, OWN}
+        self._common.labels += 1
+        evidence = self._evidence(past, key, gain)
+        if evidence:
+            known = past.evidence
+            past.evidence = {one: known.get(one, 0.0) + evidence for one in self._starts()}
+        count, right = past.labels.get(key, (0, 0.0))
+        past.labels[key] = (count + 1, right + gain)
+        return evidence > 0.0 and bool(pooled) and self._is_shown(pooled)
+
+    def _starts(self) -> range:
+        number = -(-self._common.labels // BLOCK)
+        return range(max(self._common.first, number - STARTS + 1), number + 1)
+
+    def _evidence(self, past: SourcePast, key: str, gain: float) -> float:
+        """Return the logarithm of the likelihood of a label now over that in the past."""
+        count, right = past.labels.get(key, (0, 0.0))
+        if count < FEWEST_PAST:
+            return 0.0
+        before = (right + 0.5) / (count + 1)
+        weight, moved = self._common.moves.get(key, (0.0, 0.0))
+        fading = 1.0 - 1.0 / LATEST
+        self._common.moves[key] = (fading * weight + 1.0, fading * moved + gain - before)
+        after = before + moved / (weight + PAST_WEIGHT)
+        # Of what counts as unchanged, that which is nearest to what is so now.
+        before = min(max(after, before - UNCHANGED), before + UNCHANGED)
+        before, after = (min(1.0 - LEAST, max(LEAST, one)) for one in (before, after))
+        return gain * log(after / before) + (1.0 - gain) * log((1.0 - after) / (1.0 - before))
+
+    def _is_shown(self, pooled: Collection[str]) -> bool:
+        """Return whether the capital of all starts is large, without the largest of sources."""
+        known = [self._pasts[one].evidence for one in pooled if one in self._pasts]
+        kept = len(known) - max(1, (len(known) - 1) // 2)
+        own = self._common.own.evidence
+        capital = 0.0
+        for start in self._starts():
+            least = sorted([one.get(start, 0.0) for one in known])[:kept]
+            capital += share(start) * exp(min(MOST_EVIDENCE, own.get(start, 0.0) + sum(least)))
+        return capital >= 1.0 / CHANGE_LEVEL
+
+    # -- commits --------------------------------------------------------------------------------
+
+    def changes(self) -> list[RelationLine]:
+        """Return what has changed since the last call, as it is stored."""
+        changed, self._changed = sorted(self._changed), set()
+        parts = [(one, self._pasts[one] if one else self._common) for one in changed]
+        return [(OWN, one, msgspec.json.encode(part).decode()) for one, part in parts]
+
+    def load(self, source: str, state: str) -> None:
+        """Continue from what is stored of a source."""
+        if source == OWN:
+            self._common = COMMON.decode(state)
+            self._pasts[OWN] = self._common.own
+        else:
+            self._pasts[source] = PAST.decode(state)
+
+
+# -- which sources are pooled ---------------------------------------------------------------------
 
 MOST_REGIONS = 4  # of the finest kind
 ENOUGH_PAIRS = 20  # with the site's own labels, from which on these decide alone
@@ -137,7 +420,7 @@ class EarnedTrust:
             return False
         if space in self._candidates:
             several = self._candidates[space]
-            space, context = several.spaces[0], several.first_point(context)
+            space, context = several.spaces[0], several.points(context)[0]
         regions = [f"{space}/{one}" for one in self._regions[space].around(context)]
         return self._take_as_own(regions, function, gain, slot)
 
@@ -193,7 +476,7 @@ class EarnedTrust:
 
     def _region(self, cell: Cell) -> str:
         if cell.space in self._candidates:
-            cell = self._candidates[cell.space].first_cell(cell)
+            cell = self._candidates[cell.space].parts(cell)[0]
         return f"{cell.space}/{self._regions[cell.space].of_cell(cell)}"
 
     # -- verdicts -------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""What the counters of a site mean, as a text that its store keeps: arms, cells, scales, preset."""
+"""What the counters of a site mean, as a text that its store keeps; and for how many slots."""
 
 import hashlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,10 @@ import numpy as np
 from covey.bandit.epochs import EpochCells
 from covey.bandit.partitions import Refining, Uniform, Zooming
 from covey.bandit.policies import Policy
-from covey.bandit.settings import Forget
 from covey.data.scales import SCALES, Scale
 
+log = logging.getLogger(__name__)
 NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
-# Names of presets in a store, if others: in those of version 0.1.0 `auto` is that of two sizes.
-STORED_PRESETS = {"auto": "auto (tree of cells)", "two-sizes": "auto"}
 
 
 def schema_fingerprint(
@@ -49,19 +48,17 @@ def describe_cells(policy: Policy) -> str:
     """Return how a policy divides contexts into cells."""
     partition = policy.partition
     if isinstance(partition, EpochCells):
-        first = describe_cells(partition.policy_of(partition.first))
-        alpha = f"alpha {policy.settings.alpha}"
-        return f"in epochs of {partition.first_epoch} slots, doubled, {alpha}: at first {first}"
+        first = describe_cells(partition.policy_of(0))
+        slots, alpha = partition.doubling
+        return f"in epochs of {slots} slots, doubled, alpha {alpha}: at first {first}"
     if isinstance(partition, Uniform):
         return f"{partition.slices} slices per dimension"
     if isinstance(partition, Zooming):
         limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
         return f"halved at {limit} arrivals, down to level {partition.max_level}"
-    if isinstance(partition, Refining) and policy.dimension:
-        limit = f"2^({partition.split_power(policy.dimension)} * level)"
-        return f"halved at {limit} arrivals, down to level {partition.finest}, all at once"
-    sides = [str(level.side) for level in partition.levels(policy.dimension)]
-    return f"{' and '.join(sides)} slices per dimension at once"
+    assert isinstance(partition, Refining)
+    limit = f"2^({partition.split_power(policy.dimension)} * level)"
+    return f"halved at {limit} arrivals, down to level {partition.finest}, all at once"
 
 
 def preset_of(policies: Mapping[str, Policy]) -> str:
@@ -71,8 +68,8 @@ def preset_of(policies: Mapping[str, Policy]) -> str:
 
 def preset_in(fingerprint: str) -> str:
     """Return the preset that a fingerprint names."""
-    (stored,) = _values(fingerprint).get("preset", ["auto"])
-    return next((name for name, one in STORED_PRESETS.items() if one == stored), stored)
+    (preset,) = _values(fingerprint)["preset"]
+    return preset
 
 
 def _parts(
@@ -84,20 +81,20 @@ def _parts(
         where = f" of {space}" if space else ""
         yield f"cells{where}", describe_cells(policy)
         yield f"dimensions{where}", str(policy.dimension)
-    preset = preset_of(policies)
-    yield "preset", STORED_PRESETS.get(preset, preset)
+    yield "preset", preset_of(policies)
     settings = next(iter(policies.values())).settings
-    if settings.reading.history == "predictions":  # counted otherwise than labels
+    if settings.rules.keeps_predictions:  # counted otherwise than labels
         yield "history", "own predictions, and how often each was right"
-    yield "forgets", _describe_forgetting(next(iter(policies.values())).settings.forget)
+    yield "forgets", _describe_forgetting(settings.kernel())
     for scale in scales:
         yield "context", describe_scale(scale)
 
 
-def _describe_forgetting(forget: Forget) -> str:
-    if forget.window is not None:
-        return f"all but the latest {forget.window} labels of a cell"
-    return "nothing" if forget.discount is None else f"by a discount of {forget.discount}"
+def _describe_forgetting(kernel: Mapping[str, Any]) -> str:
+    if kernel.get("window"):
+        return f"all but the latest {kernel['window']} labels of a cell"
+    discount = kernel.get("discount", 1.0)
+    return "nothing" if discount == 1 else f"by a discount of {discount}"
 
 
 def describe_scale(scale: Scale) -> str:
@@ -138,3 +135,33 @@ def _change(before: list[str], now: list[str]) -> str:
 def _listed(values: list[str]) -> str:
     more = f" and {len(values) - 3} more" if len(values) > 3 else ""
     return ", ".join(values[:3]) + more if values else "nothing"
+
+
+class HorizonWatch:
+    """Logs once that the slots have passed the horizon of the policy."""
+
+    def __init__(self, slots: int | None) -> None:
+        self.slots = slots
+        self._is_logged = False
+
+    def look(self, slot: int) -> None:
+        """Log if `slot` is the first one seen after the horizon."""
+        if self.slots is not None and slot > self.slots and not self._is_logged:
+            self._is_logged = True
+            log.warning("slot %d: %s", slot, after_horizon(self.slots))
+
+
+def after_horizon(slots: int) -> str:
+    """Return what holds after the horizon."""
+    return (
+        f"[policy] horizon is {slots} slots; after them cells and thresholds stay as they are, and "
+        "the bounds no longer hold; raise it (what is stored is counted again)"
+    )
+
+
+def in_epochs(first: int) -> str:
+    """Return what holds where the horizon is not known."""
+    return (
+        f"epochs of {first} slots, then {2 * first}, {4 * first} and so on; cells and thresholds "
+        "begin anew in each"
+    )

@@ -4,19 +4,17 @@ There is no I/O here. The coroutines await only what a `Driver` does for them: o
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
-from collections.abc import Awaitable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Learner
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionBusy, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Late
-from covey.kernel import arm_of, code_of, row_of
-from covey.kernel.rules import Cell
-from covey.node.decisions import Asker, Decisions, DecisionsInOneSlot
-from covey.node.free import Group, OtherFunctions, Runner
+from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of, undecided_row
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     NO_INSTANCE,
     NONE,
@@ -33,9 +31,22 @@ from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")
 Failed = dict[int, FunctionError]  # own functions that failed in a request
+Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
 
 
-class Driver(Asker, Protocol):
+class Runner(Protocol):
+    """What runs own functions."""
+
+    async def run(
+        self, function: int, rows: Rows, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        """Run an own function; a failure is returned, or raised."""
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Return the results of calls, a `CoveyError` in the place of those that failed."""
+
+
+class Driver(Runner, Protocol):
     """What the handler has done for it."""
 
     @property
@@ -45,13 +56,22 @@ class Driver(Asker, Protocol):
     def closed(self) -> bytes | None:
         """Return the arms that are not available now, one byte each; None: all are."""
 
+    def cell(self, space: str, row: int) -> str | Cell:
+        """Return the name of a known cell in messages to peers."""
+
+    async def report(self, peer: str, cell: Any, slot: int) -> Report:
+        """Ask a peer for its arrivals in a cell; raise `PeerError`."""
+
+    async def estimate(
+        self, peer: str, cell: Any, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        """Ask a peer for the accuracy of its answers in a cell; raise `PeerError`."""
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        """Note that rows are decided without peers."""
+
     def new_id(self) -> str:
         """Return an id for rows that a peer is asked to label."""
-
-    async def run(
-        self, function: int, rows: Rows, *, is_served: bool = False
-    ) -> list[Label] | FunctionError:
-        """Run an own function; a failure is returned, or raised."""
 
     async def ask(
         self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
@@ -72,6 +92,283 @@ class Driver(Asker, Protocol):
 
     def settle_peers(self) -> None:
         """Settle labels that were passed on; this cannot fail."""
+
+
+class Decisions:
+    """Decides rows in consecutive slots: each sees what the rows before it have counted."""
+
+    step = 1  # slots from a row to the next
+
+    def __init__(self, state: SiteState, driver: Driver) -> None:
+        self._state = state
+        self._learner = state.learner
+        self._judge = state.judge
+        self._driver = driver
+        self._peers = [peer for peer, _ in state.learner.behind()]
+        self._own = len(state.learner.arms) - len(self._peers)
+
+    def begin(self, rows: Any, contexts: Any, slot: int | None, closed: bytes | None) -> Draft:
+        """Return the draft of a request, in the slots that it gets."""
+        first = self._state.take_slots(slot, len(rows) if self.step else 1)
+        return Draft(rows, contexts, first, closed, step=self.step)
+
+    async def decide(self, draft: Draft) -> None:
+        """Decide all rows of a request, and count them."""
+        row = draft.row if draft.row >= 0 else self._decide(draft)
+        while row >= 0:
+            await self._query_peers(draft, row)
+            row = self._decide(draft)
+
+    def decide_again(self, draft: Draft, places: Sequence[int], closed: bytes) -> None:
+        """Decide rows whose arm failed again, one by one and without peers."""
+        learner = self._learner
+        for place in places:
+            context, slot = draft.context(place), draft.slot_of(place)
+            learner.retract(int(draft.codes[place]), context, slot)
+            draft.codes[place] = NOT_DECIDED  # should the next decision fail
+            code = learner.decide(context, slot, closed)
+            while code < 0:
+                row = -1 - code
+                if learner.is_supervised:
+                    code = self._judge.resume(row, context, slot, closed)
+                else:
+                    code = learner.consult(row, context, {}, closed)
+            draft.codes[place] = code
+
+    def alone(self, closed: bytes | None, busy: Collection[int] = ()) -> bytes:
+        """Return the arms that are not available to rows that are decided without peers."""
+        own = bytes(self._own) if closed is None else closed[: self._own]
+        if 0 not in own:  # no arm is: these are the ones to wait for
+            own = bytes(self._own)
+        own = bytes([shut or arm in busy for arm, shut in enumerate(own)])
+        return own + b"\1" * len(self._peers)
+
+    def retract(self, draft: Draft) -> None:
+        """Take back every decision of a request that failed, and its slots."""
+        self._uncount(draft)
+        self._state.undo_reports(draft.undo)
+        last = draft.slot_of(len(draft.codes) - 1)
+        self._state.return_slots(draft.slot, last - draft.slot + 1)
+
+    def _uncount(self, draft: Draft) -> None:
+        self._state.retract(draft.contexts, draft.slot, draft.codes, draft.done)
+
+    def _decide(self, draft: Draft) -> int:
+        """Decide rows up to one that needs reports of peers; return its cell, -1 if all are."""
+        begin, count = draft.done, len(draft.codes)
+        if begin == count:
+            return -1
+        if count == 1:
+            code = self._judge.decide(draft.context(0), draft.slot, draft.closed)
+            if code < 0:
+                return -1 - code
+            draft.codes[0] = code
+            draft.done = 1
+            return -1
+        codes = draft.codes[begin:]
+        try:
+            draft.done += self._judge.decide_rows(
+                draft.contexts[begin:], draft.slot + begin, codes, draft.closed
+            )
+        except BaseException:
+            draft.done += int(np.argmax(codes == NOT_DECIDED))
+            raise
+        return -1 if draft.done == count else -1 - int(draft.codes[draft.done])
+
+    # -- reports of peers -----------------------------------------------------------------------
+
+    async def _query_peers(self, draft: Draft, row: int) -> None:
+        """Decide the next row, which lies in the cell of `row`, with reports of peers."""
+        try:
+            if self._learner.is_supervised:
+                code = await self._decide_with_reports(draft, row)
+            else:
+                code = await self._decide_with_estimates(draft, row)
+        except PeerError as error:
+            self._driver.note_alone(len(draft.codes) - draft.done, error)
+            draft.closed = self.alone(draft.closed)
+            return
+        self._decided(draft, code)
+
+    def _decided(self, draft: Draft, code: int) -> None:
+        """Take the decision on the next row, which is counted."""
+        draft.codes[draft.done] = code
+        draft.done += 1
+
+    async def _decide_with_reports(self, draft: Draft, row: int) -> int:
+        learner = self._learner
+        slot, context = draft.slot_of(draft.done), draft.context(draft.done)
+        undo: list[tuple[int, int, int]] = []
+        try:
+            while True:
+                peers = self._judge.peers_to_query(row, slot, draft.closed)
+                reports = await self._reports(draft, row, slot, peers)
+                for peer, report in zip(peers, reports, strict=True):
+                    undo.append((row, peer, learner.receive_report(row, peer, report, slot)))
+                code = self._judge.resume(row, context, slot, draft.closed)
+                if code >= 0:
+                    break
+                row = undecided_row(code)
+        except BaseException:
+            self._state.undo_reports(undo)
+            raise
+        draft.undo += undo
+        return code
+
+    async def _reports(
+        self, draft: Draft, row: int, slot: int, peers: Sequence[int]
+    ) -> list[Report]:
+        driver, cell = self._driver, self._driver.cell(self._learner.space, row)
+        calls = [driver.report(self._peers[k], cell, slot) for k in peers]
+        reports = []
+        for k, (arrivals, low, high) in zip(peers, await self._each(calls), strict=True):
+            # A peer has seen what it answered, whatever it reports.
+            known = max(arrivals, self._state.answered(cell, self._peers[k]))
+            reports.append((known + self._about_to_ask(draft, row, k), low, high))
+        return reports
+
+    def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
+        """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
+        learner = self._learner
+        if not draft.done or not learner.counts_at_once or learner.behind()[peer][1]:
+            return 0
+        codes, arm = draft.codes[: draft.done], len(learner.arms) - len(self._peers) + peer
+        rows = row_of(codes[arm_of(codes) == arm])
+        return int(np.count_nonzero(np.isin(rows, learner.same_cell(row, rows))))
+
+    async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
+        learner, driver = self._learner, self._driver
+        slot, context = draft.slot_of(draft.done), draft.context(draft.done)
+        peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
+        cell = driver.cell(learner.space, row)
+        calls = [
+            driver.estimate(behind[k][0], cell, slot, is_by_context=behind[k][1]) for k in peers
+        ]
+        found = zip(peers, await driver.gather(calls), strict=True)
+        estimates: Mapping[int, tuple[float, int]] = {
+            k: one for k, one in found if not isinstance(one, PeerError)
+        }
+        return self._judge.consult(row, context, estimates, draft.closed)
+
+    async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Return the results of calls to peers; raise the first failure."""
+        if len(calls) == 1:
+            return [await calls[0]]
+        results = await self._driver.gather(calls)
+        for one in results:
+            if isinstance(one, PeerError):
+                raise one
+        return results
+
+
+class DecisionsInOneSlot(Decisions):
+    """Decides the rows of a request in one slot, all on the counters from before the request."""
+
+    step = 0
+
+    def _decide(self, draft: Draft) -> int:
+        """Decide rows as `Decisions` does, and count them when all are decided."""
+        if len(draft.codes) == 1:
+            return super()._decide(draft)
+        while draft.done < len(draft.codes):
+            code = self._judge.decide(draft.context(draft.done), draft.slot, draft.closed)
+            if code < 0:
+                return -1 - code
+            self._decided(draft, code)
+        self._learner.count_rows(np.ascontiguousarray(draft.contexts), draft.codes)
+        draft.is_counted = True
+        return -1
+
+    def _decided(self, draft: Draft, code: int) -> None:
+        """Take the decision on the next row, and count it with the others."""
+        if len(draft.codes) > 1:
+            self._learner.retract(code, draft.context(draft.done), draft.slot)
+        super()._decided(draft, code)
+
+    def _uncount(self, draft: Draft) -> None:
+        if len(draft.codes) == 1:
+            super()._uncount(draft)
+        elif draft.is_counted:
+            for place, code in enumerate(draft.codes.tolist()):
+                self._state.retract([draft.context(place)], draft.slot, [code], 1)
+
+    def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
+        """Return 0: what a peer is about to get counts at the end of the slot."""
+        return 0
+
+
+class OtherFunctions:
+    """Runs functions on rows for which other arms were chosen.
+
+    Free ones are run with each request, and scored when labels come; `node.shadow` runs all of them
+    on a share of the rows.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        arm_ids: Mapping[str, str],
+        views: Sequence[FeatureView],
+        share: Callable[[Rows, Group], Rows],
+        runner: Runner,
+    ) -> None:
+        """`arm_ids` has the arms whose labels are not counted under their name.
+
+        `share` returns the rows of a group as its arm sees them.
+        """
+        self._learner = learner
+        self._arm_ids = arm_ids
+        self._views = views
+        self._share = share
+        self._runner = runner
+
+    async def run(
+        self,
+        functions: Sequence[int],
+        rows: Rows,
+        arms: Sequence[int],
+        closed: bytes | None,
+        context_of: Callable[[int], Context] | None = None,
+    ) -> dict[int, dict[str, Label]]:
+        """Return the answers to rows for which other `arms` were chosen, by what they count as.
+
+        A function that is not available, fails or answers later is left out. Rows of peers have no
+        context: they are shown as they are.
+        """
+        groups = [
+            group
+            for function in functions
+            if closed is None or not closed[function]
+            for group in self._groups(function, arms, context_of)
+        ]
+        calls = [self._labels(one[0].function, self._share(rows, one)) for one in groups]
+        answers: dict[int, dict[str, Label]] = {}
+        for (choice, _, places), labels in zip(
+            groups, await self._runner.gather(calls), strict=True
+        ):
+            id_ = self._arm_ids.get(choice.arm, choice.arm)
+            for place, label in zip(places, labels, strict=False):
+                if type(label) is not Late:
+                    answers.setdefault(place, {})[id_] = label
+        return answers
+
+    def _groups(
+        self, function: int, arms: Sequence[int], context_of: Callable[[int], Context] | None
+    ) -> list[Group]:
+        """Return the rows of a function, by the view that it gets."""
+        choice = self._learner.choice(code_of(0, function, 0))
+        places = [place for place, arm in enumerate(arms) if arm != function]
+        views = [ALL] * len(places)
+        if self._views and context_of is not None:
+            views = [shown(self._views, choice.arm, context_of(place)) for place in places]
+        return [(choice, view, [places[k] for k in some]) for view, some in grouped(views).items()]
+
+    async def _labels(self, function: int, rows: Rows) -> list[Label]:
+        try:
+            labels = await self._runner.run(function, rows, is_served=True)
+        except (FunctionError, MemoryError):
+            return []
+        return [] if isinstance(labels, FunctionError) else labels
 
 
 class Handler:
@@ -98,28 +395,20 @@ class Handler:
         rows: Rows,
         contexts: Any,
         *,
-        slot: int | list[int] | None = None,
+        slot: int | None = None,
         source: str = OWN,
         id: str = "",
         digest: str = "",
-        row_ids: Sequence[str] | None = None,
     ) -> Request:
         """Answer rows in consecutive slots, or in one; a failure takes back everything.
 
         `contexts` has one context per row, or is a function of the first slot that returns them.
-        A list of slots has that of each row; `row_ids` are their ids, if they have any.
         """
         draft = self._decisions.begin(rows, contexts, slot, self._driver.closed())
-        return await self.complete(draft, source=source, id=id, digest=digest, row_ids=row_ids)
+        return await self.complete(draft, source=source, id=id, digest=digest)
 
     async def complete(
-        self,
-        draft: Draft,
-        *,
-        source: str = OWN,
-        id: str = "",
-        digest: str = "",
-        row_ids: Sequence[str] | None = None,
+        self, draft: Draft, *, source: str = OWN, id: str = "", digest: str = ""
     ) -> Request:
         """Answer what is left of a request; a failure takes back everything."""
         state = self._state
@@ -148,7 +437,6 @@ class Handler:
             predictions=draft.predictions,
             answers=answers,
             peer_answers=draft.helped or NONE,
-            row_ids=row_ids,
             training=draft.training or NONE,
             scored=draft.scored or NONE,
         )
@@ -273,7 +561,7 @@ class Handler:
         for place, row, one in zip(places, rows, answers, strict=True):
             draft.predictions[place] = one.label
             own_id = row.id if one.id is None else one.id
-            draft.helped[place] = PeerAnswer(one.function, own_id, one.width)
+            draft.helped[place] = PeerAnswer(one.function, own_id, one.is_awaited)
             is_missing |= one.label is NO_ANSWER or type(one.label) is Late
         return is_missing
 
@@ -371,11 +659,6 @@ class Handler:
         share = rows if len(places) == len(rows) else share_of(rows, places)
         return share if view == ALL else [cut(row, self._views[view].columns) for row in share]
 
-    def shown_to(self, arm: str, row: Any, context: Context) -> Any:
-        """Return a row as an arm sees it."""
-        view = shown(self._views, arm, context) if self._views else ALL
-        return row if view == ALL else cut(row, self._views[view].columns)
-
     # -- requests of peers ----------------------------------------------------------------------
 
     async def assist(
@@ -391,7 +674,7 @@ class Handler:
         state = self._state
         if rows is None:
             return state.recall(source, cells, slots, ids)
-        codes, widths = state.serve(source, cells, slots)
+        codes = state.serve(source, cells, slots)
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
@@ -435,7 +718,6 @@ class Handler:
             contexts=[()] * len(codes),
             predictions=predictions,
             answers=predictions,
-            peer_answers=widths,
             training=training or NONE,
             scored=scored or NONE,
         )

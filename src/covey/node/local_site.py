@@ -1,30 +1,478 @@
-"""One site of a network in one process: predict now, learn when the label comes."""
+"""One site of a network in one process: predict now, learn when the label comes.
 
-from collections.abc import Coroutine, Mapping, Sequence
+Its driver does at once what the handler awaits.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
 
 from covey.bandit.accounts import Dealings
-from covey.bandit.learner import RIGHT, UNKNOWN, WRONG, Learner, Settlement
+from covey.bandit.epochs import EpochCells
+from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.config import LearnerSpec
 from covey.data.contexts import Contexts
-from covey.data.inputs import PLAIN, as_label, contexts_of, costs_of, points_of, rows_of, truths_of
-from covey.errors import DataError
-from covey.functions.function import Function, Late
-from covey.node.at_once import LocalDriver, Stepped, Wait, run
+from covey.data.inputs import (
+    ALL,
+    PLAIN,
+    FeatureView,
+    as_label,
+    contexts_of,
+    costs_of,
+    cut,
+    points_of,
+    rows_of,
+    shown,
+    truths_of,
+)
+from covey.data.logs import Frame, arrow_module
+from covey.errors import DataError, FunctionError, NoAnswerYet, PeerError
+from covey.functions.function import Function, Late, Later
+from covey.kernel import Table, row_of, undecided_row
+from covey.kernel.rules import Cell, Report
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
-from covey.node.learnt import LearntCells, Peek, Peeking
 from covey.node.requests import (
+    NO_INSTANCE,
+    AskRow,
+    Assistance,
     Draft,
     Prediction,
     Request,
     prediction_of,
 )
 from covey.node.rows import SETTLED, RowHandler, TicketState
-from covey.types import Context, Cost, Label
+from covey.node.state import codes_of
+from covey.node.threads import Trainer
+from covey.types import MEMORY, Context, Cost, Label
 
+LEARNT = ("site", "cell", "arrivals", "arm", "labels", "right", "estimate")
+
+
+class ArmEstimate(msgspec.Struct, frozen=True):
+    """How right the answers of an arm were: in the finest cell that has labels of it."""
+
+    labels: int
+    right: float  # in units of a right answer
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers; None without labels."""
+        return self.right / self.labels if self.labels else None
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """What a site would answer now."""
+
+    label: Any  # None: no function has an answer yet
+    phase: str
+    arm: str
+    function: str
+    price: float
+    cell: str
+    estimates: dict[str, ArmEstimate]  # by arm
+
+
+class LearntCells(Frame):
+    """What sites have learnt: one line per cell and arm."""
+
+    def __init__(self, learners: Sequence[Learner]) -> None:
+        lines = [line for learner in learners for line in _lines(learner)]
+        self._columns = {name: [line[k] for line in lines] for k, name in enumerate(LEARNT)}
+
+    def __len__(self) -> int:
+        return len(self._columns["site"])
+
+    def __repr__(self) -> str:
+        return f"<LearntCells of {', '.join(dict.fromkeys(self._columns['site']))}: {len(self)}>"
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the columns by name; `estimate` is None without labels."""
+        return {name: list(values) for name, values in self._columns.items()}
+
+    def to_arrow(self) -> Any:
+        """Return the columns as a `pyarrow.Table`; raise `MissingExtra` without pyarrow."""
+        return arrow_module("pyarrow", what="Arrow tables").table(self._columns)
+
+
+def _lines(learner: Learner) -> list[tuple[Any, ...]]:
+    lines = []
+    for space in learner.own_spaces:
+        table = learner.tables[space]
+        for row in range(len(table)):
+            cell, arrivals = learner.name_at(space, row), table.cells.arrivals(row)
+            for arm, name in enumerate(learner.arms):
+                labels, right = table.record(row, arm)
+                gained = right / learner.unit
+                share = gained / labels if labels else None
+                lines.append((learner.name, cell, arrivals, name, labels, gained, share))
+    return lines
+
+
+# -- what would be decided ------------------------------------------------------------------------
+
+
+class Peeking:
+    """Decides as a site would, on copies of the cells that this depends on."""
+
+    def __init__(
+        self, site: "LocalSite", others: "Mapping[str, LocalSite]", views: Sequence[FeatureView]
+    ) -> None:
+        self._site = site
+        self._others = others
+        self._views = views
+
+    def peek(self, instance: Any, context: Context, slot: int) -> Peek:
+        """Return what the site would answer at a slot; nothing changes."""
+        learner = self._site.learner
+        table = _copy(self._site, learner.space, context)
+        due = {} if learner.prices is None else learner.prices.due(slot)
+        for peer, cost in due.items():
+            table.set_cost(learner.arms.index(peer), cost)
+        code = self._decide(table, context, slot)
+        choice, cell = learner.choice(code), _cell(table, learner.space, row_of(code))
+        view = shown(self._views, choice.arm, context) if self._views else ALL
+        seen = instance if view == ALL else cut(instance, self._views[view].columns)
+        label, function = NO_ANSWER, choice.arm
+        if choice.function >= 0:
+            label = _said(self._site.functions[choice.function], seen)
+        elif choice.is_by_context:
+            label, function = _recalled(self._others[choice.peer], cell), MEMORY
+        else:
+            label, function = _assisted(self._others[choice.peer], seen, cell, slot)
+        if label is NO_ANSWER:
+            label, function = self._fallen_back(table, row_of(code), context, seen)
+        return Peek(
+            None if label is NO_ANSWER else label,
+            choice.phase,
+            choice.arm,
+            function,
+            due.get(choice.arm, choice.price),
+            learner.names.of(cell),
+            _estimates(learner, table, row_of(code), context),
+        )
+
+    def _decide(self, table: Table, context: Context, slot: int) -> int:
+        learner = self._site.learner
+        code = table.decide(context, slot)
+        while code < 0:
+            row = undecided_row(code)
+            cell = _cell(table, learner.space, row)
+            if not learner.is_supervised:
+                return table.consult(row, context, self._told(cell))
+            for peer in table.stale(row, slot):
+                name, _ = learner.behind()[peer]
+                table.hear(row, peer, _reported(self._others[name], cell, slot), slot)
+            code = table.resume(row, context, slot)
+        return code
+
+    def _told(self, cell: Cell) -> list[tuple[float, int]]:
+        """Return what peers say of the accuracy of their answers."""
+        found = []
+        for name, is_by_context in self._site.learner.behind():
+            peer = self._others[name]
+            table = _copy_at(peer, cell)
+            row = table.cells.meet(cell, 0)
+            if is_by_context:
+                _, count, labels = _seen(peer, cell)
+                found.append((count / labels if labels else 0.0, labels))
+            else:
+                found.append(table.estimate(row))
+        return found
+
+    def _fallen_back(
+        self, table: Table, row: int, context: Context, instance: Any
+    ) -> tuple[Any, str]:
+        """Return the answer of the best own function that has one."""
+        functions = self._site.functions
+        best = table.best_own(row, context)
+        for k in range(len(functions)):
+            function = functions[(best + k) % len(functions)]
+            label = _said(function, instance)
+            if label is not NO_ANSWER:
+                return label, function.name
+        return NO_ANSWER, functions[best].name
+
+
+def _copy(site: "LocalSite", space: str, point: Context) -> Table:
+    """Return a copy of a table, with the cells around a point at least."""
+    learner = site.learner
+    if learner.candidates or _is_epoched(learner):  # a decision depends on several tables
+        codes = codes_of(site.state.pending())
+        codes.setdefault(learner.space, []).extend(site.state.tickets.pending_codes())
+        tables = learner.empty_tables()
+        for name, table in tables.items():
+            counted = codes.get(name, ()) if learner.is_pending else ()
+            table.saved.take_over(learner.tables[name], counted)
+        return tables[space]
+    known, table = learner.tables[space], learner.empty_table(space)
+    for row in known.cells.around(point):
+        table.saved.copy_row(known, row)
+    table.take_doubts(known.doubts())
+    return table
+
+
+def _copy_at(site: "LocalSite", cell: Cell) -> Table:
+    """Return a copy of the table of a peer, with the cells around a cell at least."""
+    learner = site.learner
+    policy = learner.policies.get(cell.space)
+    if policy is None or _is_epoched(learner):
+        return _copy(site, cell.space, ())
+    side = policy.partition.levels(policy.dimension)[cell.level].side
+    return _copy(site, cell.space, tuple((k + 0.5) / side for k in cell.coordinates))
+
+
+def _is_epoched(learner: Learner) -> bool:
+    return any(isinstance(one.partition, EpochCells) for one in learner.policies.values())
+
+
+def _cell(table: Table, space: str, row: int) -> Cell:
+    cell = table.cells.cell(row)
+    return cell._replace(space=space) if space else cell
+
+
+def _reported(peer: "LocalSite", cell: Cell, slot: int) -> Report:
+    table = _copy_at(peer, cell)
+    return table.report(table.cells.meet(cell, slot), slot)
+
+
+def _assisted(peer: "LocalSite", instance: Any, cell: Cell, slot: int) -> tuple[Any, str]:
+    table = _copy_at(peer, cell)
+    code = table.serve(table.cells.meet(cell, slot), slot)
+    function = peer.functions[peer.learner.choice(code).function]
+    return _said(function, instance), function.name
+
+
+def _recalled(peer: "LocalSite", cell: Cell) -> Any:
+    label, _, labels = _seen(peer, cell)
+    return label if labels else NO_ANSWER
+
+
+def _seen(peer: "LocalSite", cell: Cell) -> tuple[Any, int, int]:
+    """Return the label seen most often in a cell, how often, and all labels seen there."""
+    table = peer.learner.tables[cell.space]
+    row = table.cells.find(cell)
+    return table.cells.memory.recall(row) if row >= 0 else (None, 0, 0)
+
+
+def _said(function: Function, instance: Any) -> Label | Any:
+    """Return the answer of a function; `NO_ANSWER`: it has none yet."""
+    try:
+        said = function.ask(instance)
+    except NoAnswerYet:
+        return NO_ANSWER
+    if type(said) is not Late:
+        return said
+    return said.label() if said.is_there() else NO_ANSWER
+
+
+def _estimates(
+    learner: Learner, table: Table, row: int, context: Context
+) -> dict[str, ArmEstimate]:
+    rows = [row, *reversed(table.cells.around(context))]
+    found = {}
+    for arm, name in enumerate(learner.arms):
+        records = [table.record(one, arm) for one in rows]
+        labels, right = next((one for one in records if one[0]), (0, 0))
+        found[name] = ArmEstimate(labels, right / learner.unit)
+    return found
+
+
+Given = TypeVar("Given")
+Wait = Callable[[Later], object]
 KEPT = Settlement(False, False, is_kept=True)
+
+
+class _NotAwaited(BaseException):
+    """Thrown into a function that suspends a call that nobody awaits."""
+
+
+def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
+    """Run a coroutine of the handler, which only asynchronous functions suspend."""
+    try:
+        coroutine.send(None)
+        coroutine.throw(_NotAwaited)
+    except StopIteration as stop:
+        return cast("Given", stop.value)
+    coroutine.close()
+    raise RuntimeError("the driver of a network suspended a request")
+
+
+class Stepped(Awaitable[Given]):
+    """A coroutine of the handler that has the lock of its network while it runs, not suspended."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Given], lock: Any) -> None:
+        self._coroutine = coroutine
+        self._lock = lock
+
+    def __await__(self) -> Generator[Any, Any, Given]:
+        step: Callable[[], Any] = partial(self._coroutine.send, None)
+        while True:
+            try:
+                with self._lock:
+                    awaited = step()
+            except StopIteration as stop:
+                return cast("Given", stop.value)
+            try:
+                step = partial(self._coroutine.send, (yield awaited))
+            except BaseException as error:
+                step = partial(self._coroutine.throw, error)
+
+
+class LocalDriver:
+    """Does at once what the handler of a site awaits."""
+
+    def __init__(
+        self,
+        site: "LocalSite",
+        functions: Sequence[Function],
+        others: "Mapping[str, LocalSite]",
+        wait: Wait | None,
+    ) -> None:
+        self._site = site
+        self._functions = functions
+        self._others = others
+        self._wait = wait
+        self._trainer = Trainer(functions, _at_once)
+        self.trainable = self._trainer.trainable
+        self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
+        self.cell: Callable[[str, int], Cell] = site.learner.known_cell
+
+    def closed(self) -> bytes | None:
+        return None
+
+    def new_id(self) -> str:
+        return ""
+
+    async def run(
+        self, function: int, rows: Any, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        called = self._functions[function]
+        try:
+            if called.is_async:
+                return await _awaited(called, rows)
+            if len(rows) > 1:
+                return called.answer_many(rows)
+            label = called.ask(rows[0])
+        except NoAnswerYet as error:
+            return [NO_ANSWER] * len(rows) if is_served else error
+        if type(label) is Late and not is_served:
+            label = label.label()
+        return [label]
+
+    async def ask(
+        self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
+    ) -> list[Assistance]:
+        other = self._others[peer]
+        cells, slots = [cast("Cell", row.cell) for row in rows], [row.slot for row in rows]
+        instances = None
+        if rows[0].instance is not NO_INSTANCE:
+            instances = [row.instance for row in rows]
+            if len(rows) > 1 and not self._site.learner.shares_slots:
+                other.state.count_pending()
+        request = await other.handler.assist(instances, cells, slots, source=self._site.name)
+        return [
+            Assistance(request.answers[row], request.function(row), request.number + row)
+            for row in range(len(rows))
+        ]
+
+    async def report(self, peer: str, cell: Cell, slot: int) -> Report:
+        return self._others[peer].state.report(self._site.name, cell, slot)
+
+    async def estimate(
+        self, peer: str, cell: Cell, slot: int, *, is_by_context: bool
+    ) -> tuple[float, int]:
+        state = self._others[peer].state
+        return state.estimate(self._site.name, cell, slot, is_by_context=is_by_context)
+
+    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        results, waiting = [], iter(calls)
+        try:
+            for call in waiting:
+                results.append(await call)
+        except BaseException:
+            for call in waiting:
+                cast("Coroutine[Any, Any, Any]", call).close()
+            raise
+        return results
+
+    async def has_come(self, late: Late) -> bool:
+        if self._wait is not None:
+            self._wait(late.handle)
+        return late.is_there()
+
+    def withdraw(self, peer: str, id: Any) -> None:
+        self._others[peer].state.withdraw(id)
+
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        raise reason
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        await self._trainer.train(request, rows, truths)
+
+    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
+        """Prepare labels at the peers that answered; they are settled with the own ones."""
+        shares: dict[str, dict[int, Any]] = {}
+        for row, label in truths.items():
+            answer = request.peer_answers.get(row)
+            if answer is not None and answer.id:
+                shares.setdefault(request.group(row).peer, {})[cast("int", answer.id)] = label
+        for peer, share in shares.items():
+            other = self._others[peer]
+            known = {ticket: one for ticket, one in share.items() if other.state.knows(ticket)}
+            try:
+                for found, rows in other.parts(known):
+                    await other.handler.prepare(found, rows)
+                    self._prepared.append((other, found, rows))
+            except BaseException:
+                self.discard()
+                raise
+
+    def discard(self) -> None:
+        """Settle nothing of what peers have prepared."""
+        self._prepared = []
+
+    def settle_peers(self) -> None:
+        """Settle the labels that peers have prepared."""
+        prepared, self._prepared = self._prepared, []
+        for other, request, rows in prepared:
+            other.state.settle(request, rows)
+
+
+async def _awaited(function: Function, rows: Sequence[Any]) -> list[Label]:
+    """Return the labels of rows by a coroutine function, one after the other."""
+    try:
+        return [await _awaited_label(function, row) for row in rows]
+    except _NotAwaited:
+        raise FunctionError(
+            f"{function} is asynchronous (async def); await apredict instead of predict"
+        ) from None
+
+
+async def _awaited_label(function: Function, row: Any) -> Label:
+    try:
+        answer = await function.predict(row)
+    except (GeneratorExit, _NotAwaited):  # nobody awaits it
+        raise
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+            raise
+        raise function.failed(error) from error
+    return function.label(answer)
+
+
+def _is_cancelled() -> bool:
+    """Return whether the current task is being cancelled, and not only what it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def _at_once(function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
+    return call(*arguments)
 
 
 class Lock(AbstractContextManager[Any], Protocol):
@@ -116,8 +564,8 @@ class LocalSite:
 
         Other requests are answered in the meantime. Functions that are not coroutines run at once.
         """
-        request = await self._awaited(self._begin(instance, context, slot))
-        return prediction_of(request, 0, request.number)
+        (answer,) = self._answers(await self._awaited(self._begin(instance, context, slot)))
+        return answer
 
     def peek(
         self, instance: Any, context: Context | None = None, *, slot: int | None = None
@@ -191,8 +639,7 @@ class LocalSite:
         with self.lock:
             begun = self._begin_rows(rows, contexts, slot)
             self._count_pending()
-            request = run(begun)
-        return _predictions(request)
+            return self._answers(run(begun))
 
     async def apredict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None
@@ -204,7 +651,10 @@ class LocalSite:
         with self.lock:
             begun = self._begin_rows(rows, contexts, slot)
             self._count_pending()
-        return _predictions(await self._awaited(begun))
+        return self._answers(await self._awaited(begun))
+
+    def _answers(self, request: Request) -> list[Prediction]:
+        return [prediction_of(request, row, request.number + row) for row in range(len(request))]
 
     async def _awaited(self, begun: Coroutine[Any, Any, Request]) -> Request:
         with self.lock:
@@ -412,25 +862,8 @@ class AccountedSite(LocalSite):
             self._count([answer])
         return answer
 
-    async def apredict(
-        self, instance: Any, context: Context | None = None, *, slot: int | None = None
-    ) -> Prediction:
-        answer = await super().apredict(instance, context, slot=slot)
-        self._count([answer])
-        return answer
-
-    def predict_batch(
-        self, instances: Any, contexts: Any = None, *, slot: int | None = None
-    ) -> list[Prediction]:
-        with self.lock:
-            answers = super().predict_batch(instances, contexts, slot=slot)
-            self._count(answers)
-        return answers
-
-    async def apredict_batch(
-        self, instances: Any, contexts: Any = None, *, slot: int | None = None
-    ) -> list[Prediction]:
-        answers = await super().apredict_batch(instances, contexts, slot=slot)
+    def _answers(self, request: Request) -> list[Prediction]:
+        answers = super()._answers(request)
         self._count(answers)
         return answers
 
@@ -463,10 +896,6 @@ class AccountedSite(LocalSite):
                 request, row = self._state.find_ticket(ticket)
                 gain = self.learner.gain_of(request.answers[row], request.truths[row])
                 self.dealings.right += gain / self.learner.unit
-
-
-def _predictions(request: Request) -> list[Prediction]:
-    return [prediction_of(request, row, request.number + row) for row in range(len(request))]
 
 
 def _checked(label: Any) -> Label:

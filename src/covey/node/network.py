@@ -12,36 +12,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import msgspec
+
 from covey.bandit.accounts import Account, settle_accounts
 from covey.bandit.ensemble import Weighing
-from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner
-from covey.bandit.link_prices import ChangingLinks, LivePrices
+from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner, Snapshot
+from covey.bandit.links import ChangingLinks, LivePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
-from covey.bandit.policies import EPOCHED, Policy
+from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
-from covey.node.altering import (
-    altered,
-    arms_of,
-    check_alone,
-    with_function,
-    without_function,
-)
-from covey.node.at_once import Wait
+from covey.node.change import WantedArm, adopt
+from covey.node.ensemble import LocalEnsemble
 from covey.node.fingerprint import differences
-from covey.node.learnt import LearntCells
-from covey.node.local_site import AccountedSite, LocalSite
+from covey.node.local_site import AccountedSite, LearntCells, LocalSite, Wait
+from covey.node.requests import (
+    OWN,
+    Arm,
+    CellLine,
+    Loaded,
+    Request,
+    SetAside,
+    SourceState,
+    StoreChange,
+)
 from covey.node.saving import (
     SavedNetwork,
+    SavedSite,
     plain_config,
     read,
+    request_of,
     restore_site,
+    saved_request,
     saved_site,
     write,
 )
-from covey.node.voting import LocalEnsemble
+from covey.node.status import kinds_of
 from covey.toml import nearest
+
+BY_ARM = ("rewards", "cost-columns")  # keys of a learner that are by the names of arms
+SITE = "here"  # the site of a `ModelChoice`
 
 
 class Network(Mapping[str, LocalSite]):
@@ -122,7 +133,8 @@ class Network(Mapping[str, LocalSite]):
         Functions are not in it, nor what they have learnt themselves. Raises `DataError` for
         labels and instances that a file cannot hold, and for answers that have not come yet.
         """
-        write(Path(path), self._saved())
+        with self._lock:  # or an older state could be written after a newer one
+            write(Path(path), self._saved())
 
     @classmethod
     def load(
@@ -413,7 +425,7 @@ def learner_of(
         candidates=candidates,
         loss=setup.data.loss,
         is_supervised=site.is_supervised,
-        learns_costs=any(site.cost_columns) or policies[own].keeps_widths,
+        learns_costs=any(site.cost_columns),
         remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
         free=site.free,
     )
@@ -455,15 +467,11 @@ def _candidates(
 
 def check_can_run(setup: NetworkConfig) -> None:
     """Refuse what only a replay can do so far, rather than leave it out in silence."""
-    waits = any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites)
-    for is_there, what in (
-        (waits, "answer-delay or answer-wait (give Network a wait instead)"),
-        (setup.settings.reading.history == "asked", 'history = "asked"'),
-    ):
-        if is_there:
-            raise ConfigError(
-                f"the configuration has {what}, which only a replay supports; remove it"
-            )
+    if any(setup.answer_delays) or any(site.answer_wait is not None for site in setup.sites):
+        raise ConfigError(
+            "the configuration has answer-delay or answer-wait, which only a replay supports; "
+            "remove it, and give Network a wait instead"
+        )
     _check_epochs(setup)
     for site in setup.sites:
         if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
@@ -475,15 +483,7 @@ def check_can_run(setup: NetworkConfig) -> None:
 
 
 def _check_epochs(setup: NetworkConfig) -> None:
-    if setup.settings.horizon != "doubling":
-        return
-    if setup.settings.preset not in EPOCHED:
-        raise ConfigError(
-            f'[policy] horizon = "doubling" and preset {setup.settings.preset!r} only work '
-            f"together in a replay; use {', '.join(EPOCHED[:-1])} or {EPOCHED[-1]}, or remove "
-            "horizon"
-        )
-    if any(len(site.spaces) > 1 for site in setup.sites):
+    if setup.settings.doubling is not None and any(len(site.spaces) > 1 for site in setup.sites):
         raise ConfigError(
             '[policy] horizon = "doubling" and several candidates only work together in a replay; '
             "remove one of them"
@@ -503,6 +503,219 @@ def functions_of(site: LearnerSpec, given: Mapping[str, Any]) -> list[Function]:
 
 def _check_all_used(setup: NetworkConfig, given: Mapping[str, Any]) -> None:
     listed = {name for site in setup.sites for name in site.functions}
-    for name in given:
+    for name, function in given.items():
         if name not in listed:
             raise ConfigError(f"no learner lists function {name!r}{nearest(name, listed)}")
+        if isinstance(function, Function) and function.processes is not None:
+            raise ConfigError(
+                f"function {name!r} has processes, which only a served site uses; remove them"
+            )
+
+
+# -- functions that are added, replaced or retired ------------------------------------------------
+#
+# What becomes of the arms is decided as for a store: see `node.change`.
+
+
+class _Shelf:
+    """What a network has in place of a store: the counters of retired arms."""
+
+    path = "the network"
+
+    def __init__(self, aside: Sequence[SetAside]) -> None:
+        self.aside = list(aside)
+
+    def set_aside(self, id: str) -> list[SetAside]:
+        return [one for one in self.aside if one.id == id]
+
+    def requests(self) -> Iterator[Request]:
+        return iter(())  # settings do not change, so nothing is counted again
+
+    def change(self, change: StoreChange) -> None:
+        left = [one for one in self.aside if one.id not in change.returned]
+        self.aside = [*left, *change.set_aside]
+
+
+def arms_of(saved: SavedSite, learner: Learner) -> list[Arm]:
+    """Return the arms that a site has or had."""
+    return saved.arms or [
+        Arm(name, name, kind, "", place)
+        for place, (name, kind) in enumerate(kinds_of(learner).items())
+    ]
+
+
+def altered(
+    saved: SavedSite,
+    arms: Sequence[Arm],
+    learner: Learner,
+    meaning: str,
+    *,
+    versions: Mapping[str, str],
+    carry: float = 0.0,
+) -> SavedSite:
+    """Return what a site of other functions continues from.
+
+    `learner` is that of the other functions and has not begun; `versions` has those that change.
+    All tickets of `saved` must be held in requests.
+    """
+    known = {arm.name: arm.version for arm in arms if arm.place >= 0}
+    wanted = [
+        WantedArm(name, kind, versions.get(name, known.get(name, "")), carry)
+        for name, kind in kinds_of(learner).items()
+    ]
+    shelf, requests = _Shelf(saved.aside), [request_of(one) for one in saved.requests]
+    own = SourceState(OWN, saved.counters.slot, saved.counters.doubts, saved.latest)
+    loaded = Loaded(
+        sources={OWN: own},
+        cells={OWN: _lines(saved.counters, learner)},
+        counters={},
+        deliveries=[],
+        asked={},
+        starts=1,
+        requests=requests,
+        latest_number=saved.next - 1,
+        fingerprint=saved.meaning,
+        arms=list(arms),
+    )
+    _, now = adopt(shelf, loaded, learner, wanted, meaning, {})
+    lines = now.cells[OWN]
+    counters = Snapshot(
+        saved.counters.slot,
+        [(line.name, line.counters) for line in lines],
+        [(line.name, line.seen) for line in lines if line.seen],
+        saved.counters.doubts,
+    )
+    return msgspec.structs.replace(
+        saved,
+        meaning=meaning,
+        counters=counters,
+        requests=[saved_request(one, saved.name) for one in requests],
+        arms=now.arms,
+        aside=shelf.aside,
+    )
+
+
+def _lines(counters: Snapshot, learner: Learner) -> list[CellLine]:
+    seen = dict(counters.seen)
+    return [
+        CellLine(OWN, learner.names.parse(name).space, k, name, values, seen.get(name, []))
+        for k, (name, values) in enumerate(counters.cells)
+    ]
+
+
+# -- configurations -------------------------------------------------------------------------------
+
+
+def with_function(
+    tables: Mapping[str, Any], site: str, name: str, cost: float
+) -> Mapping[str, Any]:
+    """Return a configuration in which a learner lists one more function."""
+    own, changed = _learner(tables, site)
+    if name in own["functions"]:
+        raise ConfigError(f"learner {site!r} has a function {name!r}; replace it, or name another")
+    costs = own.get("function-costs") or [0.0] * len(own["functions"])
+    own["functions"] = [*own["functions"], name]
+    if cost or "function-costs" in own:
+        own["function-costs"] = [*costs, cost]
+    return changed
+
+
+def without_function(tables: Mapping[str, Any], site: str, name: str) -> Mapping[str, Any]:
+    """Return a configuration in which a learner does not list a function."""
+    own, changed = _learner(tables, site)
+    place = _place(own, site, name)
+    if len(own["functions"]) == 1:
+        raise ConfigError(f"{name!r} is the last function of learner {site!r}; add another first")
+    own["functions"] = [one for one in own["functions"] if one != name]
+    if own.get("function-costs"):
+        own["function-costs"] = [cost for k, cost in enumerate(own["function-costs"]) if k != place]
+    for key in BY_ARM:
+        if name in own.get(key, {}):
+            own[key] = {arm: one for arm, one in own[key].items() if arm != name}
+    if isinstance(own.get("free"), list):
+        own["free"] = [one for one in own["free"] if one != name]
+    return changed
+
+
+def check_alone(tables: Mapping[str, Any], site: str, name: str) -> None:
+    """Raise `ConfigError` unless a learner lists a function, and no other does."""
+    own, _ = _learner(tables, site)
+    _place(own, site, name)
+    for other in tables["learner"]:
+        if other["name"] != site and name in other["functions"]:
+            raise ConfigError(
+                f"function {name!r} is also listed by learner {other['name']!r}; give each its own"
+            )
+
+
+def _learner(tables: Mapping[str, Any], site: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the table of a learner, and a configuration with that table: both may be changed."""
+    learners = [dict(one) for one in tables["learner"]]
+    own = next(one for one in learners if one["name"] == site)
+    return own, {**tables, "learner": learners}
+
+
+def _place(own: Mapping[str, Any], site: str, name: str) -> int:
+    functions: list[str] = list(own["functions"])
+    if name not in functions:
+        hint = nearest(name, functions)
+        raise ConfigError(f"learner {site!r} has no function {name!r}{hint}")
+    return functions.index(name)
+
+
+# -- models of another library --------------------------------------------------------------------
+#
+# The library calls its models. The site is shown their answers with the features of an instance, so
+# that nothing but cells and counters is learnt here; every label scores every model.
+
+
+class Answered(dict[Any, Any]):
+    """The features of an instance, with the answers of the models as `said`."""
+
+    def __init__(self, features: Mapping[Any, Any], said: Mapping[str, Any]) -> None:
+        super().__init__(features)
+        self.said = said
+
+
+class _Said:
+    """A function that says what a model answered; None: it had no answer yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def predict(self, instance: Answered) -> Any:
+        return instance.said[self.name]
+
+    def learn(self, instance: Answered, label: Any) -> None:
+        """Learn nothing: the library trains its models."""
+
+
+class ModelChoice:
+    """Chooses one of several models for each instance, by the context of the instance."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        context: Sequence[Any] | None,
+        policy: Mapping[str, Any] | None,
+    ) -> None:
+        """`context` and `policy` are those of a configuration; None: one cell, the default."""
+        if not names:
+            raise ConfigError("there are no models; give at least one, by name")
+        config: dict[str, Any] = {
+            "policy": dict(policy or {}),
+            "learner": [{"name": SITE, "functions": list(names), "free": True}],
+        }
+        if context:
+            config["data"] = {"context": list(context)}
+        functions = {name: _Said(name) for name in names}
+        dimension = None if context else 0
+        self._network = Network(config, functions=functions, dimension=dimension)
+
+    def best(self, features: Mapping[Any, Any], said: Mapping[str, Any]) -> str:
+        """Return the model that answers an instance; nothing changes."""
+        return self._network[SITE].peek(Answered(features, said)).function
+
+    def learn(self, features: Mapping[Any, Any], said: Mapping[str, Any], label: Any) -> None:
+        """Score the answers of all models with a label."""
+        self._network[SITE].observe(Answered(features, said), label)

@@ -6,8 +6,12 @@ network can run in one process under a virtual one.
 
 import asyncio
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
@@ -16,55 +20,88 @@ from covey.errors import (
     ConflictingLabel,
     CoveyError,
     DataError,
+    PeerDeclined,
     StoreError,
     UnknownTicket,
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
 from covey.node import change
-from covey.node.budgets import Budgets, PaymentDelivery, PaymentLedger, in_units
-from covey.node.dependencies import NodeDependencies
-from covey.node.fingerprint import schema_fingerprint
-from covey.node.horizon import HorizonWatch
-from covey.node.late import LateAnswers
+from covey.node.ensemble import ByArm
+from covey.node.fingerprint import HorizonWatch, schema_fingerprint
 from covey.node.peers import (
+    MOST_HOPS,
     OUTCOME_OF,
     REPEATED,
     TAKEN,
-    UNKNOWN_ID,
+    Budgets,
+    CircuitBreaker,
     LabelDelivery,
+    LateAnswers,
+    PaymentCounters,
+    Peer,
     PeerTimeouts,
+    RelayRoute,
+    along,
     checked_slot,
     guarded,
+    in_units,
+    peer_states,
     peers_of,
 )
-from covey.node.questions import ROW_ID, Question, other_request
 from covey.node.requests import (
     NO_INSTANCE,
     OWN,
+    ROW_ID,
     ArmKind,
     AskRow,
     Assistance,
     Commit,
     Delivery,
     Loaded,
-    Payment,
     Prediction,
+    Question,
     Request,
     checked_row,
     is_own,
+    other_request,
     prediction_of,
     truths_of,
 )
 from covey.node.shadow import Shadow
 from covey.node.state import Costs, Settlements, Truths
-from covey.node.status import State, arms_of, kinds_of, peer_states
+from covey.node.status import State, arms_of, kinds_of
+from covey.node.store import Store
 from covey.node.trust import Trust
-from covey.node.workers import Found, InProgress, Journal, Limits, NodeDriver, Sections
+from covey.node.workers import (
+    PEER_TICKETS,
+    Found,
+    InProgress,
+    Journal,
+    Limits,
+    NodeDriver,
+    Sections,
+    Workers,
+)
 from covey.types import MILLIONTHS, Context, Cost, Label
 
 log = logging.getLogger(__name__)
-Forward = Callable[[Sequence[Cell]], Awaitable[Request]]
+
+
+class NodeDependencies(msgspec.Struct, frozen=True):
+    """The store, peers, random source and workers of a node."""
+
+    store: Store
+    peers: Mapping[str, Peer]
+    rng: random.Random  # for ids and jitter
+    workers: Workers
+    clock: Callable[[], float] = time.time  # seconds since the epoch
+    # A paused node of the same store, which is stopped when the new one starts.
+    before: "Node | None" = None
+    answering: ByArm = ByArm()  # or an ensemble, whose vote answers clients
+    shadow: float = 0.0  # share of the rows of own clients
+    relays: Mapping[str, str] = {}  # peer -> the site through which it is asked, and which is paid
+    is_relay: bool = False  # it forwards requests of peers to peers that it may ask itself
 
 
 class Node:
@@ -80,6 +117,7 @@ class Node:
         trust: Mapping[str, Trust] | None = None,
         timeouts: PeerTimeouts | None = None,
         limits: Limits | None = None,
+        peer_tickets: int = PEER_TICKETS,
         labels: LabelSet = ANY,
         fingerprint: str | None = None,
         budgets: Budgets | None = None,
@@ -94,7 +132,7 @@ class Node:
         self.name = site.name
         self.learner = learner
         self._serving_cost = site.serving_cost
-        self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.horizon)
+        self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.slots)
         self._started_s: float | None = None
         self._labels = labels
         self._dependencies = dependencies
@@ -105,7 +143,7 @@ class Node:
         self._answering = dependencies.answering
         asked = peers_of(learner, dependencies.peers, self._answering.voters)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
-        self._breakers = guarded(asked, timeouts, dependencies.rng)
+        self._breakers = guarded(asked, timeouts, dependencies.rng, labels)
         store, before = dependencies.store, dependencies.before
         loaded = store.load(site.name, fingerprint) if before is None else before.handed_over()
         is_first = not loaded.arms
@@ -116,19 +154,29 @@ class Node:
             log.info("store: %s", line)
         self.starts = loaded.starts  # this one included
         self.arms = loaded.arms  # retired ones, too
-        self._ledger = PaymentLedger.load(
-            store, learner, budgets or Budgets(), dependencies.clock, dependencies.relays
+        self._payments = PaymentCounters(
+            learner,
+            budgets or Budgets(),
+            dependencies.clock,
+            store.payments(),
+            dependencies.relays,
         )
         self._state = self._answering.state(
-            learner, loaded, trust, most_cells=self._limits.cells, settle=self._ledger.settle
+            learner, loaded, trust, most_cells=self._limits.cells, paid=self._payments.paid
         )
         self.counters = self._state.counters  # what was decided and labelled so far
         self._driver = NodeDriver(
-            self._state, functions, dependencies.workers, self._breakers, self.new_id, self._ledger
+            self._state,
+            functions,
+            dependencies.workers,
+            self._breakers,
+            self.new_id,
+            self._payments,
+            labels,
         )
         self.failures = self._driver.failures  # calls of each own function, since the start
         self._handler = self._answering.handler(self._state, site.views, self._driver)
-        self._in_progress = InProgress(self._limits)
+        self._in_progress = InProgress(self._limits.tickets, peer_tickets)
         self._late = LateAnswers(self._state)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
@@ -142,13 +190,15 @@ class Node:
         self._delivery = LabelDelivery(
             self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
         )
-        self._statements = PaymentDelivery(
-            dependencies.payees, store.unstated(), dependencies.rng, self._mark_stated
-        )
         self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._before = before
 
     # -- status ---------------------------------------------------------------------------------
+
+    @property
+    def unfit_answers(self) -> dict[str, int]:
+        """How many answers of each peer were not among the classes, since the start."""
+        return {peer: breaker.unfit for peer, breaker in self._breakers.items()}
 
     @property
     def is_ready(self) -> bool:
@@ -163,7 +213,7 @@ class Node:
     @property
     def arm_kinds(self) -> dict[str, ArmKind]:
         """The kinds of all arms by their names, retired ones included."""
-        retired = {arm.name: arm.kind for arm in self.arms if arm.kind}
+        retired = {arm.name: arm.kind for arm in self.arms}
         return {**retired, **kinds_of(self.learner)}
 
     @property
@@ -174,11 +224,12 @@ class Node:
     @property
     def previous_label(self) -> Label | None:
         """The label of the latest own instance that has one; None: none has."""
-        return self._state.previous_label
+        latest = self._state.latest_label
+        return None if latest is None else latest[1]
 
     def state(self) -> State:
         """Return the status of a started node."""
-        ledger = self._ledger
+        payments = self._payments
         served = self._state.served_state()
         return State(
             name=self.name,
@@ -192,18 +243,23 @@ class Node:
             alarm_slots=self.learner.alarms,
             phases=self.counters.phases(),
             arms=arms_of(self.learner, self.counters, self.arms),
-            peers=peer_states(self._breakers, self._others, ledger, self._delivery, self.counters),
+            peers=peer_states(
+                self._breakers, self._others, payments, self._delivery, self.counters
+            ),
             open_tickets=self._state.pending_rows - served.open_tickets,
             cells=self._state.cells,
             owed=self.undelivered,
             for_peers=served,
-            spent_today=ledger.total() / MILLIONTHS,
-            budget=in_units(ledger.budgets.total),
+            spent_today=payments.total() / MILLIONTHS,
+            budget=in_units(payments.budgets.total),
             account=self.counters.account(self._serving_cost),
             horizon=self._horizon.slots,
             trust=self._state.trust_states(),
             ensemble=self._answering.weights(),
             shadow=self._shadow.state(),
+            why="" if self._journal.failure is None else str(self._journal.failure),
+            labels=self.counters.labels.total(),
+            right=self.counters.right.total(),
         )
 
     def start(self) -> None:
@@ -214,7 +270,6 @@ class Node:
         if self._started_s is None:
             self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
-        self._statements.start()
         self._shadow.start()
 
     def _continue(self, before: "Node") -> None:
@@ -233,7 +288,6 @@ class Node:
     async def pause(self) -> None:
         """Stop to deliver, and return when the store has everything; nothing may be in progress."""
         self._delivery.stop()
-        self._statements.stop()
         await self._shadow.finish()
         await self._journal.flush()
 
@@ -251,7 +305,6 @@ class Node:
         """Stop immediately. Uncommitted work is dropped; it was never acknowledged."""
         self._late.stop()
         self._delivery.stop()
-        self._statements.stop()
         self._shadow.stop()
         self._journal.stop()
 
@@ -302,7 +355,7 @@ class Node:
 
         answered: list[Request] = []
         request = await self._once(asked, answer, is_new=question is None, rows=len(rows))
-        if self._dependencies.shadow.share:
+        if self._dependencies.shadow:
             self._shadow.offer(answered, rows)
         return request
 
@@ -406,12 +459,11 @@ class Node:
     async def _find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
         self._check_alive()
-        may_have = self._dependencies.store.may_have
-        away = [id_ for id_ in ids if not self._state.find(source, id_) and may_have(source, id_)]
+        away = [id_ for id_ in ids if not self._state.find(source, id_)]
         stored: Mapping[str, Found] = {}
         if away:
             await self._journal.flush()  # their labels may be on their way to the store
-            stored = await self._dependencies.workers.find(source, away)
+            stored = await self._stored(source, away)
         # They may have been answered meanwhile, and labels belong to the request in memory.
         found = {id_: self._state.find(source, id_) or stored.get(id_) for id_ in ids}
         return {id_: one for id_, one in found.items() if one is not None}
@@ -426,9 +478,16 @@ class Node:
         return self._state.has_asked(source)
 
     async def assist(
-        self, rows: Sequence[AskRow], *, source: str, forward: Forward | None = None
+        self, rows: Sequence[AskRow], *, source: str, route: RelayRoute | None = None
     ) -> list[Assistance]:
-        """Answer rows of a peer by own functions, or from labels seen; or `forward` them."""
+        """Answer rows of a peer by own functions, or from labels seen; or forward them.
+
+        With a route they are another site's to answer. Raises `DataError` for one that leads in a
+        circle or is too long, `PeerDeclined` for a site that this one does not ask, and
+        `PeerError` if there is no answer.
+        """
+        if route is not None:
+            self.next_hop(route, source)
         names = self.learner.names
         cells = [names.parse(str(row.cell)) for row in rows]
         slots = [checked_slot(row.slot) for row in rows]
@@ -441,29 +500,86 @@ class Node:
 
         async def answer() -> Request:
             self._driver.begin(source)
-            if forward is not None:
-                return await forward(cells)
-            return await self._handler.assist(instances, cells, slots, source=source, ids=ids)
+            if route is not None:
+                request = await self._forward(rows, cells, route, source)
+            else:
+                request = await self._handler.assist(
+                    instances, cells, slots, source=source, ids=ids
+                )
+            # Nothing runs between the record of the request and this, so one commit has both.
+            request.price = rows[0].price
+            self._state.add_payments(self._payments.earned(request))
+            return request
 
         asked = Question(source, ids[0])
         request = await self._once(asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:])
         if (request.row_ids or [request.id]) != ids:
             raise other_request(asked)
-        return [
-            Assistance(request.answers[row], request.function(row), request.width(row))
-            for row in range(len(rows))
-        ]
+        return [Assistance(request.answers[row], request.function(row)) for row in range(len(rows))]
 
-    async def report(self, cell: str, slot: int, *, source: str) -> Report:
-        """Return the arrivals in a cell, which is known from now on."""
-        return self._state.report(source, self.learner.names.parse(cell), checked_slot(slot))
+    async def _forward(
+        self, rows: Sequence[AskRow], cells: Sequence[Cell], route: RelayRoute, source: str
+    ) -> Request:
+        """Record rows of a peer with the answers of another site, to which their labels go on.
+
+        So the same question gets the same answer, a label is durable here before it goes on, and
+        every site pays the next one.
+        """
+        first = self.new_id()
+        ids = [f"{first}:{k}" if len(rows) > 1 else first for k in range(len(rows))]
+        sent = [
+            msgspec.structs.replace(row, id=id_, price=0)
+            for row, id_ in zip(rows, ids, strict=True)
+        ]
+        with along(route):
+            given = await self._driver.ask(route.to, sent)
+        return self._state.relay(rows, cells, given, source=source, peer=route.to, ids=ids)
+
+    async def report(
+        self, cell: str, slot: int, *, source: str, route: RelayRoute | None = None
+    ) -> Report:
+        """Return the arrivals in a cell, which is known from now on; or those of another site."""
+        at = checked_slot(slot)
+        if route is None:
+            return self._state.report(source, self.learner.names.parse(cell), at)
+        peer = self.next_hop(route, source)
+        self._driver.begin(source)
+        with along(route):
+            return await peer.report(cell, at)
 
     async def estimate(
-        self, cell: str, slot: int, *, source: str, is_by_context: bool
+        self,
+        cell: str,
+        slot: int,
+        *,
+        source: str,
+        is_by_context: bool,
+        route: RelayRoute | None = None,
     ) -> tuple[float, int]:
-        """Return the accuracy of answers in a cell, and the labels behind it."""
-        where, at = self.learner.names.parse(cell), checked_slot(slot)
-        return self._state.estimate(source, where, at, is_by_context=is_by_context)
+        """Return the accuracy of answers in a cell, and the labels behind it; as `report`."""
+        at = checked_slot(slot)
+        if route is None:
+            where = self.learner.names.parse(cell)
+            return self._state.estimate(source, where, at, is_by_context=is_by_context)
+        peer = self.next_hop(route, source)
+        self._driver.begin(source)
+        with along(route):
+            return await peer.estimate(cell, at, is_by_context=is_by_context)
+
+    def next_hop(self, route: RelayRoute, source: str) -> CircuitBreaker:
+        """Return the way to the site that a route leads to; raise as `assist` does."""
+        if not self._dependencies.is_relay:
+            raise PeerDeclined(f"{self.name!r} forwards nothing: it has no relay = true")
+        if not route.via or route.via[-1] != source:
+            raise DataError(f"the route does not end with {source!r}, which sends the request")
+        if self.name in route.via or route.to in route.via:
+            raise DataError("the route leads in a circle; the request is not forwarded")
+        if len(route.via) > MOST_HOPS:
+            raise DataError(f"the route has passed {len(route.via)} sites; at most {MOST_HOPS} may")
+        peer = self._breakers.get(route.to)
+        if peer is None:
+            raise PeerDeclined(f"{self.name!r} does not ask {route.to!r}, and cannot forward to it")
+        return peer
 
     async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
         """Take labels that a peer delivers; return the outcome of each when they are durable."""
@@ -499,19 +615,6 @@ class Node:
         await self._journal.flush()  # what a refusal is based on must not be lost either
         return outcomes
 
-    async def take_payments(self, payments: Sequence[Payment]) -> list[str]:
-        """Record what a peer pays for answers of this site; return the outcome of each."""
-        self._check_alive()
-        outcomes = []
-        for one in payments:
-            if await self._find(one.peer, [one.id]):
-                self._state.receive_payment(one)
-                outcomes.append(TAKEN)
-            else:
-                outcomes.append(UNKNOWN_ID)
-        await self._journal.flush()
-        return outcomes
-
     # -- one request ----------------------------------------------------------------------------
 
     async def _once(
@@ -536,8 +639,9 @@ class Node:
             self._check_alive()
             self._in_progress.check_room(asked.source, self._state, rows)
             with self._in_progress.noted(keys, rows):
-                stored = {} if is_new else await self._stored(asked.source, [asked.id])
-                request = stored[asked.id][0] if stored else None
+                if not is_new:
+                    stored = await self._stored(asked.source, [asked.id])
+                    request = stored[asked.id][0] if stored else None
                 if request is None:
                     await self._check_unused(keys[1:])
                     request = await answer()
@@ -551,15 +655,17 @@ class Node:
         for key in keys:
             if self._state.find(*key) is not None:
                 raise other_request(Question(*key))
-        found = await self._stored(keys[0][0], [id_ for _, id_ in keys]) if keys else {}
-        for id_ in found:
+        ids = [id_ for _, id_ in keys]
+        for id_ in await self._stored(keys[0][0], ids) if keys else ():
             raise other_request(Question(keys[0][0], id_))
 
     async def _stored(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
-        """Return what the store has for ids."""
-        store = self._dependencies.store
-        maybe = [id_ for id_ in ids if store.may_have(source, id_)]
-        return await self._dependencies.workers.find(source, maybe) if maybe else {}
+        """Return what the store has for ids; one that cannot be read has failed."""
+        try:
+            return await self._dependencies.workers.find(source, ids)
+        except StoreError as error:
+            self._journal.fail(error)
+            raise
 
     def new_id(self) -> str:
         """Return an id that no request has."""
@@ -581,13 +687,8 @@ class Node:
         for one in commit.deliveries:
             if one.peer in self._recipients:  # else it stays in the store, should it come back
                 self._delivery.add(one)
-        self._statements.add(commit.payments)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
         for one in deliveries:
             self._state.mark_delivered(one)
-        await self._journal.flush()
-
-    async def _mark_stated(self, payments: Sequence[Payment]) -> None:
-        self._state.mark_stated(payments)
         await self._journal.flush()

@@ -1,20 +1,21 @@
-"""Peers of a site: the seam to another site, its circuit breaker, and the delivery of labels."""
+"""Peers of a site: the seam, circuit breakers, delivery of labels, late answers and payments."""
 
 import asyncio
 import logging
 import math
 import random
 import reprlib
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
 from covey.bandit.learner import NO_ANSWER, Learner
-from covey.data.inputs import MOST_WHOLE, plain_label
+from covey.data.inputs import ANY, MOST_WHOLE, LabelSet, plain_label
 from covey.errors import (
     ConfigError,
     ConflictingLabel,
@@ -30,9 +31,12 @@ from covey.errors import (
     UnknownRow,
     UnknownTicket,
 )
+from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.requests import AskRow, Assistance, Delivery
-from covey.types import Label
+from covey.node.recorded import RecordedState
+from covey.node.requests import AskRow, Assistance, DayPayments, Delivery, Request
+from covey.node.status import Counters, PeerState
+from covey.types import MILLIONTHS, Label
 
 log = logging.getLogger(__name__)
 Given = TypeVar("Given")
@@ -53,6 +57,8 @@ DEADLINE_S: ContextVar[float] = ContextVar("DEADLINE_S", default=math.inf)
 VIA: ContextVar[tuple[str, ...]] = ContextVar("VIA", default=())
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
 MOST_SLOTS = 2**53
+MOST_HOPS = 8  # sites that a request may have passed
+MOST_ACCURACY = 1.05  # an upper bound that is worked out fast may be above 1 by 3 %
 DELIVERY_ROWS = 256  # labels in one message
 FIRST_WARNING_S, NEXT_WARNING_S = 60.0, 600.0  # for labels that cannot be delivered
 
@@ -71,6 +77,26 @@ class Peer(Protocol):
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Deliver true labels by row id; return one of `OUTCOMES` for each."""
+
+
+class RelayRoute(msgspec.Struct, frozen=True):
+    """Where a forwarded request goes: to which site, past which ones, and in what time."""
+
+    to: str
+    via: tuple[str, ...]  # the asker first, the sender last
+    left_s: float = math.inf
+
+
+@contextmanager
+def along(route: RelayRoute) -> Iterator[None]:
+    """Let calls to peers know what the request has passed, and when it must be answered."""
+    until_s = asyncio.get_running_loop().time() + route.left_s
+    deadline, via = DEADLINE_S.set(min(until_s, DEADLINE_S.get())), VIA.set(route.via)
+    try:
+        yield
+    finally:
+        DEADLINE_S.reset(deadline)
+        VIA.reset(via)
 
 
 class LogThrottle:
@@ -103,16 +129,26 @@ class PeerTimeouts(msgspec.Struct, frozen=True):
 class CircuitBreaker:
     """A peer with deadlines and a circuit breaker; every failure is a `PeerError`."""
 
-    def __init__(self, name: str, peer: Peer, timeouts: PeerTimeouts, rng: random.Random) -> None:
+    def __init__(
+        self,
+        name: str,
+        peer: Peer,
+        timeouts: PeerTimeouts,
+        rng: random.Random,
+        labels: LabelSet = ANY,
+    ) -> None:
+        """Take an answer that is not among `labels` as none."""
         self.name = name
         self._peer = peer
         self._timeouts = timeouts
         self._rng = rng
+        self._labels = labels
+        self.unfit = 0  # answers
         self._failures = 0
         self._openings = 0
         self._until_s = self._busy_until_s = -math.inf
         self._is_logged_open = False
-        self._opened, self._declined = LogThrottle(), LogThrottle()
+        self._opened, self._declined, self._unfit = LogThrottle(), LogThrottle(), LogThrottle()
 
     @property
     def is_open(self) -> bool:
@@ -123,9 +159,7 @@ class CircuitBreaker:
         answers = await self._call(lambda: self._peer.ask(rows))
         if len(answers) != len(rows):
             raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
-        for one in answers:
-            self._check_answer(one)
-        return answers
+        return [self._checked(answer) for answer in answers]
 
     async def ask_patiently(
         self, rows: Sequence[AskRow]
@@ -152,9 +186,7 @@ class CircuitBreaker:
             answers = await self._peer.ask(rows)
         if len(answers) != len(rows):
             raise PeerError(f"peer {self.name!r} gave {len(answers)} answers to {len(rows)} rows")
-        for one in answers:
-            self._check_answer(one)
-        return answers
+        return [self._checked(answer) for answer in answers]
 
     @property
     def is_patient(self) -> bool:
@@ -165,8 +197,7 @@ class CircuitBreaker:
         arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
         if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
-        # Without labels they are infinite; but none is above all accuracies, or below them.
-        if not (low <= high and low <= 1.0 and high >= 0.0):
+        if not 0.0 <= low <= high <= MOST_ACCURACY:
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
         return arrivals, low, high
 
@@ -214,14 +245,25 @@ class CircuitBreaker:
         self._succeed()
         return result
 
-    def _check_answer(self, answer: Assistance) -> None:
-        if answer.label is not NO_ANSWER:
-            try:
-                plain_label(answer.label)
-            except DataError as error:
-                raise self._failed(f"an invalid answer: {error}") from None
-        if not isinstance(answer.width, int) or not 0 <= answer.width <= 1_000_000:
-            raise self._failed(f"a width of {answer.width!r}")
+    def _checked(self, answer: Assistance) -> Assistance:
+        """Return an answer; one that is not among the classes counts as none."""
+        if answer.label is NO_ANSWER:
+            return answer
+        try:
+            label = plain_label(answer.label)
+        except DataError as error:
+            raise self._failed(f"an invalid answer: {error}") from None
+        if self._labels.has(label):
+            return answer
+        self.unfit += 1
+        if self._unfit.is_due():
+            log.warning(
+                "peer %r answers with labels that are not %s; %d answers since the start",
+                self.name,
+                self._labels.wanted,
+                self.unfit,
+            )
+        return msgspec.structs.replace(answer, label=NO_ANSWER)
 
     def _succeed(self) -> None:
         self._failures = self._openings = 0
@@ -256,10 +298,13 @@ class CircuitBreaker:
 
 
 def guarded(
-    peers: Mapping[str, Peer], timeouts: PeerTimeouts, rng: random.Random
+    peers: Mapping[str, Peer],
+    timeouts: PeerTimeouts,
+    rng: random.Random,
+    labels: LabelSet = ANY,
 ) -> dict[str, CircuitBreaker]:
     """Return peers, each with a circuit breaker."""
-    return {name: CircuitBreaker(name, one, timeouts, rng) for name, one in peers.items()}
+    return {name: CircuitBreaker(name, peer, timeouts, rng, labels) for name, peer in peers.items()}
 
 
 def peers_of(
@@ -381,3 +426,280 @@ class _Delay:
             waited_s = asyncio.get_running_loop().time() - self._since_s
             line = "peer %r: %d labels undelivered for %.0f s (%s)"
             log.warning(line, self._peer, labels, waited_s, error)
+
+
+# -- late answers: they join the request that fell back to an own function ------------------------
+
+
+class LateAnswer:
+    """The answer of a peer to one row, which is still on its way."""
+
+    def __init__(self, answers: "asyncio.Task[list[Assistance]]") -> None:
+        self.answers = answers
+
+    def done(self) -> bool:
+        """Return whether the answer is available."""
+        return self.answers.done()
+
+    def result(self) -> Label:
+        """Return the answer, or raise the error that prevented it."""
+        (one,) = self.answers.result()
+        if not one.is_given:
+            raise PeerError("the peer gave no label")
+        return one.label
+
+
+async def answered(
+    peer: str, rows: list[AskRow], call: Awaitable["list[Assistance] | asyncio.Task[Any]"]
+) -> list[Assistance]:
+    """Return the answers of a peer; for one that is late, something to wait for."""
+    found = await call
+    if isinstance(found, list):
+        return found
+    function = Function(peer, "this site", lambda _: None, None, None, None)
+    return [Assistance(Late(function, LateAnswer(found)), "", is_awaited=True) for _ in rows]
+
+
+class LateAnswers:
+    """Waits for late answers, and joins them with their requests."""
+
+    def __init__(self, state: RecordedState) -> None:
+        self._state = state
+        self.joins: dict[int, asyncio.Task[None]] = {}  # by the number of the request
+        self._throttle = LogThrottle()
+        if state.lost_answers:
+            log.warning(
+                "%d late answers of peers were lost with the last stop; their labels change no "
+                "counter of this site",
+                state.lost_answers,
+            )
+
+    def watch(self, request: Request) -> None:
+        """Join the answer of a busy peer with its request when it comes."""
+        late = request.predictions[0]
+        task = asyncio.get_running_loop().create_task(self._join(request, late))
+        self.joins[request.number] = task
+
+    async def settled(self, request: Request) -> None:
+        """Return when no answer to a request is awaited: its label comes after that."""
+        task = self.joins.get(request.number)
+        if task is not None:
+            await asyncio.shield(task)
+
+    def stop(self) -> None:
+        """Wait no longer; what has not come is lost."""
+        for task in self.joins.values():
+            task.cancel()
+
+    async def _join(self, request: Request, late: Any) -> None:
+        try:
+            await asyncio.wait([late.handle.answers])
+            label = late.label()
+            self._state.join_answer(request, label)
+        except (CoveyError, OSError, TimeoutError, asyncio.CancelledError) as error:
+            self._state.drop_answer(request)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            if self._throttle.is_due():
+                log.warning("a late answer never came (%s); its label is not counted", error)
+        finally:
+            late.handle.answers.cancel()
+            self.joins.pop(request.number, None)
+
+
+# -- payments -------------------------------------------------------------------------------------
+#
+# With every question the asker says what it pays for each answered row, and the asked site stores
+# that with its answer. A site counts by its own clock: an answer that it got when the request is
+# recorded, and one that it gave likewise, in the same commit. So nothing is sent later, and no peer
+# can change what another one counts.
+
+DAY_S = 86_400
+MOST_PRICE = 1_000 * MILLIONTHS  # of an answer, in millionths
+
+
+class BudgetTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """`budget = { per-day = 5.0 }`: what the site may pay for answers in a day (UTC)."""
+
+    per_day: float
+
+    def millionths(self, where: str) -> int:
+        """Return it in millionths; raise `ConfigError` if it is no amount."""
+        if not 1 / MILLIONTHS <= self.per_day <= 1e9:
+            raise ConfigError(
+                f"{where} budget per-day is {self.per_day:g}; it must be above 0, at most 1e9"
+            )
+        return round(self.per_day * MILLIONTHS)
+
+
+class Budgets(msgspec.Struct, frozen=True):
+    """What a site may pay in a day (UTC), in millionths; without a limit it may pay anything."""
+
+    peers: Mapping[str, int] = {}
+    total: int | None = None
+
+
+class PaymentCounters:
+    """What each peer costs, was paid and paid by day, so that no budget is exceeded.
+
+    What is about to be asked counts from the moment of the call, and no longer if there is no
+    answer.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        budgets: Budgets,
+        clock: Callable[[], float],
+        days: Iterable[DayPayments] = (),
+        relays: Mapping[str, str] | None = None,
+    ) -> None:
+        """`days` were counted in earlier starts; `clock` returns seconds since the epoch.
+
+        `relays` are paid for answers of the peers that are asked through them; a budget is that of
+        the site that is paid.
+        """
+        self._relays = dict(relays or {})
+        self._learner = learner
+        self._costs: Sequence[float] = ()  # of the learner, when prices were last read
+        self._prices: dict[str, int] = {}
+        self.budgets = budgets
+        self._clock = clock
+        self._days = {(one.is_ours, one.day, one.peer): one for one in days}
+        self._running: Counter[str] = Counter()  # calls that have no answer yet
+        # Rows whose request is not recorded yet -> the site that is paid, and how much.
+        self._answered: dict[str, tuple[str, int]] = {}
+
+    @property
+    def prices(self) -> dict[str, int]:
+        """What an answer of each peer costs now, in millionths, without those that are free."""
+        if self._learner.costs is not self._costs:
+            self._costs, self._prices = self._learner.costs, _in_millionths(self._learner)
+        return self._prices
+
+    @property
+    def _today(self) -> int:
+        return int(self._clock()) // DAY_S
+
+    def payee(self, peer: str) -> str:
+        """Return which site is paid for answers of a peer: that peer, or its relay."""
+        return self._relays.get(peer, peer)
+
+    def spent(self, peer: str) -> int:
+        """Return what the payee of a peer was paid today, or will be, in millionths."""
+        payee = self.payee(peer)
+        answered = sum(price for site, price in self._answered.values() if site == payee)
+        today = self._days.get((True, self._today, payee))
+        return (today.amount if today else 0) + self._running[payee] + answered
+
+    def total(self) -> int:
+        """Return what all peers were paid today, whatever they cost now."""
+        today = self._today
+        paid = {peer for is_ours, day, peer in self._days if is_ours and day == today}
+        return sum(map(self.spent, paid | {self.payee(peer) for peer in self.prices}))
+
+    def is_over(self, peer: str, rows: int = 1) -> bool:
+        """Return whether answers to so many rows would exceed a budget of today."""
+        cost = rows * self.prices.get(peer, 0)
+        if not cost:
+            return False
+        limit, total = self.budgets.peers.get(self.payee(peer)), self.budgets.total
+        is_over = limit is not None and self.spent(peer) + cost > limit
+        return is_over or (total is not None and self.total() + cost > total)
+
+    async def ask(
+        self,
+        peer: str,
+        rows: Sequence[AskRow],
+        call: Callable[[Sequence[AskRow]], Awaitable[list[Assistance]]],
+    ) -> list[Assistance]:
+        """Return the answers of a call to a peer; raise `PeerError` if they would cost too much."""
+        price = self.prices.get(peer, 0)
+        if not price:
+            return await call(rows)
+        if self.is_over(peer, len(rows)):
+            raise PeerError(f"the budget for peer {peer!r} is spent until tomorrow (UTC)")
+        payee = self.payee(peer)
+        self._running[payee] += price * len(rows)
+        try:
+            answers = await call([msgspec.structs.replace(row, price=price) for row in rows])
+        finally:
+            self._running[payee] -= price * len(rows)
+        for row, answer in zip(rows, answers, strict=True):
+            if answer.is_given:
+                self._answered[row.id] = payee, price
+        return answers
+
+    def withdraw(self, id: str) -> None:
+        """Forget an answer: its request failed, and it is not paid for."""
+        self._answered.pop(id, None)
+
+    def paid(self, request: Request) -> list[DayPayments]:
+        """Count the answers of peers to a request that is recorded now."""
+        if not self._answered:
+            return []
+        prices: dict[str, list[int]] = {}
+        for answer in request.peer_answers.values():
+            payee, price = self._answered.pop(answer.id, ("", 0))
+            if price:
+                prices.setdefault(payee, []).append(price)
+        return [self._count(True, payee, len(each), sum(each)) for payee, each in prices.items()]
+
+    def earned(self, request: Request) -> list[DayPayments]:
+        """Count the answers to a request of a peer that is recorded now."""
+        rows = sum(answer is not NO_ANSWER for answer in request.answers) if request.price else 0
+        return [self._count(False, request.source, rows, rows * request.price)] if rows else []
+
+    def _count(self, is_ours: bool, peer: str, rows: int, amount: int) -> DayPayments:
+        key = (is_ours, self._today, peer)
+        before = self._days.get(key, DayPayments(*key))
+        self._days[key] = DayPayments(
+            *key, before.requests + 1, before.rows + rows, before.amount + amount
+        )
+        return self._days[key]
+
+    def today(self, peer: str) -> tuple[float, float | None]:
+        """Return what the answers of a peer cost today, and its budget (None: no limit)."""
+        return self.spent(peer) / MILLIONTHS, in_units(self.budgets.peers.get(self.payee(peer)))
+
+
+def _in_millionths(learner: Learner) -> dict[str, int]:
+    prices = prices_of(learner).items()
+    return {peer: round(price * MILLIONTHS) for peer, price in prices if 0 < price < math.inf}
+
+
+def in_units(amount: int | None) -> float | None:
+    """Return an amount of millionths in units of reward."""
+    return None if amount is None else amount / MILLIONTHS
+
+
+def prices_of(learner: Learner) -> dict[str, float]:
+    """Return what an answer of each peer costs."""
+    behind = learner.behind()
+    costs = learner.costs[len(learner.arms) - len(behind) :]
+    return {peer: cost for (peer, _), cost in zip(behind, costs, strict=True)}
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def peer_states(
+    breakers: Mapping[str, CircuitBreaker],
+    others: Sequence[str],
+    payments: PaymentCounters,
+    deliveries: LabelDelivery,
+    counters: Counters,
+) -> list[PeerState]:
+    """Return the state of the peers that are asked, and of others that may ask."""
+    states = []
+    for peer, breaker in breakers.items():
+        state: Literal["open", "resting", "over_budget"] = "resting" if breaker.is_open else "open"
+        if payments.is_over(peer):
+            state = "over_budget"
+        spent, budget = payments.today(peer)
+        asked = counters.asked[peer]
+        states.append(PeerState(peer, state, deliveries.undelivered(peer), asked, spent, budget))
+    return states + [
+        PeerState(peer, "not asked", deliveries.undelivered(peer), counters.asked[peer])
+        for peer in others
+    ]

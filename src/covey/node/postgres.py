@@ -12,7 +12,6 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
@@ -63,7 +62,6 @@ WORDS = (
     (r"\bTEXT\b", 'TEXT COLLATE "C"'),
     (r'(?<!")\bright\b(?!")', '"right"'),
     (r"\bCROSS JOIN\b", "JOIN"),
-    (r"\bWHERE is_unstated\b(?! =)", "WHERE is_unstated = 1"),
 )
 # A request is changed when it is closed. With room on its page, its indexes need no new entries.
 ROOM = "ALTER TABLE requests SET (fillfactor = 50)"
@@ -142,8 +140,13 @@ class DatabaseState(NamedTuple):
 class PostgresDatabase:
     """The tables of one store in a schema of a database, and the lock on them."""
 
-    def __init__(self, url: DatabaseUrl, *, is_new_allowed: bool = True) -> None:
-        """Connect, and take the lock; raise `StoreError` if that cannot be, or it is not there."""
+    def __init__(
+        self, url: DatabaseUrl, *, is_new_allowed: bool = True, only_reads: bool = False
+    ) -> None:
+        """Connect, and take the lock; raise `StoreError` if that cannot be, or it is not there.
+
+        `only_reads`: read the store as it is now, from any server; a node may have it meanwhile.
+        """
         self._name = str(url)
         self._driver = driver()
         self.errors: type[Exception] = self._driver.Error
@@ -153,9 +156,16 @@ class PostgresDatabase:
         self._start: int | None = None
         self._has_given_up = False
         self._is_begun = self._is_sent = False
-        self._base = connect(url)
+        self._base = connect(url, **({"target_session_attrs": "any"} if only_reads else {}))
         try:
-            self._configure(is_new_allowed=is_new_allowed)
+            if only_reads:
+                self._base.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            else:
+                self._configure()
+            if self.form() is None and (only_reads or not is_new_allowed):
+                raise StoreError(
+                    f"there is no store in {self._name}; give one that a node has written"
+                )
         except self.errors as error:
             failure = self.failure("opened", error)
             self.close()
@@ -164,7 +174,7 @@ class PostgresDatabase:
             self.close()
             raise
 
-    def _configure(self, *, is_new_allowed: bool) -> None:
+    def _configure(self) -> None:
         self._base.add_notice_handler(self._note)
         numeric, string = (
             optional_module(f"psycopg.types.{name}", missing="") for name in ("numeric", "string")
@@ -188,8 +198,6 @@ class PostgresDatabase:
                 raise StoreError(f"{self._name} has {name} = {found}: {advice}")
         self.execute(LOCK)
         self.execute("SET lock_timeout TO 0")
-        if not is_new_allowed and self.form() is None:
-            raise StoreError(f"there is no store in {self._name}; give one that a node has written")
 
     def _note(self, notice: Any) -> None:
         if notice.severity_nonlocalized == "WARNING":
@@ -217,6 +225,10 @@ class PostgresDatabase:
             self._waiting += len(waiting)
         if self._waiting >= MOST_WAITING:
             self._send()
+
+    @property
+    def lookup(self) -> None:
+        """None: a query waits for the server."""
 
     # -- transactions ---------------------------------------------------------------------------
 
@@ -288,9 +300,6 @@ class PostgresDatabase:
         (size,) = self.execute(SIZE).fetchone()
         tell(f"{self._name} has {int(size) / 1e6:.1f} MB")
 
-    def keep_copy(self, version: int) -> Path | None:
-        raise StoreError(f"{self._name} has form {version}, which no covey wrote; restore a copy")
-
     def is_set_up(self) -> None:
         """Do nothing: there are no files to watch."""
 
@@ -360,28 +369,6 @@ def connect(url: DatabaseUrl, **given: Any) -> Any:
         text = _first_line(error)
         kind = StoreError if LASTING.search(str(error)) else StoreAway
         raise kind(f"{url} cannot be opened: {text}") from None
-
-
-@contextlib.contextmanager
-def reading(url: DatabaseUrl) -> Iterator[Callable[[str], Iterator[Any]]]:
-    """Yield what reads the rows of tables as they are now, while a node may have the store."""
-    base = connect(url, target_session_attrs="any")
-    try:
-        base.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        found = {name for (name,) in base.execute(TABLES)}
-        if FORM not in found:
-            raise StoreError(f"there is no store in {url}; give one that a node has written")
-
-        def rows_of(table: str) -> Iterator[Any]:
-            if table in found:  # else it came with a later version
-                with base.cursor(binary=True) as cursor:
-                    yield from cursor.stream(said(tables.select(table)), size=_streamed())
-
-        yield rows_of
-    except driver().Error as error:
-        raise StoreError(f"{url} cannot be read: {_first_line(error)}") from error
-    finally:
-        base.close()
 
 
 def look(url: DatabaseUrl) -> DatabaseState:

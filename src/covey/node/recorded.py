@@ -11,14 +11,11 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
-from covey.bandit.link_prices import PriceState
+from covey.bandit.links import PriceState
 from covey.kernel import SERVE, code_of, doubts_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import TrustState
-from covey.node.pool import PoolingLearner
-from covey.node.questions import shown_id
 from covey.node.requests import (
-    AWAITED_WIDTH,
     CLIENT,
     DETACHED,
     OWN,
@@ -26,11 +23,10 @@ from covey.node.requests import (
     Asked,
     AskRow,
     Assistance,
-    BoughtAnswers,
     Commit,
+    DayPayments,
     Delivery,
     Loaded,
-    Payment,
     PeerAnswer,
     Request,
     RowGroup,
@@ -42,7 +38,7 @@ from covey.node.requests import (
 )
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
-from covey.node.trust import DirtyCells, SourceStatistics, Trust
+from covey.node.trust import DirtyCells, PoolingLearner, SourceStatistics, Trust
 from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -62,14 +58,14 @@ class RecordedState(SiteState):
         trust: Mapping[str, Trust] | None = None,
         *,
         most_cells: int = MOST_CELLS,
-        settle: Callable[[Request], list[Payment]] = lambda request: [],
+        paid: Callable[[Request], list[DayPayments]] = lambda request: [],
     ) -> None:
         """`trust` says how labels of each peer count; those of others are isolated.
 
-        `settle` returns what is paid for the answers of peers to a request.
+        `paid` counts what is paid for the answers of peers to a request.
         """
         super().__init__(learner)
-        self._settle_payments = settle
+        self._count_payments = paid
         self.arm_ids = {
             arm.name: arm.id for arm in loaded.arms if arm.place >= 0 and arm.id != arm.name
         }
@@ -90,7 +86,6 @@ class RecordedState(SiteState):
         self._open: deque[Request] = deque()
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
         self.pending_rows = 0
-        self.bought = BoughtAnswers(loaded)
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
         self._answered = {
@@ -124,7 +119,7 @@ class RecordedState(SiteState):
                 codes_of(
                     (request, row)
                     for request in loaded.requests
-                    if self.is_pooled(request.source)
+                    if self.sources.is_pooled(request.source)
                     for row in request.pending
                 )
             )
@@ -137,11 +132,11 @@ class RecordedState(SiteState):
 
     # -- late answers ---------------------------------------------------------------------------
 
-    def join_answer(self, request: Request, label: Label, width: int) -> None:
+    def join_answer(self, request: Request, label: Label) -> None:
         """Record the late answer of a peer: the label of the row is compared with it."""
         if request.is_open:
             cast("list[Any]", request.predictions)[0] = label
-            request.peer_answers = {0: request.peer_answers[0]._replace(width=width)}
+            request.peer_answers = {0: request.peer_answers[0]._replace(is_awaited=False)}
             self._commit.joined.append(request)
             self._has_changed = True
 
@@ -182,7 +177,7 @@ class RecordedState(SiteState):
         self._accepted(request)
 
     def _keep(self, request: Request) -> None:
-        pool = OWN if self.is_pooled(request.source) else request.source
+        pool = OWN if self.sources.is_pooled(request.source) else request.source
         queue = self._queues.get(pool)
         if queue is None:
             queue = self._queues[pool] = deque()
@@ -200,10 +195,10 @@ class RecordedState(SiteState):
         self._has_changed = True
         self.counters.count_decisions(request)
         if request.peer_answers:
-            self._commit.payments += self._settle_payments(request)
+            self._commit.payments += self._count_payments(request)
             if self.learner.counts_at_once:
                 self._count_answered(request, request.peer_answers)
-        if self.is_pooled(source) and request.groups[0].phase != RELAY:
+        if self.sources.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
         self.expire_all(source)
 
@@ -221,7 +216,7 @@ class RecordedState(SiteState):
             self._dirty.note_rows(request.space, codes, contexts)
 
     def _group(self, source: str, space: str, code: int) -> RowGroup:
-        if self.is_pooled(source):
+        if self.sources.is_pooled(source):
             return super()._group(source, space, code)
         return self._new_group(code, self.sources.cell_name(source, space, row_of(code)))
 
@@ -281,7 +276,7 @@ class RecordedState(SiteState):
             answers=labels,
             truths=[UNKNOWN] * len(rows),
             peer_answers={
-                k: PeerAnswer(one.function, id_, one.width)
+                k: PeerAnswer(one.function, id_)
                 for k, (one, id_) in enumerate(zip(given, ids, strict=True))
             },
             row_ids=[row.id for row in rows] if len(rows) > 1 else None,
@@ -290,13 +285,9 @@ class RecordedState(SiteState):
         self._detached.add(request.number)
         return request
 
-    def is_pooled(self, source: str) -> bool:
-        """Return whether labels of a source are counted in the learner's own tables."""
-        return is_own(source) or self.sources.is_pooled(source)
-
     def teaches(self, source: str) -> bool:
         """Return whether labels of a source count for the site itself now."""
-        return is_own(source) or self.sources.teaches(source)
+        return self.sources.teaches(source)
 
     def answered(self, cell: Any, peer: str) -> int:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
@@ -304,17 +295,13 @@ class RecordedState(SiteState):
 
     def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
         self._has_changed = True
-        (code,) = self.sources.serve(source, [cell], [slot], function)
-        return code
-
-    def _width(self, source: str, space: str, code: int) -> int:
-        return self.sources.width(source, space, code)
+        return self.sources.serve(source, cell, slot, function)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
         self.sources.retract(source, space, codes)
         self._has_changed = True
-        if self.is_pooled(source):
+        if self.sources.is_pooled(source):
             for code in codes:
                 self._dirty.note(space, code)
 
@@ -338,7 +325,7 @@ class RecordedState(SiteState):
     def cells(self) -> int:
         """How many cells the site itself knows."""
         tables = [self.learner.tables[space] for space in self.learner.policies]
-        return sum(len(one) - one.foreign_cells() for one in tables)
+        return sum(len(one) - one.cells.foreign for one in tables)
 
     @property
     def alarm_slot(self) -> int:
@@ -368,15 +355,10 @@ class RecordedState(SiteState):
 
     # -- labels ---------------------------------------------------------------------------------
 
-    @property
-    def previous_label(self) -> Label | None:
-        """The label of the latest own instance that has one; None: none has."""
-        return None if self.latest_label is None else self.latest_label[1]
-
     def _name(self, request: Request, row: int) -> str:
         if request.row_ids is not None:
-            return shown_id(request.row_ids[row])
-        return shown_id(request.id) if len(request) == 1 else f"row {row} of {request.id!r}"
+            return repr(request.row_ids[row])
+        return repr(request.id) if len(request) == 1 else f"row {row} of {request.id!r}"
 
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -388,7 +370,7 @@ class RecordedState(SiteState):
                 return
         if self.sources.earned is not None:
             self.sources.compare(request, rows, labels)
-        if self.is_pooled(request.source):
+        if self.sources.is_pooled(request.source):
             super()._learn(request, rows, labels, costs)
             self._note(request, rows)
         else:
@@ -401,10 +383,8 @@ class RecordedState(SiteState):
         counted = self._commit.add_labels(request, rows, labels, right)
         slot = self.sources.slot(request.source)
         self.counters.count_labels(request, rows, counted, slot)
-        self.sources.count(request.source, counted)
         if is_own(request.source):
             self._note_latest(request, rows, labels)
-        self._commit.deliveries += self.bought.take(request, rows)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
@@ -429,15 +409,9 @@ class RecordedState(SiteState):
         self._commit.delivered.append(delivery)
         self._has_changed = True
 
-    def receive_payment(self, payment: Payment) -> None:
-        """Record what a peer pays for answers of this site."""
-        self._commit.payments.append(payment)
-        self._has_changed = True
-
-    def mark_stated(self, payments: Sequence[Payment]) -> None:
-        """Record that a peer knows what it was paid."""
-        self._commit.stated += payments
-        self._has_changed = True
+    def add_payments(self, days: Sequence[DayPayments]) -> None:
+        """Record what a peer pays for an answer that was recorded just now."""
+        self._commit.payments += days
 
     # -- the shadow -----------------------------------------------------------------------------
 
@@ -448,19 +422,15 @@ class RecordedState(SiteState):
         self._has_changed = True
         return span
 
-    def add_shadow(self, request: Request, one: ShadowRow, paid: Sequence[Payment]) -> None:
-        """Record what arms answered in the shadow; peers get the label of the row, too."""
-        self._commit.shadow_rows.append(one)
-        self._commit.payments += paid
+    def add_shadow(self, row: ShadowRow) -> None:
+        """Record what functions answered in the shadow."""
+        self._commit.shadow_rows.append(row)
         self._has_changed = True
-        for arm, purchase in one.bought.items():
-            self.counters.spent[arm] = self.counters.spent.get(arm, 0.0) + purchase.price
-        self._commit.deliveries += self.bought.add(request, one)
 
     # -- expiry ---------------------------------------------------------------------------------
 
     def expire_all(self, source: str) -> None:
-        pool = OWN if self.is_pooled(source) else source
+        pool = OWN if self.sources.is_pooled(source) else source
         queue = self._queues.get(pool)
         if queue:
             self._expire(queue, self.sources.slot(source))
@@ -476,7 +446,7 @@ class RecordedState(SiteState):
 
         Only where the rows of a request share a slot: else enough slots pass before there are more.
         """
-        queue = self._queues.get(OWN if self.is_pooled(source) else source, deque())
+        queue = self._queues.get(OWN if self.sources.is_pooled(source) else source, deque())
         while self.learner.shares_slots and self.held(source) > most:
             mine = (one for one in queue if holder(one.source) == holder(source))
             oldest = next(mine, None)
@@ -488,14 +458,13 @@ class RecordedState(SiteState):
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
         if request.number in self._detached:
             rows = [row for row in rows if request.group(row).code != DETACHED]
-        if self.is_pooled(request.source):
+        if self.sources.is_pooled(request.source):
             super()._forget(request, rows)
         else:
             self.sources.forget(request.source, request.space, request.codes_of(rows))
 
     def _closed(self, request: Request) -> None:
         self._detached.discard(request.number)
-        self.bought.drop(request)
         self._commit.closed.append(request.number)
         self._held[holder(request.source)] -= len(request)
         self._done.append(request)
@@ -570,7 +539,7 @@ def _awaits(request: Request) -> bool:
     answer = request.peer_answers.get(0) if len(request) == 1 else None
     return (
         answer is not None
-        and answer.width == AWAITED_WIDTH
+        and answer.is_awaited
         and request.truths[0] is UNKNOWN
         and request.groups[0].code != DETACHED
     )

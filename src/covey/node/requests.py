@@ -1,6 +1,7 @@
 """The records of a node: requests of one or many rows, their labels, and what a store keeps."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -13,7 +14,6 @@ from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED
 from covey.kernel.rules import Cell
-from covey.node.questions import ROW_MARK, slots_after
 from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
@@ -21,6 +21,7 @@ Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> lab
 RelationLine = tuple[str, str, str]  # two sources and what `node.earned` knows of them
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 OWN = ""  # the source of requests of the site's own clients, if they have no name
+ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 CLIENT = "client/"  # precedes the names of own clients that have one
 SHADOW = "shadow/"  # the source of calls in the shadow; no peer has such a name
 RELAY = "relay"  # the phase of rows that a peer asked another one through this site
@@ -37,6 +38,19 @@ def is_own(source: str) -> bool:
     return source == OWN or source.startswith(CLIENT)
 
 
+class Question(msgspec.Struct, frozen=True):
+    """The source and id of a request; an equal digest means the same request again."""
+
+    source: str
+    id: str
+    digest: str = ""
+
+
+def other_request(asked: Question) -> ConflictingLabel:
+    """Return the error of an id that another request has."""
+    return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
+
+
 def holder(source: str) -> str:
     """Return under which name requests of a source are limited: own clients share one."""
     return OWN if is_own(source) else source
@@ -45,8 +59,8 @@ def holder(source: str) -> str:
 class RowGroup(msgspec.Struct, frozen=True, array_like=True):
     """What rows with the same decision have in common.
 
-    `code` is the kernel's decision. It is negative only in migrated requests of isolated sources:
-    then `-1 - code` has all of it but the row of the cell, which is to be found by `cell`.
+    `code` is the kernel's decision. It is negative in a stored request of a peer whose arm has
+    returned: then `-1 - code` has all of it but the row of the cell, which `cell` names.
     `id` is under which labels of the arm are counted, if that is not its name.
     """
 
@@ -69,19 +83,15 @@ class RowGroup(msgspec.Struct, frozen=True, array_like=True):
         return self.phase not in NOT_COUNTED
 
 
-AWAITED_WIDTH = -1  # of an answer that has not come; an own function answered instead
-
-
 class PeerAnswer(NamedTuple):
-    """What a row has beyond its group: the function that answered in the end, and its width.
+    """What a row has beyond its group: the function that answered in the end.
 
-    `id` is the id of the row at the peer; "" where no peer was queried: another own function
-    replaced the chosen one, or the row is a peer's, which gets the width.
+    `id` is the id of the row at the peer; "" where another own function replaced the chosen one.
     """
 
     function: str
     id: str
-    width: int = 0
+    is_awaited: bool = False  # the peer's answer has not come; an own function answered instead
 
 
 class Request(msgspec.Struct, eq=False, gc=False):
@@ -101,11 +111,11 @@ class Request(msgspec.Struct, eq=False, gc=False):
     digest: str = ""  # of what was asked, so that another request with the same id is noticed
     slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
     peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
-    # Where a peer, or a router, has an id for each row; `id` is the first.
-    row_ids: Sequence[str] | None = None
+    row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
     training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
     # Row -> answers of free functions that were not chosen, by what their labels count as.
     scored: Mapping[int, Mapping[str, Label]] = NONE
+    price: int = 0  # that a peer pays for the answer to each row, in millionths
     parts: int = 0  # in which labels were recorded
     is_open: bool = True  # its labels are accepted
     is_stored: bool = False
@@ -115,11 +125,8 @@ class Request(msgspec.Struct, eq=False, gc=False):
 
     @property
     def last_slot(self) -> int:
-        """The latest slot of a row, of the whole request if this is a part of one."""
-        last = self.slot + len(self.truths) - 1 if self.slots is None else max(self.slots)
-        if ROW_MARK in self.id:
-            last += slots_after(self.row_ids[-1] if self.row_ids else self.id, self.digest)
-        return last
+        """The latest slot of a row."""
+        return self.slot + len(self.truths) - 1 if self.slots is None else max(self.slots)
 
     @property
     def codes(self) -> np.ndarray:
@@ -167,11 +174,6 @@ class Request(msgspec.Struct, eq=False, gc=False):
         answer = self.peer_answers.get(row)
         return (self.group(row).arm or MEMORY) if answer is None else answer.function
 
-    def width(self, row: int) -> int:
-        """Return the width of the answer to a row, in millionths."""
-        answer = self.peer_answers.get(row)
-        return 0 if answer is None else answer.width
-
 
 class Draft:
     """A request that is being answered."""
@@ -181,7 +183,6 @@ class Draft:
         "codes",
         "contexts",
         "done",
-        "given_slots",
         "helped",
         "is_counted",
         "predictions",
@@ -203,7 +204,6 @@ class Draft:
         self.contexts = contexts
         self.slot = slot
         self.step = step
-        self.given_slots: list[int] | None = None  # of each row, where they are not consecutive
         self.closed = closed
         self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
         self.done = 0  # rows before this one are decided
@@ -218,14 +218,11 @@ class Draft:
     @property
     def slots(self) -> list[int] | None:
         """The slots of the rows; None: they are consecutive."""
-        if self.given_slots is not None:
-            return self.given_slots
         return None if self.step or len(self.codes) == 1 else [self.slot] * len(self.codes)
 
     def slot_of(self, row: int) -> int:
         """Return the slot of a row."""
-        given = self.given_slots
-        return self.slot + row * self.step if given is None else given[row]
+        return self.slot + row * self.step
 
     def context(self, row: int) -> Context:
         """Return the context of a row."""
@@ -250,6 +247,28 @@ def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
     function = request.function(row) if request.peer_answers else group.arm
     label = None if request.answers[row] is NO_ANSWER else request.answers[row]
     return Prediction(label, ticket, group.phase, group.arm, function, group.price)
+
+
+def scored_gains(
+    request: Request,
+    row: int,
+    label: Label,
+    places: Mapping[str, int],
+    gain_of: Callable[[Label, Label], int],
+) -> list[tuple[int, int]]:
+    """Return the free functions that the label of a row scores, and what each of them gains.
+
+    `places` has the own functions by what their labels count as.
+    """
+    answers = request.scored.get(row)
+    if not answers:
+        return []
+    chosen = request.group(row).counted_as
+    return [
+        (places[id_], gain_of(answer, label))
+        for id_, answer in answers.items()
+        if id_ in places and id_ != chosen
+    ]
 
 
 def said_in(request: Request, row: int) -> Label | None:
@@ -305,6 +324,7 @@ class AskRow(msgspec.Struct, frozen=True):
     cell: str | Cell  # its name between sites; in one process the cell itself
     slot: int
     instance: Any = NO_INSTANCE  # left out: the peer sees the cell and never the instance
+    price: int = 0  # that is paid for an answer, in millionths
 
 
 class Assistance(msgspec.Struct, frozen=True, gc=False):
@@ -312,8 +332,8 @@ class Assistance(msgspec.Struct, frozen=True, gc=False):
 
     label: Label
     function: str
-    width: int = 0  # distance of the function from the peer's best, at most; in millionths
     id: Any = None  # of the row at the peer, where it chose one
+    is_awaited: bool = False  # it will come later
 
     @property
     def is_given(self) -> bool:
@@ -339,37 +359,24 @@ class Delivery(msgspec.Struct, frozen=True):
     label: Label
 
 
-class Payment(msgspec.Struct, frozen=True):
-    """What is paid for the answers of a peer to a request; `id` is that of its first row there."""
+class DayPayments(msgspec.Struct, frozen=True):
+    """What a site paid a peer for answers in a day, or was paid by it."""
 
+    is_ours: bool  # the site paid the peer; else the peer paid the site
+    day: int  # since the epoch, by the clock of the site (UTC)
     peer: str
-    is_ours: bool  # the site pays the peer; else the peer pays the site
-    id: str
-    at_ms: int  # by the clock of the payer, since the epoch
-    rows: int  # that have an answer
-    amount: int  # in millionths
-
-
-class MigratedCell(msgspec.Struct, frozen=True):
-    """What an isolated source caused in a cell, as far as a store of version 1 holds it."""
-
-    arrivals: int = 0
-    labels: dict[str, tuple[int, int]] = {}  # arm -> labels, right
-    seen: list[tuple[Any, int]] = []  # labels and how often, in the order of first sight
+    requests: int = 0
+    rows: int = 0  # that have an answer
+    amount: int = 0  # in millionths
 
 
 class SourceState(msgspec.Struct, frozen=True):
-    """The state of the statistics of a source; those of the site itself have the source OWN.
-
-    `migrated` is there after a migration until the state is written again: its reader writes
-    the cells made from it in the same commit.
-    """
+    """The state of the statistics of a source; those of the site itself have the source OWN."""
 
     source: str
     slot: int
     changes: dict[str, list[int]] = {}  # change statistics by context space
     latest: tuple[int, Label] | None = None  # slot and label of the latest own instance
-    migrated: dict[str, MigratedCell] | None = None  # by cell
 
 
 class CellLine(msgspec.Struct, frozen=True):
@@ -391,8 +398,8 @@ class Arm(msgspec.Struct, frozen=True):
 
     id: str  # under which its labels are counted; no other arm ever has it
     name: str
-    kind: ArmKind | Literal[""] = ""  # "": not known, in a store of version 2
-    version: str | None = None  # None: not known, likewise
+    kind: ArmKind
+    version: str = ""
     place: int = -1  # among the arms of the site; -1: it is retired
     since: int = 0  # slot
     until: int | None = None  # slot in which it was retired
@@ -450,21 +457,12 @@ class ShadowSpan(msgspec.Struct, frozen=True):
     arms: list[str]  # that are run, by what their labels count as
 
 
-class Purchase(NamedTuple):
-    """An answer of a peer in the shadow: the id of the row there, and what was paid for it."""
-
-    peer: str
-    id: str
-    price: float
-
-
 class ShadowRow(msgspec.Struct, frozen=True):
     """What arms that were not chosen answered to a row."""
 
     request: int
     row: int
     answers: dict[str, Any]  # by what labels of the arm count as; None: it failed
-    bought: dict[str, Purchase] = {}  # by the name of the arm
 
 
 class Commit(msgspec.Struct):
@@ -479,8 +477,7 @@ class Commit(msgspec.Struct):
     joined: list[Request] = []  # whose late answer has come
     deliveries: list[Delivery] = []
     delivered: list[Delivery] = []
-    payments: list[Payment] = []
-    stated: list[Payment] = []  # that the peer knows of
+    payments: list[DayPayments] = []  # that have changed
     relations: list[RelationLine] = []  # that have changed
     series: list[SeriesLine] = []  # that have changed
     shadow_spans: list[ShadowSpan] = []
@@ -516,41 +513,6 @@ class Loaded(msgspec.Struct, frozen=True):
     fingerprint: str = ""  # what the counters mean
     arms: list[Arm] = []  # retired ones, too
     relations: list[RelationLine] = []
-    bought: list[ShadowRow] = []  # rows of open requests with answers of peers in the shadow
-
-
-class BoughtAnswers:
-    """Answers that peers gave in the shadow to open rows, until these have a label."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        opened = {request.number: request for request in loaded.requests}
-        self.by_row: dict[tuple[int, int], Mapping[str, Purchase]] = {}
-        for one in loaded.bought:
-            request = opened.get(one.request)
-            if request is not None and request.truths[one.row] is UNKNOWN:
-                self.by_row[one.request, one.row] = one.bought
-
-    def add(self, request: Request, one: ShadowRow) -> list[Delivery]:
-        """Add the answers to a row; return what is to be delivered now."""
-        if not one.bought:
-            return []
-        self.by_row[one.request, one.row] = one.bought
-        has_label = request.truths[one.row] is not UNKNOWN
-        return self.take(request, [one.row]) if has_label or not request.is_open else []
-
-    def take(self, request: Request, rows: Sequence[int]) -> list[Delivery]:
-        """Remove the answers to rows; return the labels that their peers must receive."""
-        found: list[Delivery] = []
-        for row in rows if self.by_row else ():
-            truth = request.truths[row]
-            for one in self.by_row.pop((request.number, row), {}).values():
-                found += [] if truth is UNKNOWN else [Delivery(one.peer, one.id, truth)]
-        return found
-
-    def drop(self, request: Request) -> None:
-        """Forget a request whose labels are accepted no longer."""
-        if self.by_row:
-            self.take(request, request.pending)
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

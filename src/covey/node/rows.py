@@ -288,8 +288,6 @@ class RowHandler:
         code = learner.serve(learner.open(cell, slot), slot, space)
         choice = learner.choices[code & CHOICE]
         try:
-            # At once, as it depends on the rows and labels so far.
-            width = learner.width(code, space) if learner.keeps_widths else 0
             label = self._functions[choice.function](instance)
         except NoAnswerYet:
             label = NO_ANSWER
@@ -311,7 +309,7 @@ class RowHandler:
             ticket = request.number
         else:
             ticket = self._tickets.hold(code, slot, learner.slot, (), label, source)
-        return Assistance(label, choice.arm, width, ticket)
+        return Assistance(label, choice.arm, ticket)
 
     def learn(self, ticket: Any, label: Label, found: int) -> Settlement | None:
         """Take a label for which `Tickets.settle` returned `found`, at the peer that answered too.
@@ -324,8 +322,7 @@ class RowHandler:
         learner = self._learner
         if not self._others[learner.choice(code).peer].rows.is_told(helped.id, label):
             return None
-        paid = helped.width if learner.keeps_widths else UNPAID
-        return SETTLED[self._tickets.settle(ticket, label, paid, True)]
+        return SETTLED[self._tickets.settle(ticket, label, UNPAID, True)]
 
     def is_told(self, ticket: int, label: Label) -> bool:
         """Take the label of a row answered for a peer, if it is open; False: that takes more."""
@@ -376,7 +373,7 @@ def _draft(
 
 def answer_of(helped: Assistance) -> dict[int, PeerAnswer]:
     """Return what a request of one row keeps of the answer of a peer."""
-    return {0: PeerAnswer(helped.function, helped.id, helped.width)}
+    return {0: PeerAnswer(helped.function, helped.id)}
 
 
 def _number(ticket: Any) -> int:

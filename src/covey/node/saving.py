@@ -8,18 +8,20 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey import files
 from covey.bandit.accounts import Dealings
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
-from covey.bandit.link_prices import PriceState
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Snapshot
+from covey.bandit.links import PriceState
 from covey.data.inputs import plain_label
 from covey.errors import DataError, StoreError
 from covey.functions.function import Late
+from covey.node.ensemble import Votes
+from covey.node.local_site import LocalSite
 from covey.node.requests import (
     FEW,
     NONE,
@@ -32,7 +34,6 @@ from covey.node.requests import (
 )
 from covey.node.rows import TicketState
 from covey.node.state import codes_of
-from covey.node.voting import Votes
 
 FORMAT = 1
 KIND = "covey network"
@@ -67,7 +68,7 @@ class SavedRequest(msgspec.Struct, frozen=True):
     truths: list[Any]
     space: str = ""
     slots: list[int] | None = None
-    peer_answers: dict[int, tuple[str, Any, int]] = {}
+    peer_answers: dict[int, tuple[str, Any, bool]] = {}
     training: dict[int, tuple[int, Any]] = {}
     scored: dict[int, dict[str, Any]] = {}
 
@@ -105,23 +106,7 @@ class SavedNetwork(msgspec.Struct, frozen=True):
 # -- a site ---------------------------------------------------------------------------------------
 
 
-class Saveable(Protocol):
-    """A site of a network in one process."""
-
-    dealings: Dealings | None
-
-    @property
-    def learner(self) -> Learner: ...
-
-    @property
-    def state(self) -> TicketState: ...
-
-    @property
-    def meaning(self) -> str:
-        """What its counters mean, as `schema_fingerprint` returns it."""
-
-
-def saved_site(site: Saveable) -> SavedSite:
+def saved_site(site: LocalSite) -> SavedSite:
     """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
     learner, state = site.learner, site.state
     rows, requests = _held(state)
@@ -145,7 +130,7 @@ def saved_site(site: Saveable) -> SavedSite:
     )
 
 
-def restore_site(site: Saveable, saved: SavedSite) -> None:
+def restore_site(site: LocalSite, saved: SavedSite) -> None:
     """Let a site that has not begun continue from an earlier one."""
     learner, state = site.learner, site.state
     learner.restore(saved.counters)
@@ -324,7 +309,7 @@ def plain_config(table: Any) -> Any:
     policy = table.get("policy", {})
     if not _is_plain(table) or not isinstance(policy, dict):
         return None
-    named = [policy.get("preset", ""), policy.get("reward", "")]
+    named = [policy.get(key, "") for key in ("preset", "policy", "reward")]
     for learner in table.get("learner", []):
         named += [*learner.get("rewards", {}).values()]
     return None if any(isinstance(one, str) and ":" in one for one in named) else table

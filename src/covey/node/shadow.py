@@ -1,4 +1,4 @@
-"""Shadow mode: arms that were not chosen answer a random share of the rows, too.
+"""Shadow mode: functions that were not chosen answer a random share of the rows, too.
 
 They do so after the client has its answer, and what they answer teaches nothing: it is kept for
 reports and exports. Whether a row is drawn depends on its id and a secret seed, and on nothing that
@@ -12,24 +12,18 @@ import hashlib
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
-
-import msgspec
-import numpy as np
 
 from covey.bandit.learner import Learner
 from covey.data.inputs import Rows, share_of
-from covey.errors import FunctionBusy, FunctionError, PeerError, StoreError
-from covey.kernel import arm_of, row_of
+from covey.errors import FunctionBusy, FunctionError, StoreError
+from covey.kernel import arm_of
 from covey.node.handler import Handler
 from covey.node.peers import LogThrottle
 from covey.node.recorded import RecordedState
 from covey.node.requests import (
-    NO_INSTANCE,
     SHADOW,
-    AskRow,
-    Purchase,
     Request,
     ShadowRow,
     ShadowSpan,
@@ -43,13 +37,6 @@ MOST_WAITING = 1_024  # rows that are drawn and not run yet; further ones are dr
 WRITE_S = 1.0  # after which answers are written, if no commit has taken them along
 FINISH_S = 1.0  # for rows that wait when the site stops or reads its file again
 COMPLETE, INCOMPLETE, DROPPED = "complete", "incomplete", "dropped"
-
-
-class ShadowSettings(msgspec.Struct, frozen=True):
-    """Which rows are run in the shadow, and whether peers are asked about them."""
-
-    share: float = 0.0  # of the rows of own clients
-    asks_peers: bool = False
 
 
 def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:
@@ -66,25 +53,25 @@ class _Waiting(NamedTuple):
 
 
 class Shadow:
-    """Runs the drawn rows one by one, each by all arms at the same time."""
+    """Runs the drawn rows one by one, each by all functions at the same time."""
 
     def __init__(
         self,
-        settings: ShadowSettings,
+        share: float,
         state: RecordedState,
         handler: Handler,
         driver: NodeDriver,
         journal: Journal,
     ) -> None:
-        self._settings = settings
+        """`share` is that of the rows of own clients which are drawn."""
+        self._share = share
         self._state = state
-        self._learner: Learner = state.learner
-        self._handler = handler
         self._driver = driver
         self._journal = journal
         self._others = handler.others(_Runner(driver))
-        self._own = len(self._learner.arms) - len(self._learner.behind())
-        self._ids = [state.arm_ids.get(arm, arm) for arm in self._learner.arms]
+        learner: Learner = state.learner
+        own = learner.arms[: len(learner.arms) - len(learner.behind())]
+        self._ids = [state.arm_ids.get(function, function) for function in own]
         self._span = ShadowSpan(1, 0.0, "", [])
         self._waiting: deque[_Waiting] = deque()
         self._has_rows, self._is_idle = asyncio.Event(), asyncio.Event()
@@ -96,23 +83,20 @@ class Shadow:
 
     def continue_from(self, spans: Sequence[ShadowSpan], rng: random.Random) -> None:
         """Draw as before if share and arms are the same; else begin a span with another seed."""
-        share = self._settings.share
-        count = len(self._ids) if self._settings.asks_peers else self._own
-        arms = self._ids[:count] if share else []
-        known = spans[-1] if spans else self._span
-        if (known.share, known.arms) != (share, arms):
+        arms = self._ids if self._share else []
+        span = spans[-1] if spans else self._span
+        if (span.share, span.arms) != (self._share, arms):
             seed = f"{rng.getrandbits(256):064x}"
-            known = self._state.begin_span(share, seed, arms)
-        self._span = known
+            span = self._state.begin_span(self._share, seed, arms)
+        self._span = span
 
     def state(self) -> ShadowState | None:
         """Return what was drawn since the start; None: nothing is."""
-        if not self._settings.share:
+        if not self._share:
             return None
         counts = self._counts
         return ShadowState(
-            share=self._settings.share,
-            asks_peers=self._settings.asks_peers,
+            share=self._share,
             complete=counts[COMPLETE],
             incomplete=counts[INCOMPLETE],
             dropped=counts[DROPPED],
@@ -123,7 +107,7 @@ class Shadow:
 
     def start(self) -> None:
         """Begin to run rows, also after `finish`."""
-        if self._settings.share and self._task is None:
+        if self._share and self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def finish(self) -> None:
@@ -193,49 +177,16 @@ class Shadow:
         request, row = one.request, one.row
         chosen = int(arm_of(request.group(row).code))
         scored = request.scored.get(row, {})
-        functions = [k for k in range(self._own) if k != chosen and self._ids[k] not in scored]
-        context = request.context(row)
-        calls: list[Awaitable[Any]] = [
-            self._others.run(functions, one.instance, [chosen], None, lambda _: context)
+        functions = [
+            place for place, id_ in enumerate(self._ids) if place != chosen and id_ not in scored
         ]
-        peers = range(self._own, len(self._ids)) if self._settings.asks_peers else ()
-        asked = {place: self._driver.new_id() for place in peers if place != chosen}
-        calls += [self._ask(one, place, id_) for place, id_ in asked.items()]
+        context = request.context(row)
         self._driver.begin(SHADOW)
-        try:
-            found, *given = await self._driver.gather(calls)
-        except BaseException:
-            for id_ in asked.values():
-                self._driver.withdraw("", id_)
-            raise
+        found = await self._others.run(functions, one.instance, [chosen], None, lambda _: context)
         answers: dict[str, Any] = found.get(0, {})
-        bought: dict[str, Purchase] = {}
-        for (place, id_), answer in zip(asked.items(), given, strict=True):
-            if isinstance(answer, PeerError):
-                continue
-            answers[self._ids[place]] = answer.label if answer.is_given else None
-            price = self._learner.costs[place] if answer.is_given else 0.0
-            peer, _ = self._learner.behind()[place - self._own]
-            bought[self._learner.arms[place]] = Purchase(peer, id_, price)
-        is_complete = len(answers) == len(functions) + len(asked)
-        self._counts[COMPLETE if is_complete else INCOMPLETE] += 1
-        paid = self._driver.settle(asked.values())
-        self._state.add_shadow(request, ShadowRow(request.number, row, answers, bought), paid)
+        self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
+        self._state.add_shadow(ShadowRow(request.number, row, answers))
         self._is_unwritten = True
-
-    async def _ask(self, one: _Waiting, place: int, id_: str) -> Any:
-        peer, is_blind = self._learner.behind()[place - self._own]
-        request, row = one.request, one.row
-        instance: Any = NO_INSTANCE
-        if not is_blind:
-            rows = one.instance
-            (instance,) = rows.tolist() if isinstance(rows, np.ndarray) else rows
-            arm, context = self._learner.arms[place], request.context(row)
-            instance = self._handler.shown_to(arm, instance, context)
-        cell = self._driver.cell(self._learner.space, row_of(request.group(row).code))
-        asked = AskRow(id_, cell, request.slot_of(row), instance)
-        (answer,) = await self._driver.ask(peer, [asked])
-        return answer
 
 
 class _Runner:

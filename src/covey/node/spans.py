@@ -1,4 +1,4 @@
-"""What a node tells of itself: outcomes, and spans where the parts of a request begin and end."""
+"""Spans, where the parts of a request begin and end."""
 
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
@@ -48,24 +48,3 @@ class Spans:
 
 
 NO_SPANS = Spans()
-
-
-class Observer:
-    """Observer with no-op methods."""
-
-    spans = NO_SPANS  # of traces
-
-    def answer(self, side: str, path: str, status: int, took_s: float) -> None:
-        """Observe the response to a request."""
-
-    def turn_away(self, side: str) -> None:
-        """Observe a connection that was refused by the connection limit."""
-
-    def take(self, word: str, labels: int = 1) -> None:
-        """Observe the outcome of labels that a client sent."""
-
-    def ask(self, peer: str, word: str, took_s: float) -> None:
-        """Observe a call to a peer: `answered`, `failed`, `busy`, or `given_up`."""
-
-    def write(self, took_s: float, *, is_written: bool) -> None:
-        """Observe a write of the store."""

@@ -7,12 +7,10 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import UNKNOWN, Learner
-from covey.bandit.link_prices import LivePrices
+from covey.bandit.links import LivePrices
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, arm_of, row_of
 from covey.kernel.rules import Cell, Report
-from covey.node.free import scored_gains
-from covey.node.pool import PoolingLearner
 from covey.node.requests import (
     DETACHED,
     FEW,
@@ -22,6 +20,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
+from covey.node.trust import PoolingLearner, take_label
 from covey.types import MILLIONTHS, Cost, Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -214,29 +213,19 @@ class SiteState:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
         return 0
 
-    def serve(
-        self, source: str, cells: Sequence[Cell], slots: Sequence[int]
-    ) -> tuple[list[int], Mapping[int, PeerAnswer]]:
-        """Choose own functions for rows of a peer, and count them; if that fails, count nothing.
-
-        Also returns how far they may be from the best ones, where askers want that.
-        """
-        learner, codes = self.learner, list[int]()
-        widths: dict[int, PeerAnswer] = {}
+    def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
+        """Choose own functions for rows of a peer, and count them; if that fails, count nothing."""
+        codes: list[int] = []
         functions = [-1] * len(cells)
-        if learner.shares_slots and len(cells) > 1:
+        if self.learner.shares_slots and len(cells) > 1:
             functions = self._chosen(source, cells, slots)
         try:
-            for row, (cell, slot) in enumerate(zip(cells, slots, strict=True)):
-                code = self._serve(source, cell, slot, functions[row])
-                codes.append(code)
-                if learner.keeps_widths:  # at once, as it depends on the rows and labels so far
-                    width = self._width(source, cell.space, code)
-                    widths[row] = PeerAnswer(learner.choice(code).arm, "", width)
+            for cell, slot, function in zip(cells, slots, functions, strict=True):
+                codes.append(self._serve(source, cell, slot, function))
         except BaseException:
             self.retract_served(source, cells[0].space, codes)
             raise
-        return codes, widths or NONE
+        return codes
 
     def _chosen(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
         """Choose functions for rows that share a slot: none of them counts for another."""
@@ -251,9 +240,6 @@ class SiteState:
         """Count a row of a peer; -1: the learner chooses the function."""
         learner = self.learner
         return learner.serve(learner.open(cell, slot), slot, cell.space, function)
-
-    def _width(self, source: str, space: str, code: int) -> int:
-        return self.learner.width(code, space)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
@@ -332,16 +318,11 @@ class SiteState:
                 prices.observe(group.peer, request.slot_of(row), cost)
 
     def _paid(self, request: Request, row: int, costs: Costs) -> int:
-        """Return what the arm cost beyond its price, in millionths; with widths, the width."""
+        """Return what the arm cost beyond its price, in millionths."""
         cost = None if costs is None else costs.get(row)
         if isinstance(cost, Mapping):
             cost = cost.get(self.learner.cost_columns.get(request.group(row).arm, ""))
-        if cost is not None:
-            return round(cost * MILLIONTHS)
-        answer = request.peer_answers.get(row)
-        if answer is not None and answer.id and self.learner.keeps_widths:
-            return answer.width
-        return UNPAID
+        return UNPAID if cost is None else round(cost * MILLIONTHS)
 
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -355,23 +336,12 @@ class SiteState:
                 self._learn_row(request, row, label, costs)
 
     def _learn_row(self, request: Request, row: int, label: Label, costs: Costs) -> None:
-        learner, space = self.learner, request.space
-        group, context = request.groups[request.group_of[row]], request.contexts[row]
-        if type(context) is not tuple:
-            context = request.context(row)
-        slot = request.slot_of(row) if row else request.slot
-        if group.phase != RECALL:
-            paid = UNPAID
-            if costs is not None or request.peer_answers:
-                paid = self._paid(request, row, costs)
-            gain = learner.gain_of(request.predictions[row], label)
-            learner.settle(group.code, gain, context, slot, paid, space)
-            if request.scored:
-                scores = scored_gains(request, row, label, self.places, learner.gain_of)
-                for function, gained in scores:
-                    learner.score(group.code, function, gained, context, slot, space)
-        if learner.remembers:
-            learner.remember(group.code, label, context, slot, space, request.predictions[row])
+        paid = UNPAID
+        if costs is not None or request.peer_answers:
+            paid = self._paid(request, row, costs)
+        learner, code = self.learner, request.groups[request.group_of[row]].code
+        table = learner.tables[request.space]
+        take_label(learner, table, code, request, row, label, self.places, paid)
 
     def _learn_rows(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs

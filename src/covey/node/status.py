@@ -3,15 +3,18 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
 
 from covey.bandit.accounts import Account
 from covey.bandit.learner import Learner
+from covey.bandit.preferences import CellPreference
 from covey.node.earned import TrustState
-from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, is_own
+from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, SeriesLine, is_own
+from covey.node.tables import HOUR_S, SPANS_KEPT
+from covey.types import MILLIONTHS
 
 FOR_PEERS = ("serve", "recall", RELAY)  # phases of rows that peers ask
 
@@ -28,6 +31,7 @@ class ArmState(msgspec.Struct, frozen=True):
     labels: int  # over all cells, and over all starts
     right: int
     version: str = ""  # of an own function
+    peer: str = ""  # that is asked
 
 
 class PeerState(msgspec.Struct, frozen=True):
@@ -63,24 +67,42 @@ class ShadowState(msgspec.Struct, frozen=True):
     """Rows that were drawn for the shadow since the start, by what became of them."""
 
     share: float  # of the rows of own clients that are drawn
-    asks_peers: bool
     complete: int  # all arms answered, or failed
     incomplete: int  # a function was busy, or a peer was not available or over its budget
     dropped: int  # too many rows were waiting, or the site stopped
     waiting: int
 
 
-class ShardState(msgspec.Struct, frozen=True):
-    """A process of a site that is served by several."""
+class AxisState(msgspec.Struct, frozen=True):
+    """A context: its name, and what some places from 0 to 1 stand for."""
 
-    number: int  # from 1
-    is_up: bool
-    pid: int
-    restarts: int  # after crashes, since the start of the site
-    slot: int
-    cells: int
-    open_tickets: int
-    labels: int  # of own clients, over all starts
+    name: str
+    ticks: Sequence[Sequence[float | str]]  # pairs: a place and its value
+
+
+class MapState(msgspec.Struct, frozen=True):
+    """The cells with the most arrivals, in each context space; their places are axes."""
+
+    axes: list[AxisState]
+    cells: list[CellPreference]
+
+
+class SeriesPoint(msgspec.Struct, frozen=True):
+    """What happened in a minute or an hour; a label counts when it comes."""
+
+    at: int  # its begin, in seconds since 1970
+    decisions: int  # rows of own clients
+    labels: int
+    right: int
+    cost: float  # of answers
+
+
+class SiteEvent(msgspec.Struct, frozen=True):
+    """A line of the log."""
+
+    at: float  # seconds since 1970
+    level: str  # info, warning or error
+    text: str
 
 
 class State(msgspec.Struct, frozen=True):
@@ -110,28 +132,18 @@ class State(msgspec.Struct, frozen=True):
     # Of an ensemble: the weights by cell ("": all cells) and learner.
     ensemble: dict[str, dict[str, float]] | None = None
     shadow: ShadowState | None = None  # None: no row is drawn
-    shards: list[ShardState] = []  # none: one process serves it
-
-
-class Payments(Protocol):
-    """What peers are paid, as far as the status knows it."""
-
-    def is_over(self, peer: str) -> bool: ...
-
-    def today(self, peer: str) -> tuple[float, float | None]: ...
-
-
-class Deliveries(Protocol):
-    """Deliveries of labels to peers, as far as the status knows them."""
-
-    def undelivered(self, peer: str) -> int: ...
-
-
-class Breaker(Protocol):
-    """A circuit breaker, as far as the status knows it."""
-
-    @property
-    def is_open(self) -> bool: ...
+    why: str = ""  # it is not ready
+    labels: int = 0  # of own clients, over all starts and all arms, retired ones included
+    right: int = 0  # of these
+    at: float = 0.0  # when this was read, in seconds since 1970
+    in_progress: int = 0  # requests that are being answered
+    waiting: int = 0  # requests that wait for their turn
+    store_bytes: int | None = None  # None: it is in a database
+    free_bytes: int | None = None  # on the disk of the store
+    minutes: list[SeriesPoint] = []  # of the last hour in which anything happened
+    hours: list[SeriesPoint] = []  # of the last day
+    events: list[SiteEvent] = []  # the latest first
+    map: MapState | None = None  # None: the request asks for no cells
 
 
 class Counters:
@@ -234,32 +246,11 @@ def kinds_of(learner: Learner) -> dict[str, ArmKind]:
     return dict(zip(learner.arms, own + others, strict=True))
 
 
-def peer_states(
-    breakers: Mapping[str, Breaker],
-    others: Sequence[str],
-    payments: Payments,
-    deliveries: Deliveries,
-    counters: Counters,
-) -> list[PeerState]:
-    """Return the state of the peers that are asked, and of others that may ask."""
-    states = []
-    for peer, breaker in breakers.items():
-        state: Literal["open", "resting", "over_budget"] = "resting" if breaker.is_open else "open"
-        if payments.is_over(peer):
-            state = "over_budget"
-        spent, budget = payments.today(peer)
-        asked = counters.asked[peer]
-        states.append(PeerState(peer, state, deliveries.undelivered(peer), asked, spent, budget))
-    return states + [
-        PeerState(peer, "not asked", deliveries.undelivered(peer), counters.asked[peer])
-        for peer in others
-    ]
-
-
-def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm] = ()) -> list[ArmState]:
+def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm]) -> list[ArmState]:
     """Return the state of each arm; `arms` say under which ids their labels are counted."""
     known = {arm.name: arm for arm in arms if arm.place >= 0}
-    plain = {arm: known.get(arm, Arm(arm, arm)) for arm in learner.arms}
+    behind = [peer for peer, _ in learner.behind()]
+    peers = [""] * (len(learner.arms) - len(behind)) + behind
     chosen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
     for (phase, arm), count in counters.decisions.items():
         chosen[phase in FOR_PEERS][arm] += count
@@ -271,9 +262,142 @@ def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm] = ()) -> l
             chosen[False][arm],
             chosen[True][arm],
             counters.spent.get(arm, 0.0),
-            counters.labels[plain[arm].id],
-            counters.right[plain[arm].id],
-            plain[arm].version or "",
+            counters.labels[known[arm].id],
+            counters.right[known[arm].id],
+            known[arm].version,
+            peer,
         )
-        for (arm, kind), cost in zip(kinds_of(learner).items(), learner.costs, strict=True)
+        for (arm, kind), cost, peer in zip(
+            kinds_of(learner).items(), learner.costs, peers, strict=True
+        )
     ]
+
+
+MINUTE_S, DAY_S = 60, 86_400
+TOGETHER_S = 300  # for which minutes wait to be written together
+
+
+class Tally(NamedTuple):
+    """Rows of an arm that were decided, labelled and right, and what they cost in millionths."""
+
+    decisions: int = 0
+    labels: int = 0
+    right: int = 0
+    cost: int = 0
+
+    def plus(self, other: "Tally") -> "Tally":
+        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def since(self, before: "Tally") -> "Tally":
+        """Return what was added; nothing if counting began again."""
+        added = Tally(*(one - two for one, two in zip(self, before, strict=True)))
+        return added if min(added) >= 0 else Tally()
+
+    def most(self, other: "Tally") -> "Tally":
+        """Return the larger one of each count."""
+        return Tally(*map(max, self, other))
+
+
+class SiteHistory:
+    """The tallies of each arm by minute, hour and day.
+
+    Spans that are over are written every five minutes, along with another commit, so that they
+    cost no write of their own. Until an hour is written it is the sum of its minutes in the store,
+    and a day that of its hours.
+    """
+
+    def __init__(self, lines: Iterable[SeriesLine] = ()) -> None:
+        self._buckets: dict[tuple[int, int], dict[str, Tally]] = {}
+        for line in lines:
+            tallies = {arm: Tally(*counts) for arm, counts in line.counts.items()}
+            self._buckets[line.every_s, line.at] = tallies
+        self._totals: dict[str, Tally] | None = None
+        self._changed: set[tuple[int, int]] = set()  # unwritten
+        self._due_s = math.inf  # when the first unwritten minute has waited enough
+        self._complete(HOUR_S, MINUTE_S)
+        self._complete(DAY_S, HOUR_S)
+
+    def _complete(self, every_s: int, of_s: int) -> None:
+        """Add what the store has of the parts of a span, which ended before it was written."""
+        sums: dict[tuple[int, int], dict[str, Tally]] = {}
+        for (size, at), bucket in self._buckets.items():
+            if size == of_s:
+                whole = sums.setdefault((every_s, at // every_s * every_s), {})
+                for arm, one in bucket.items():
+                    whole[arm] = whole.get(arm, Tally()).plus(one)
+        for key, found in sums.items():
+            known = self._buckets.get(key, {})
+            # Of an old span the store no longer has all parts.
+            most = {arm: one.most(known.get(arm, Tally())) for arm, one in found.items()}
+            if known != known | most:
+                self._buckets[key] = known | most
+                self._changed.add(key)
+
+    def note(self, arms: Iterable[ArmState], now_s: float) -> None:
+        """Add what has happened since this was last called; the first call only begins."""
+        totals = {
+            arm.name: Tally(arm.decisions, arm.labels, arm.right, round(arm.spent * MILLIONTHS))
+            for arm in arms
+        }
+        before, self._totals = self._totals, totals
+        if before is None:
+            return
+        added = {arm: one.since(before[arm]) for arm, one in totals.items() if arm in before}
+        added = {arm: one for arm, one in added.items() if any(one)}
+        if added:
+            for every_s in (MINUTE_S, HOUR_S, DAY_S):
+                self._add((every_s, int(now_s) // every_s * every_s), added)
+            self._forget(now_s)
+
+    def _add(self, key: tuple[int, int], added: Mapping[str, Tally]) -> None:
+        bucket = self._buckets.setdefault(key, {})
+        for arm, one in added.items():
+            bucket[arm] = bucket.get(arm, Tally()).plus(one)
+        self._changed.add(key)
+        if key[0] == MINUTE_S:
+            self._due_s = min(self._due_s, key[1] + TOGETHER_S)
+
+    def _forget(self, now_s: float) -> None:
+        for key in [one for one in self._buckets if one[0] in SPANS_KEPT]:
+            if key[1] <= now_s - SPANS_KEPT[key[0]] - key[0]:
+                del self._buckets[key]
+                self._changed.discard(key)
+
+    # -- the store ------------------------------------------------------------------------------
+
+    def due(self, now_s: float, *, is_last: bool = False) -> list[SeriesLine]:
+        """Return what to write now: spans that are over, once one of them has waited enough.
+
+        `is_last`: nothing waits, and this minute is written, too.
+        """
+        if now_s < self._due_s and not is_last:
+            return []
+        due = [key for key in self._changed if sum(key) <= now_s or (is_last and key[0] < HOUR_S)]
+        return [self._line(key) for key in due]
+
+    def written(self, lines: Sequence[SeriesLine]) -> None:
+        """Note that lines are in the store; those that have changed meanwhile stay due."""
+        if not lines:
+            return
+        for line in lines:
+            key = (line.every_s, line.at)
+            if key in self._changed and self._line(key) == line:
+                self._changed.discard(key)
+        minutes = (at for every_s, at in self._changed if every_s == MINUTE_S)
+        self._due_s = min(minutes, default=math.inf) + TOGETHER_S
+
+    def _line(self, key: tuple[int, int]) -> SeriesLine:
+        return SeriesLine(*key, {arm: tuple(one) for arm, one in self._buckets[key].items()})
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def points(self, every_s: int, since_s: float) -> list[SeriesPoint]:
+        """Return the sums over all arms, by time."""
+        points = []
+        for size, at in sorted(self._buckets):
+            if size == every_s and at >= since_s:
+                whole = Tally()
+                for tally in self._buckets[size, at].values():
+                    whole = whole.plus(tally)
+                points.append(SeriesPoint(at, *whole[:3], whole.cost / MILLIONTHS))
+        return points

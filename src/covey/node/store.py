@@ -6,6 +6,7 @@ acknowledged after that. One process has the store at a time.
 
 import contextlib
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,8 +15,7 @@ from typing import Any
 import msgspec
 
 from covey.errors import StoreError, StoreFailed, StoreFull
-from covey.node import counting, migration, tables
-from covey.node.bloom_filter import BloomFilter
+from covey.node import tables
 from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
     Arm,
@@ -23,12 +23,13 @@ from covey.node.requests import (
     CellLine,
     Commit,
     Counts,
+    DayPayments,
     Delivery,
     LabelPart,
     Loaded,
-    Payment,
     Regrouped,
     Request,
+    RowGroup,
     SeriesLine,
     SetAside,
     ShadowRow,
@@ -37,7 +38,7 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
 )
-from covey.node.store_file import MEMORY, SqliteFile
+from covey.node.store_file import MEMORY, SqliteFile, SqliteReader
 from covey.node.tables import DamagedRow, RowStatement, opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
@@ -56,36 +57,50 @@ class Store:
         rows_kept: int = 1_000_000,
         connect: Callable[..., Any] | None = None,
         tell: Callable[[str], None] = lambda text: None,
+        only_reads: bool = False,
     ) -> None:
         """Open the file, or the database of a URL; raise `StoreError` if that cannot be.
 
         Of rows beyond `rows_kept`, the oldest are folded: only their counts are kept.
-        `tell` gets a sentence before each step of a start that takes seconds for a large store. A
-        file of an earlier version is migrated, after a copy of it was written beside it.
+        `tell` gets a sentence before each step of a start that takes seconds for a large store.
+        `connect` opens a file on a disk of its own. `only_reads` is for `reading`.
         """
         is_database = isinstance(place, str) and is_url(place)
         where = DatabaseUrl(str(place)) if is_database else place
         self._path = str(where)
         self._tell = tell
         self._rows_kept, self._rows = rows_kept, 0
-        self._known: BloomFilter | None = None
         self._start: int | None = None  # the number of the start that loaded it
-        self.copy: Path | None = None  # of the earlier version, if the file was migrated
         self.is_new = False  # it was made by this store
-        self._base = _opened(where, is_new_allowed=is_new_allowed, connect=connect)
+        self._only_reads = only_reads
+        if only_reads:
+            self._base = _read(where)
+        else:
+            self._base = _opened(where, is_new_allowed=is_new_allowed, connect=connect)
         try:
             with self._sentences("opened"):
                 self._set_up()
         except BaseException:
             self._base.close()
             raise
-        if connect is None:
+        if connect is None and not only_reads:
             weakref.finalize(self, self._base.close)  # Python 3.13 warns of open connections
 
     @classmethod
     def memory(cls) -> "Store":
         """Return a store without a file."""
         return cls(MEMORY)
+
+    @classmethod
+    @contextlib.contextmanager
+    def reading(cls, place: Path | DatabaseUrl) -> Iterator["Store"]:
+        """Open a store to read what it holds at one instant; a node may have it meanwhile.
+
+        Raises `StoreError` if it cannot be read, or if no node has been started with it.
+        """
+        store = cls(place, only_reads=True)
+        with contextlib.closing(store):
+            yield store
 
     @property
     def path(self) -> str:
@@ -102,12 +117,16 @@ class Store:
         with self._sentences("read"), self._transaction():
             start = self._count_start(name, fingerprint)
             self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
-            self._known = BloomFilter()
-            self._known.add_many(self._base.stream(tables.IDS))
             loaded = self._load(self._requests(tables.OPEN), self._asked())
         self._start = start
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
+
+    def peek(self, name: str) -> Loaded:
+        """Return what the next start of a site would load, without a start; raise as `load`."""
+        with self._sentences("read"):
+            self._check_site(self.name(), name)
+            return self._load(self._requests(tables.OPEN), self._asked())
 
     def load_again(self, requests: list[Request], asked: Asked) -> Loaded:
         """Return what was written since it was loaded; open requests and `asked` are in memory."""
@@ -137,19 +156,11 @@ class Store:
             rows = self._prune(sum(map(len, commit.requests)))
             self._base.commit()
         self._rows = rows
-        if self._known is not None:
-            for request in commit.requests:
-                for one in request.row_ids or (request.id,):
-                    self._known.add((request.source, one))
 
-    def may_have(self, source: str, id: str) -> bool:
-        """Return whether `find` may find something, without reading; if not, there is nothing."""
-        return self._known is None or (source, id) in self._known
-
-    def ids(self) -> list[tuple[str, str]]:
-        """Return the sources and ids of all requests, and of rows that have ids."""
-        with self._sentences("read"), self._transaction():
-            return [(source, id_) for source, id_ in self._base.stream(tables.IDS)]
+    @property
+    def finds_at_once(self) -> bool:
+        """Whether `find` needs no wait, not even for a commit that is being written."""
+        return self._base.lookup is not None
 
     def find(self, source: str, id: str) -> tuple[Request, int | None] | None:
         """Return the request of a source with this id, however old; None if there is none.
@@ -160,21 +171,26 @@ class Store:
 
     def find_many(self, source: str, ids: Sequence[str]) -> dict[str, tuple[Request, int | None]]:
         """Return by id what `find` returns; ids that there are not are left out."""
+        execute = self._base.lookup or self._base.execute
         with self._sentences("read"):
-            found: dict[str, tuple[int, int]] = {}
+            places: dict[str, tuple[int, int]] = {}
             for some in _parts(ids):
                 query = tables.with_places(tables.FIND, len(some))
-                for id_, request, row, number in self._base.execute(
-                    query, (source,) * 3 + (*some,)
-                ):
+                for id_, request, row, number in execute(query, (source,) * 3 + (*some,)):
                     if number is not None or request is not None:
-                        found[id_] = (number, 0) if request is None else (request, row)
+                        places[id_] = (number, 0) if request is None else (request, row)
+            if not places:
+                return {}
             requests: dict[int, Request] = {}
-            for numbers in _parts(sorted({number for number, _ in found.values()})):
+            for numbers in _parts(sorted({number for number, _ in places.values()})):
                 listed = tables.with_places(tables.LISTED, len(numbers))
-                requests |= {one.number: one for one in self._requests(listed, numbers)}
-        known = {id_: (requests[number], row) for id_, (number, row) in found.items()}
-        return {id_: (one, row if one.row_ids else None) for id_, (one, row) in known.items()}
+                found = self._requests(listed, numbers, execute)
+                requests |= {request.number: request for request in found}
+        return {
+            id_: (requests[number], row if requests[number].row_ids else None)
+            for id_, (number, row) in places.items()
+            if number in requests  # else it was folded in between
+        }
 
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""
@@ -259,17 +275,10 @@ class Store:
             found = list(tables.damaged(self._base))
         return found or self._differences()  # what is damaged cannot be counted
 
-    def payments(self, since_ms: int, until_ms: int = 2**53, *, is_ours: bool) -> list[Payment]:
-        """Return what was paid to peers, or by them, from `since_ms` until before `until_ms`."""
+    def payments(self) -> list[DayPayments]:
+        """Return what was paid to peers, and by them, by day."""
         with self._sentences("read"):
-            rows = self._base.execute(tables.PAYMENTS, (int(is_ours), since_ms, until_ms))
-            return [tables.payment_of(row) for row in opened("payments", rows)]
-
-    def unstated(self) -> list[Payment]:
-        """Return the payments that peers have yet to be told of, oldest first."""
-        with self._sentences("read"):
-            rows = self._base.execute(tables.UNSTATED)
-            return [tables.payment_of(row) for row in opened("payments", rows)]
+            return [tables.payment_of(row) for row in self._all("payments")]
 
     def series(self) -> list[SeriesLine]:
         """Return what the site did over time."""
@@ -284,11 +293,7 @@ class Store:
     def shadow_rows(self) -> list[ShadowRow]:
         """Return what was answered in the shadow."""
         with self._sentences("read"):
-            return self._shadow_rows(tables.select("shadow_rows"))
-
-    def _shadow_rows(self, query: str) -> list[ShadowRow]:
-        rows = opened("shadow_rows", self._base.execute(query))
-        return [tables.shadow_row_of(one) for one in rows]
+            return [tables.shadow_row_of(row) for row in self._all("shadow_rows")]
 
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
@@ -330,6 +335,13 @@ class Store:
     # -- opening --------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
+        if self._only_reads:
+            form = self._base.form()
+            if form is not None:
+                self._check_form(form)
+            if form is None or not self.name():
+                raise StoreError(f"{self._path} holds no site yet; start it first")
+            return
         with self._transaction():
             form = self._base.form()
             self.is_new = form is None
@@ -338,20 +350,15 @@ class Store:
         if form is not None:
             self._check_form(form)
             self._base.inspect(self._tell)
-            if form.version < tables.VERSION:
-                self._tell(f"{self._path} has form {form.version}: it is copied and migrated")
-                self.copy = self._base.keep_copy(form.version)
-            with self._transaction():
-                migration.migrate(self._base, form.version)
         self._base.is_set_up()
 
     def _check_form(self, form: Form) -> None:
         if form.application != tables.APPLICATION:
             raise StoreError(f"{self._path} is not a store of covey; give another one")
-        if form.version > tables.VERSION:
+        if form.version != tables.VERSION:
             raise StoreError(
-                f"{self._path} was written by a newer covey (its form is {form.version}, this one "
-                f"knows {tables.VERSION}); use that one"
+                f"{self._path} is a store of form {form.version}, and this covey reads form "
+                f"{tables.VERSION}; use the covey that wrote it, or give another file"
             )
 
     # -- reading --------------------------------------------------------------------------------
@@ -389,17 +396,17 @@ class Store:
     def _differences(self) -> list[str]:
         kept = self.counters()
         with self._sentences("read"):
-            counted = counting.count_labels(self._base, tables.ALL)
+            counted = count_labels(self._base, tables.ALL)
             for cell, source, arm, *counts in self._base.execute(tables.select("folded")):
                 add_counts(counted, {(cell, source, arm): (counts[0], counts[1])})
         return [
-            counting.difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
+            _difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
             for key in sorted(kept.keys() | counted.keys())
             if kept.get(key) != counted.get(key)
         ]
 
     def _asked(self) -> Asked:
-        asked = counting.count_asked(self._base, tables.ALL)
+        asked = count_asked(self._base, tables.ALL)
         for cell, peer, *counts in self._all("folded_asked"):
             add_counts(asked, {(cell, peer): (counts[0], counts[1])})
         return asked
@@ -423,13 +430,15 @@ class Store:
             fingerprint,
             self.arms(),
             [(one, other, state) for one, other, state in self._all("relations")],
-            self._shadow_rows(tables.BOUGHT),
         )
 
-    def _requests(self, which: str, given: Sequence[Any] = ()) -> list[Request]:
-        rows = self._base.execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)
+    def _requests(
+        self, which: str, given: Sequence[Any] = (), execute: Callable[..., Any] | None = None
+    ) -> list[Request]:
+        execute = execute or self._base.execute
+        rows = execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)
         requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
-        labels = self._base.execute(tables.TRUTHS.format(which=which), given)
+        labels = execute(tables.TRUTHS.format(which=which), given)
         for number, _, _, places, truths, _ in opened("labels", labels):
             request = requests[number]
             request.parts += 1
@@ -462,15 +471,13 @@ class Store:
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
-        paid = map(tables.payment_columns, commit.payments)
-        write(tables.insert_new("payments"), map(sealed_flagged, paid))
+        replace("payments", map(sealed, map(tables.payment_columns, commit.payments)))
         replace("series", map(sealed, map(tables.series_columns, commit.series)))
         replace("shadow_spans", map(sealed, map(tables.span_columns, commit.shadow_spans)))
         shadows = map(sealed, map(tables.shadow_row_columns, commit.shadow_rows))
         base.executemany(tables.INSERT_SHADOW_ROW, [(*one, one[0]) for one in shadows])
         old = tables.outdated(commit.series)
         base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
-        base.executemany(tables.STATED, [(one.at_ms, one.peer, one.id) for one in commit.stated])
 
     def _check_unlabelled(self, parts: Iterable[LabelPart]) -> None:
         """Raise `StoreError` if a row has two labels; a first part needs no look at the store."""
@@ -531,8 +538,8 @@ class Store:
             return 0
         # Open requests between them have numbers of this range, too, and stay.
         between = (oldest[0][0], oldest[-1][0])
-        counts = counting.count_labels(base, tables.BETWEEN, between)
-        asked = counting.count_asked(base, tables.BETWEEN, between)
+        counts = count_labels(base, tables.BETWEEN, between)
+        asked = count_asked(base, tables.BETWEEN, between)
         self._execute(tables.add_labels("folded"), _rows(counts))
         for where in list(asked):
             earlier = base.execute("SELECT * FROM folded_asked WHERE cell = ? AND peer = ?", where)
@@ -589,6 +596,14 @@ def _opened(place: str | Path | DatabaseUrl, *, is_new_allowed: bool, connect: A
     return SqliteFile(str(place), is_new_allowed=is_new_allowed, connect=connect)
 
 
+def _read(place: str | Path | DatabaseUrl) -> Database:
+    if isinstance(place, DatabaseUrl):
+        from covey.node.postgres import PostgresDatabase  # needs an optional package
+
+        return PostgresDatabase(place, only_reads=True)
+    return SqliteReader(str(place))
+
+
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     """Yield values, as many as one query may name at once."""
     for start in range(0, len(values), IDS_AT_ONCE):
@@ -597,3 +612,109 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:
     return [(*key, *counted) for key, counted in sums.items()]
+
+
+# Requests of one row, with one label, apart from others.
+LABELLED_ROW = """
+SELECT source, groups, labels.rows, "right" FROM {tables} ON request = number
+WHERE requests.rows = 1 AND part = 0 AND {which}
+"""
+TWO_LABELS = """
+SELECT request FROM labels CROSS JOIN requests ON request = number
+WHERE part > 0 AND requests.rows = 1 LIMIT 1
+"""
+LABELLED = """
+SELECT number, source, groups, group_of, labels.rows, "right"
+FROM requests CROSS JOIN labels ON request = number
+WHERE requests.rows > 1 AND {which} ORDER BY number, part
+"""
+# An answer without an id has `"",` in its text; few others have it.
+ASKED_ROW = """
+SELECT groups, CASE WHEN peer_answers LIKE '%"",%' THEN peer_answers END,
+EXISTS (SELECT 1 FROM labels WHERE request = number)
+FROM requests WHERE rows = 1 AND peer_answers IS NOT NULL AND {which}
+"""
+ASKED = """
+SELECT number, groups, group_of, peer_answers, labels.rows
+FROM requests LEFT JOIN labels ON request = number
+WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
+"""
+
+
+def count_labels(base: Database, which: str, given: Sequence[Any] = ()) -> Counts:
+    """Count the labels of requests; raise `StoreError` where a row has two."""
+    sums: Counts = {}
+    # Requests of one row are many and their decisions few: they are added up by the texts of these.
+    # Labels first is faster for all of them, and reads too many of them for a part.
+    order = "labels CROSS JOIN requests" if which == tables.ALL else "requests CROSS JOIN labels"
+    alike = Counter(base.stream(LABELLED_ROW.format(tables=order, which=which), given))
+    for (source, groups, places, right), labels in alike.items():
+        (group,) = tables.GROUPS.decode(groups)
+        (_,), (is_right,) = tables.row_numbers(places), right
+        _add_label(sums, source, group, (labels, labels * is_right))
+    for (number,) in base.execute(TWO_LABELS) if which == tables.ALL else ():
+        raise StoreError(f"a row of request {number} has two labels")
+    latest, seen = 0, set[int]()
+    for number, source, groups, group_of, places, right in base.stream(
+        LABELLED.format(which=which), given
+    ):
+        rows = tables.row_numbers(places)
+        if number != latest:
+            latest, seen = number, set()
+        if len(seen) + len(rows) != len(seen.union(rows)):
+            raise StoreError(f"a row of request {number} has two labels")
+        seen.update(rows)
+        of_row, known = _of_row(group_of), tables.GROUPS.decode(groups)
+        for row, is_right in zip(rows, right, strict=True):
+            _add_label(sums, source, known[of_row[row] if of_row else 0], (1, is_right))
+    return sums
+
+
+def _of_row(group_of: bytes | None) -> list[int]:
+    """Return the group of each row; none: there is one group."""
+    return [] if group_of is None else tables.row_numbers(group_of)
+
+
+def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
+    if group.is_counted:
+        add_counts(sums, {(group.cell, source, group.counted_as): counted})
+
+
+def count_asked(base: Database, which: str, given: Sequence[Any] = ()) -> Asked:
+    """Count the rows that peers answered, and those of them that have a label."""
+    sums: Asked = {}
+    alike = Counter(base.stream(ASKED_ROW.format(which=which), given))
+    for (groups, answers, is_labelled), rows in alike.items():
+        if answers is None or tables.PEER_ANSWERS.decode(answers)[0].id:
+            (group,) = tables.GROUPS.decode(groups)
+            add_counts(sums, {(group.cell, group.peer): (rows, rows * is_labelled)})
+    latest, asked = 0, dict[int, tuple[str, str]]()
+    for number, groups, group_of, answers, places in base.stream(ASKED.format(which=which), given):
+        if number != latest:
+            latest, asked = number, _asked(groups, group_of, answers)
+            for key in asked.values():
+                add_counts(sums, {key: (1, 0)})
+        for row in tables.row_numbers(places or b""):
+            if row in asked:
+                add_counts(sums, {asked[row]: (0, 1)})
+    return sums
+
+
+def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
+    """Return cell and peer of the rows that a peer answered."""
+    known, of_row = tables.GROUPS.decode(groups), _of_row(group_of)
+    found = {}
+    for row, answer in tables.PEER_ANSWERS.decode(answers).items():
+        if answer.id:
+            group = known[of_row[row] if of_row else 0]
+            found[row] = (group.cell, group.peer)
+    return found
+
+
+def _difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:
+    """Return what is wrong with the counters of a cell."""
+    cell, source, arm = key
+    return (
+        f"cell {cell}, source {source or 'own'}, arm {arm}: {kept[1]} right of {kept[0]} are kept, "
+        f"but the labels of the requests have {counted[1]} of {counted[0]}"
+    )

@@ -1,6 +1,12 @@
-"""A store in a file of SQLite: whether it is still the same one, its pages, and copies of it."""
+"""A store in a file of SQLite: its lock, its pages, whether it is still the same, and its readers.
+
+A node has the lock of a file beside the store, so there is one at a time. SQLite's own locks are
+held for each transaction only: other processes read the store while the node writes it.
+"""
 
 import contextlib
+import errno
+import fcntl
 import filecmp
 import itertools
 import os
@@ -11,18 +17,25 @@ from pathlib import Path
 from typing import Any
 
 from covey.errors import StoreAway, StoreError, StoreFull
-from covey.files import sync
+from covey.files import create, replace, sync
 from covey.node import tables
-from covey.node.database import Form
+from covey.node.database import Form, ResultRows
 
 MEMORY = ":memory:"
 SAVED = ".saved"  # after the name of a store that was removed: what it held
+LOG_BYTES = 64 << 20  # to which a log is cut that grew while others read the store
+WAIT_S = 5.0  # for other processes that read or write the store
+
+
+HOW: dict[str, Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
 
 
 class SqliteFile:
     """The database in one file, or in memory; one process has it at a time."""
 
     errors = sqlite3.Error
+    _base: Any = None  # a connection
+    _finder: Any = None  # another one, which reads what is committed while the first one commits
 
     def __init__(
         self,
@@ -34,36 +47,46 @@ class SqliteFile:
         """Raise `StoreError` if the file is not there and must not be begun anew."""
         self.path = path
         # A disk of its own (`connect`) has no files that could be looked at.
-        has_files = path != MEMORY and not connect
-        self._file = StoreFile(Path(path), is_new_allowed=is_new_allowed) if has_files else None
+        self._has_files = path != MEMORY and not connect
+        self._file: StoreFile | None = None
+        if self._has_files:
+            self._file = StoreFile(Path(path), is_new_allowed=is_new_allowed)
         try:
-            self._base = (connect or _connect)(
-                path, timeout=0, isolation_level=None, check_same_thread=False
-            )
-            self.execute = self.stream = self._base.execute
-            self.executemany = self._base.executemany
-            try:
-                self._configure()
-            except BaseException:
-                self.close()
-                raise
+            self._use((connect or _connect)(path, **HOW))
+            self._configure()
         except sqlite3.Error as error:
+            self.close()
             raise self.failure("opened", error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _use(self, base: sqlite3.Connection) -> None:
+        self._base = base
+        self.execute = self.stream = base.execute
+        self.executemany = base.executemany
 
     def _configure(self) -> None:
-        for setting in (
-            "locking_mode = EXCLUSIVE",
-            "journal_mode = WAL",
-            "synchronous = FULL",
-            # If a sync failed before, the system takes the log for written though it is not: its
-            # content is written again, so that nothing depends on it.
-            "wal_checkpoint(TRUNCATE)",
-        ):
+        if not self._has_files:  # nothing that processes could share: SQLite needs its own lock
+            self.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
+        log = f"journal_size_limit = {LOG_BYTES}"
+        for setting in ("journal_mode = WAL", "synchronous = FULL", log):
             self.execute(f"PRAGMA {setting}").fetchall()
+        # If a sync failed before, the system takes the log for written though it is not: its
+        # content is written again, so that nothing depends on it.
+        is_busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_busy:
+            raise StoreAway(f"{self.path} is being read by another process; wait for its end")
 
     def begin(self, start: int | None) -> None:
-        """Begin a transaction; the lock of the file keeps every later start out."""
         self.execute("BEGIN IMMEDIATE")
+        # The lock keeps every later start out, unless its file was removed.
+        if start is not None and self._number("SELECT starts FROM site") != start:
+            self.rollback()
+            raise StoreError(
+                f"{self.path} was taken over by another node (start {start} is not the latest), so "
+                "this one stops"
+            )
 
     def commit(self) -> None:
         self.execute("COMMIT")
@@ -76,8 +99,12 @@ class SqliteFile:
 
     def form(self) -> Form | None:
         found = Form(self._number("PRAGMA application_id"), self._number("PRAGMA user_version"))
-        is_empty = not self._number("SELECT COUNT(*) FROM sqlite_schema")
-        return None if is_empty and not found.application else found
+        if self._number("SELECT COUNT(*) FROM sqlite_schema"):
+            return found
+        # A store that was begun has the number of the application, and no version yet.
+        if self._has_files and found != Form(tables.APPLICATION, 0):
+            raise StoreError(_empty(self.path))
+        return None
 
     def create(self) -> None:
         for statement in tables.SCHEMA.split(";"):
@@ -94,13 +121,15 @@ class SqliteFile:
         if found != "ok":
             raise StoreError(f"{self.path} is damaged ({found}); restore it from a copy")
 
-    def keep_copy(self, version: int) -> Path | None:
-        return copied(self._base, Path(self.path), version)
-
     def is_set_up(self) -> None:
-        self.execute("PRAGMA foreign_keys = ON")  # not earlier: a migration writes tables again
+        self.execute("PRAGMA foreign_keys = ON")
         if self._file is not None:
+            self._finder = sqlite3.connect(_uri(self.path), uri=True, **HOW)
             self._file.watch()
+
+    @property
+    def lookup(self) -> Callable[..., ResultRows] | None:
+        return None if self._finder is None else self._finder.execute
 
     def faults(self) -> list[str]:
         """Return what SQLite finds in its pages, and whether the schema has changed."""
@@ -115,11 +144,9 @@ class SqliteFile:
     def failure(self, verb: str, error: Exception) -> StoreError:
         name = str(getattr(error, "sqlite_errorname", ""))
         if name.startswith("SQLITE_BUSY"):
-            text = f"{self.path} is in use by another process; a store has one node at a time"
-            return StoreAway(text)
+            return StoreAway(_in_use(self.path))
         if name == "SQLITE_FULL":
-            text = "cannot be written, the disk is full; make room, and the node continues"
-            return StoreFull(f"{self.path} {text}")
+            return StoreFull(_full(self.path))
         return StoreError(_sentence(self.path, verb, name, error))
 
     def refused_table(self, error: Exception) -> str | None:
@@ -132,10 +159,55 @@ class SqliteFile:
         """Do nothing: a disk that does not answer cannot be left."""
 
     def close(self) -> None:
-        self._base.close()
+        for base in (self._finder, self._base):  # the last one that is closed removes the log
+            if base is not None:
+                base.close()
+        if self._file is not None:
+            self._file.close()
 
     def _number(self, query: str) -> int:
         return int(self.execute(query).fetchone()[0])
+
+
+class SqliteReader(SqliteFile):
+    """A file that is only read, as it is at one instant; a node may have it meanwhile."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self._file, self._has_files = path, None, True
+        file = Path(path)
+        _check_there(file, is_new_allowed=False)
+        # A store that was stopped has no log. Then nobody writes, and SQLite makes no file for it.
+        self._has_log = log_of(file).exists()
+        self._stamp = file.stat().st_mtime_ns
+        uri = _uri(path) if self._has_log else f"{_uri(path)}&immutable=1"
+        try:
+            self._use(sqlite3.connect(uri, uri=True, **HOW))
+            self.execute("BEGIN")
+            self.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+        except sqlite3.Error as error:
+            super().close()
+            if not os.access(path, os.R_OK):
+                raise StoreError(f"{path} may not be read by this user; ask its owner") from error
+            raise self.failure("read", error) from error
+
+    def close(self) -> None:
+        """Raise `StoreError` if a node has begun to write a store that was not written before."""
+        super().close()
+        file, is_checked, self._has_log = Path(self.path), self._has_log, True
+        if not is_checked and (log_of(file).exists() or file.stat().st_mtime_ns != self._stamp):
+            raise StoreError(f"{self.path} was started while it was read; try again")
+
+
+def _uri(path: str) -> str:
+    return f"{Path(path).absolute().as_uri()}?mode=ro"
+
+
+def _empty(path: object) -> str:
+    return f"{path} is empty; restore a copy or remove it, and a new store is begun"
+
+
+def _full(path: str) -> str:
+    return f"{path} cannot be written, the disk is full; make room, and the node continues"
 
 
 def _sentence(path: str, verb: str, name: str, error: Exception) -> str:
@@ -143,6 +215,8 @@ def _sentence(path: str, verb: str, name: str, error: Exception) -> str:
     if name.startswith("SQLITE_CANTOPEN"):
         folder = Path(path).parent
         return f"{path} cannot be opened; is there a folder {folder}, and may it be written?"
+    if name.startswith("SQLITE_READONLY"):
+        return f"{path} may not be written; start the node as the owner of the file"
     if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
         return f"{path} is damaged, or not a store of covey ({error}); restore it from a copy"
     return f"{path} cannot be {verb}: {error}"
@@ -154,21 +228,34 @@ def _schema(base: sqlite3.Connection) -> list[Any]:
 
 
 class StoreFile:
-    """The file of a store and its log, which must stay where they are while it is open."""
+    """The lock of a store, and its file and log, which must stay where they are meanwhile."""
 
     def __init__(self, path: Path, *, is_new_allowed: bool) -> None:
-        """Raise `StoreError` if the store is not there and must not be begun anew."""
+        """Raise `StoreError` if the store is not there and must not be begun anew, or is in use."""
         _check_there(path, is_new_allowed=is_new_allowed)
+        self._lock = _locked(path)
         self._watched = [path, log_of(path)]
-        self._files: list[tuple[int, int] | None] = []
+        self._files: list[tuple[int, int, bool] | None] = []
+
+    def close(self) -> None:
+        """Give up the lock, and remove its file."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                lock_of(self._watched[0]).unlink()
+            os.close(self._lock)
+            self._lock = None
 
     def watch(self) -> None:
         """Remember which files these are, once the store is open."""
         self._files = self._identities()
 
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """Return which files the paths of the store name now; None: there is none."""
-        return [_identity(one) for one in self._watched]
+    def _identities(self) -> list[tuple[int, int, bool] | None]:
+        """Return which files the paths of the store name now; None: there is none.
+
+        The file of the store always has content, its log is begun again from time to time.
+        """
+        store, log = self._watched
+        return [_identity(store), _identity(log, may_be_empty=True)]
 
     def check(self, base: sqlite3.Connection) -> None:
         """Raise `StoreError` if what was written went to files that the next start cannot find."""
@@ -176,8 +263,11 @@ class StoreFile:
         if not self._files or found == self._files:
             return
         place = next(k for k, one in enumerate(found) if one != self._files[k])
-        what = "removed" if found[place] is None else "replaced"
+        now = found[place]
+        what = "removed" if now is None else "replaced" if now[2] else "emptied"
         text = f"{self._watched[place]} was {what} while the site ran"
+        if what == "emptied":
+            raise StoreError(f"{text}; restore a copy of it")
         try:  # this process has the file still
             copy = keep_copy(base, self._watched[0], SAVED)
         except (OSError, sqlite3.Error) as error:
@@ -185,24 +275,10 @@ class StoreFile:
         raise StoreError(f"{text}; all of it was saved: rename {copy} to {self._watched[0].name}")
 
 
-def copied(base: sqlite3.Connection, path: Path, version: int) -> Path | None:
-    """Write a copy of a store that is to be migrated; None: it has no file."""
-    if not path.is_file():
-        return None
-    try:
-        return keep_copy(base, path, f".v{version}.bak")
-    except OSError as error:
-        raise StoreError(
-            f"{path} is to be migrated, and no copy of it can be written: {error}; nothing was "
-            "changed"
-        ) from None
-
-
 def keep_copy(base: sqlite3.Connection, path: Path, ending: str) -> Path:
     """Write a copy of a store beside it, on the disk and whole; return its name.
 
-    No other copy is overwritten: after a return to an earlier version, it is of an earlier
-    migration. Raises `OSError` if it cannot be written.
+    No other copy is overwritten. Raises `OSError` if it cannot be written.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -233,12 +309,58 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def lock_of(path: Path) -> Path:
+    """Return the file whose lock a node has; it is the same for all names of a store."""
+    file = path.resolve()
+    return file.with_name(f"{file.name}.lock")
+
+
+def _locked(path: Path) -> int | None:
+    """Return the descriptor that has the lock of a store; None: SQLite says why there is none."""
+    file = lock_of(path)
+    while True:
+        try:
+            lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise StoreAway(_in_use(path)) from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(file)):
+                return lock
+        os.close(lock)  # another node ended in between, and removed the file
+
+
+def is_in_use(path: Path) -> bool:
+    """Return whether a node has a store; raise `StoreError` if that cannot be found out."""
+    try:
+        lock = os.open(lock_of(path), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StoreError(f"{lock_of(path)} cannot be opened: {error.strerror}") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _in_use(path: object) -> str:
+    return f"{path} is in use by another process; a store has one node at a time"
+
+
+def _identity(path: Path, *, may_be_empty: bool = False) -> tuple[int, int, bool] | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, may_be_empty or found.st_size > 0
 
 
 def _check_there(path: Path, *, is_new_allowed: bool) -> None:
@@ -260,12 +382,28 @@ def _check_there(path: Path, *, is_new_allowed: bool) -> None:
             f"{path} {what}, but its log {log} is there, so the store was removed; restore both "
             "from a copy, or remove the log to begin a new store"
         )
+    if is_there and not path.stat().st_size:
+        raise StoreError(_empty(path))
 
 
 def _connect(path: str, **given: Any) -> sqlite3.Connection:
     """Open a file; a new one, and so its log, is for its owner alone."""
-    if path != MEMORY:
-        with contextlib.suppress(OSError):  # SQLite has a better message
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    if path != MEMORY and not Path(path).exists():
+        _begin(Path(path))
     base: sqlite3.Connection = sqlite3.connect(path, **given)
     return base
+
+
+def _begin(path: Path) -> None:
+    """Make the file of a new store at once, so that it can be told from an emptied one."""
+    with contextlib.closing(sqlite3.connect(MEMORY)) as base:
+        base.execute(f"PRAGMA application_id = {tables.APPLICATION}")
+        content = base.serialize()
+    try:
+        create(path, content, mode=0o600)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(_full(str(path))) from None
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP):  # a disk without links
+            replace(path, content, mode=0o600)
+        # Of anything else SQLite has a better message.

@@ -26,11 +26,9 @@ from covey.node.requests import (
     FEW,
     NONE,
     CellLine,
+    DayPayments,
     LabelPart,
-    MigratedCell,
-    Payment,
     PeerAnswer,
-    Purchase,
     Regrouped,
     Request,
     RowGroup,
@@ -41,7 +39,7 @@ from covey.node.requests import (
 )
 
 APPLICATION = 0x636F7679  # "covy"
-VERSION = 3
+VERSION = 1
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
   cell TEXT NOT NULL,
@@ -64,8 +62,7 @@ CREATE TABLE IF NOT EXISTS sources (
   source TEXT NOT NULL,
   slot INTEGER NOT NULL CHECK (slot >= 0),
   changes TEXT NOT NULL,
-  latest TEXT NOT NULL,
-  migrated TEXT,{SUM}
+  latest TEXT NOT NULL,{SUM}
   PRIMARY KEY (source)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS cells (
@@ -93,6 +90,7 @@ CREATE TABLE IF NOT EXISTS requests (
   answers TEXT,
   peer_answers TEXT,
   row_ids TEXT,
+  price INTEGER NOT NULL CHECK (price >= 0),
   is_open INTEGER NOT NULL CHECK (is_open IN (0, 1)),{SUM}
   UNIQUE (source, id)
 ) STRICT;
@@ -131,7 +129,7 @@ CREATE TABLE IF NOT EXISTS arms (
   id TEXT NOT NULL,
   name TEXT NOT NULL,
   kind TEXT NOT NULL,
-  version TEXT,
+  version TEXT NOT NULL,
   place INTEGER NOT NULL CHECK (place >= -1),
   since INTEGER NOT NULL,
   until INTEGER,{SUM}
@@ -158,13 +156,12 @@ CREATE TABLE IF NOT EXISTS series (
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS payments (
   is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
-  at_ms INTEGER NOT NULL,
+  day INTEGER NOT NULL,
   peer TEXT NOT NULL,
-  id TEXT NOT NULL,
-  rows INTEGER NOT NULL CHECK (rows >= 1),
-  amount INTEGER NOT NULL CHECK (amount >= 1),
-  is_unstated INTEGER NOT NULL CHECK (is_unstated IN (0, 1)),{SUM}
-  PRIMARY KEY (is_ours, at_ms, peer, id)
+  requests INTEGER NOT NULL CHECK (requests >= 1),
+  rows INTEGER NOT NULL CHECK (rows >= requests),
+  amount INTEGER NOT NULL CHECK (amount >= rows),{SUM}
+  PRIMARY KEY (is_ours, day, peer)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS shadow_spans (
   first INTEGER NOT NULL CHECK (first >= 1),
@@ -176,16 +173,13 @@ CREATE TABLE IF NOT EXISTS shadow_spans (
 CREATE TABLE IF NOT EXISTS shadow_rows (
   request INTEGER NOT NULL,
   row INTEGER NOT NULL CHECK (row >= 0),
-  answers TEXT NOT NULL,
-  bought TEXT,{SUM}
+  answers TEXT NOT NULL,{SUM}
   PRIMARY KEY (request, row)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS unstated ON payments (peer) WHERE is_unstated
+) STRICT, WITHOUT ROWID
 """
-BARE = SCHEMA.replace(SUM, "")  # as before version 3
 NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
 SUMS = ("counters", "folded")  # of labels: without checksums
-FLAGGED = ("requests", "payments")  # whose last column is a flag that is cleared
+FLAGGED = ("requests",)  # whose last column is a flag that is cleared
 CHANGED = "the schema is damaged"
 CLOSE = (
     "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open = 1 AND number IN ({rows})",
@@ -213,35 +207,19 @@ FROM (VALUES {wanted}) AS ids
 OLDEST = """
 SELECT number, rows, source, row_ids FROM requests WHERE is_open = 0 ORDER BY number LIMIT ?
 """
-UNSTATED = "SELECT * FROM payments WHERE is_unstated ORDER BY at_ms, peer, id"
 TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
 """
-PAYMENTS = """
-SELECT * FROM payments WHERE is_ours = ? AND at_ms >= ? AND at_ms < ?
-ORDER BY is_ours, at_ms, peer, id
-"""
 # A request may have been folded before its rows were run in the shadow.
 INSERT_SHADOW_ROW = """
 INSERT INTO shadow_rows
-SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM requests WHERE number = ?) ON CONFLICT DO NOTHING
+SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM requests WHERE number = ?) ON CONFLICT DO NOTHING
 """
-BOUGHT = """
-SELECT shadow_rows.* FROM shadow_rows CROSS JOIN requests ON number = request
-WHERE bought IS NOT NULL AND is_open = 1 ORDER BY request, row
-"""
-STATED = """
-UPDATE payments SET is_unstated = 0, sum = ~sum
-WHERE is_ours = 1 AND at_ms = ? AND peer = ? AND id = ? AND is_unstated = 1
-"""
-IDS = "SELECT source, id FROM requests UNION ALL SELECT source, id FROM row_ids"
 GROUPS = msgspec.json.Decoder(list[RowGroup])
 PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
 LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
-MIGRATED = msgspec.json.Decoder(dict[str, MigratedCell] | None)
-PURCHASES = msgspec.json.Decoder(dict[str, Purchase])
 SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
 HOUR_S = 3_600
 SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
@@ -310,6 +288,7 @@ def select(table: str) -> str:
     return f"SELECT * FROM {table} ORDER BY {', '.join(TABLES[table].key)}"
 
 
+@cache
 def with_places(query: str, count: int) -> str:
     """Return a query for so many wanted values."""
     return query.format(wanted=", ".join(["(?)"] * count))
@@ -419,6 +398,7 @@ def request_columns(request: Request) -> tuple[Any, ...]:
         None if is_same else _encoded(request.answers),
         helped,
         None if request.row_ids is None else as_text(request.row_ids),
+        request.price,
         int(request.is_open),
     )
 
@@ -447,7 +427,7 @@ def row_id_columns(request: Request) -> list[tuple[str, str, int, int]]:
 def request_of(columns: Sequence[Any]) -> Request:
     """Return a request from the columns of its table, without its labels."""
     number, source, id_, digest, slot, rows, space, groups, group_of, slots, contexts = columns[:11]
-    predictions, answers, peer_answers, row_ids, is_open = columns[11:]
+    predictions, answers, peer_answers, row_ids, price, is_open = columns[11:]
     known, scored = _decoded(predictions, rows)
     return Request(
         number=number,
@@ -466,6 +446,7 @@ def request_of(columns: Sequence[Any]) -> Request:
         row_ids=None if row_ids is None else msgspec.json.decode(row_ids),
         truths=[UNKNOWN] * rows,
         scored=scored,
+        price=price,
         is_open=bool(is_open),
         is_stored=True,
     )
@@ -485,14 +466,14 @@ def cell_of(columns: Sequence[Any]) -> CellLine:
     return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
 
 
-def payment_columns(one: Payment) -> tuple[Any, ...]:
-    ours = int(one.is_ours)
-    return ours, one.at_ms, one.peer, one.id, one.rows, one.amount, ours
+def payment_columns(one: DayPayments) -> tuple[Any, ...]:
+    is_ours, *others = msgspec.structs.astuple(one)
+    return int(is_ours), *others
 
 
-def payment_of(columns: Sequence[Any]) -> Payment:
-    is_ours, at_ms, peer, id_, rows, amount, _ = columns
-    return Payment(peer, bool(is_ours), id_, at_ms, rows, amount)
+def payment_of(columns: Sequence[Any]) -> DayPayments:
+    is_ours, *others = columns
+    return DayPayments(bool(is_ours), *others)
 
 
 def span_columns(span: ShadowSpan) -> tuple[Any, ...]:
@@ -505,24 +486,21 @@ def span_of(columns: Sequence[Any]) -> ShadowSpan:
 
 
 def shadow_row_columns(one: ShadowRow) -> tuple[Any, ...]:
-    bought = as_text(one.bought) if one.bought else None
-    return one.request, one.row, as_text(one.answers), bought
+    return one.request, one.row, as_text(one.answers)
 
 
 def shadow_row_of(columns: Sequence[Any]) -> ShadowRow:
-    request, row, answers, bought = columns
-    return ShadowRow(request, row, msgspec.json.decode(answers), PURCHASES.decode(bought or "{}"))
+    request, row, answers = columns
+    return ShadowRow(request, row, msgspec.json.decode(answers))
 
 
 def source_columns(state: SourceState) -> tuple[Any, ...]:
-    migrated = None if state.migrated is None else as_text(state.migrated)
-    return state.source, state.slot, as_text(state.changes), as_text(state.latest), migrated
+    return state.source, state.slot, as_text(state.changes), as_text(state.latest)
 
 
 def source_of(columns: Sequence[Any]) -> SourceState:
-    source, slot, changes, latest, migrated = columns
-    known = MIGRATED.decode(migrated or "null")
-    return SourceState(source, slot, msgspec.json.decode(changes), LATEST.decode(latest), known)
+    source, slot, changes, latest = columns
+    return SourceState(source, slot, msgspec.json.decode(changes), LATEST.decode(latest))
 
 
 def _group_of(content: bytes | None, rows: int) -> Sequence[int] | np.ndarray:

@@ -1,21 +1,32 @@
-"""Functions in threads: one for each, with deadlines, and turns that are fair to all sources."""
+"""Functions in threads and processes, with deadlines and turns that are fair to all sources.
+
+They answer, and they are trained with true labels.
+"""
 
 import asyncio
 import contextlib
 import logging
 import math
+import multiprocessing
+import os
 import queue
+import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
-from covey.errors import FunctionBusy
-from covey.node.requests import OWN, SHADOW, is_own
-from covey.node.training import Steps
+from covey.data.inputs import Rows, check_plain, plain_label
+from covey.errors import ConfigError, CoveyError, DataError, FunctionBusy, FunctionError, place_of
+from covey.functions.function import Function
+from covey.node.requests import OWN, SHADOW, Request, is_own
+from covey.types import Label
 
 log = logging.getLogger(__name__)
 TURN_S = 0.001  # for which calls are run together before their results are handed over
@@ -23,13 +34,104 @@ TAKEN_S = 1.0  # that one call may take before others no longer wait for its fun
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # for which a function that was late is not called
 # A future, its method that ends it, and what that is given.
 Outcome = tuple[asyncio.Future[Any], Callable[[Any], None], Any]
+MOST_FAILURES = 3  # of a function in a row, after which it is trained no more
+
+
+class Steps:
+    """Calls of a function that can be made one after the other; calling it makes those left."""
+
+    result: Any = None
+
+    def step(self) -> bool:
+        """Make the next calls, if any are left; return whether none is left then."""
+        raise NotImplementedError
+
+    def __call__(self) -> Any:
+        while not self.step():
+            pass
+        return self.result
+
+
+class Trainer:
+    """Trains the functions of a site: once for each label, in the order in which labels come."""
+
+    def __init__(
+        self,
+        functions: Sequence[Function],
+        run: Callable[..., Awaitable[Any]],
+        given_up: Callable[[Function, FunctionError], None] = lambda function, error: None,
+        untrained: Callable[[Function, int], None] = lambda function, labels: None,
+    ) -> None:
+        """`run(function, call)` runs a call.
+
+        `given_up` gets the last failure, `untrained` how many labels a busy function did not get.
+        """
+        self._functions = functions
+        self._run = run
+        self._given_up = given_up
+        self._untrained = untrained
+        self._failures: Counter[int] = Counter()  # of each function, in a row
+        self.trainable = {k for k, one in enumerate(functions) if one.teach is not None}
+
+    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
+        """Train with the labels of rows, each function with all its rows at once.
+
+        Raises `FunctionError` if a function cannot learn; what it was trained with is not repeated.
+        A function that failed `MOST_FAILURES` times in a row is trained no more. One that is busy,
+        or does not return in time, is not trained with these labels: they must not wait for it.
+        """
+        training = dict(request.training)
+        request.training = training
+        for number in sorted({training[row][0] for row in rows}):
+            mine = {row: training.pop(row) for row in rows if training.get(row, (-1,))[0] == number}
+            if number not in self.trainable:
+                continue
+            function = self._functions[number]
+            instances = [instance for _, instance in mine.values()]
+            training_of = Training(function, instances, [truths[row] for row in mine])
+            try:
+                await self._run(function, training_of)
+            except FunctionBusy:
+                self._untrained(function, len(mine) - training_of.done)
+            except FunctionError as error:
+                done = training_of.done
+                training.update(list(mine.items())[done:])
+                self._failures[number] = 1 if done else self._failures[number] + 1
+                if self._failures[number] >= MOST_FAILURES and number in self.trainable:
+                    self.trainable.discard(number)
+                    self._given_up(function, error)
+                raise
+            else:
+                self._failures[number] = 0
+
+
+class Training(Steps):
+    """Trains a function with many instances; `done` counts those before a failure."""
+
+    def __init__(
+        self, function: Function, instances: Sequence[Any], labels: Sequence[Label]
+    ) -> None:
+        self._function = function
+        self._instances = instances
+        self._labels = labels
+        self.done = 0
+
+    def step(self) -> bool:
+        count = len(self._instances)
+        if count > 1 and self._function.teach_many is not None:
+            self._function.learn_many(list(self._instances), list(self._labels))
+            self.done = count
+        elif self.done < count:
+            self._function.learn(self._instances[self.done], self._labels[self.done])
+            self.done += 1
+        return self.done == count
 
 
 class Job(msgspec.Struct, eq=False):
     """A call that waits for a function, or has begun."""
 
     result: asyncio.Future[Any]
-    call: Callable[[], Any]
+    call: Any  # without arguments
     source: str
     patience_s: float  # for which it waits for another call
     is_begun: bool = False
@@ -159,7 +261,7 @@ class FunctionThread:
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._is_stopped:
-            self._release(RuntimeError(f"{self._name} is stopped"), self._jobs.remove(_is_any))
+            release(RuntimeError(f"{self._name} is stopped"), self._jobs.remove(is_any))
             self._is_busy = False
             return
         if self._thread is None:
@@ -179,7 +281,7 @@ class FunctionThread:
             if self._is_stuck:
                 log.warning("%s has returned, after its deadline", self._name)
             busy = FunctionBusy(f"{self._name} is busy; try again later")
-            self._release(busy, self._jobs.remove(lambda one: one.patience_s < math.inf))
+            release(busy, self._jobs.remove(lambda one: one.patience_s < math.inf))
         else:
             self._is_late, self._pause_s = False, FIRST_PAUSE_S
         self._is_stuck = False
@@ -198,7 +300,7 @@ class FunctionThread:
             return
         if busy_s >= self._taken_s:
             waiting = self._jobs.remove(lambda one: not one.is_begun and one.patience_s <= busy_s)
-            self._release(FunctionBusy(f"{self._name} is busy; try again later"), waiting)
+            release(FunctionBusy(f"{self._name} is busy; try again later"), waiting)
         left_s = (self._taken_s if busy_s < self._taken_s else self._timeout_s) - busy_s
         self._timer = loop.call_later(left_s, self._watch, loop)
 
@@ -211,15 +313,10 @@ class FunctionThread:
         )
         self._resolve()
         running = [] if self._running is None else [self._running]
-        self._release(self._late(), [*running, *self._jobs.remove(_is_any)])
+        release(self._late(), [*running, *self._jobs.remove(is_any)])
 
     def _late(self) -> FunctionBusy:
         return FunctionBusy(f"{self._name} did not return within {self._timeout_s:g} s")
-
-    def _release(self, error: Exception, jobs: Sequence[Job]) -> None:
-        for job in jobs:
-            if not job.result.done():
-                job.result.set_exception(error)
 
     def _resolve(self) -> None:
         while self._done:
@@ -268,5 +365,326 @@ class FunctionThread:
             return job.result, job.result.set_exception, error
 
 
-def _is_any(job: Job) -> bool:
+def is_any(job: Job) -> bool:
     return True
+
+
+def release(error: Exception, jobs: Sequence[Job]) -> None:
+    """Let those that wait for jobs get an error."""
+    for job in jobs:
+        if not job.result.done():
+            job.result.set_exception(error)
+
+
+class Answering(Steps):
+    """The labels of rows of a source, or why there are none.
+
+    A function that takes one row at a time is called row by row, others all at once.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        rows: Rows,
+        source: str = OWN,
+        patience_s: float = math.inf,
+    ) -> None:
+        """`patience_s` is how long the function may be taken by one call before this one begins."""
+        self._function = function
+        self.rows = rows
+        self.source = source
+        self.patience_s = patience_s
+        self._labels: list[Label] = []
+        self.result: list[Label] | CoveyError = self._labels
+
+    def step(self) -> bool:
+        """Answer the next rows; return whether they were the last."""
+        count, function = len(self.rows), self._function
+        if count == 1 or function.predict_many is not None:
+            self.result = _answer(function, self.rows)
+            return True
+        labels, now_s = self._labels, time.monotonic
+        until_s = now_s() + TURN_S
+        try:
+            for row in islice(self.rows, len(labels), None):
+                labels.append(function.answer(row))
+                if now_s() >= until_s:
+                    break
+            if len(labels) < count:
+                return False
+            check_plain(labels)
+        except (FunctionError, DataError) as error:
+            self.result = error
+        return True
+
+    def rest(self, most: int) -> Rows:
+        """Return the next rows: `most` of them, or all if the function takes them at once."""
+        done = len(self._labels)
+        if self._function.predict_many is not None:
+            most = len(self.rows)
+        return self.rows[done : done + most]
+
+    def add(self, labels: list[Label] | CoveyError) -> bool:
+        """Take labels of the next rows, or why there are none; return whether all are done."""
+        if isinstance(labels, CoveyError):
+            self.result = labels
+            return True
+        self._labels += labels
+        return len(self._labels) == len(self.rows)
+
+
+def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
+    """Return the labels of rows, or why there are none."""
+    try:
+        if len(rows) == 1:
+            return [plain_label(function.answer(rows[0]))]
+        labels = function.answer_many(rows)
+        check_plain(labels)
+    except (FunctionError, DataError) as error:
+        return error
+    return labels
+
+
+def raised_in(error: BaseException) -> str:
+    """Return what was raised where, without its message, which may quote an instance."""
+    return f"{type(error).__name__} at {place_of(error)}"
+
+
+# -- functions in processes: one call at a time in each; one that is late or dies is replaced ------
+
+LOAD_S = 300.0  # in which a process must load its function
+SLICE_S = 0.05  # after which a process returns the labels that it has
+MOST_ROWS = 256  # that go to a process at once, if its function takes one row at a time
+SPAWN = multiprocessing.get_context("spawn")  # a copy of a process with threads may deadlock
+
+_functions: list[Function] = []  # in a process of a function: one
+
+
+def _prepare() -> None:
+    """Let the process end with the site, and not by a signal to all processes of a service."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with_site, daemon=True).start()
+
+
+def _end_with_site() -> None:
+    site = multiprocessing.parent_process()
+    assert site is not None
+    site.join()
+    os._exit(0)
+
+
+def _load(load: Callable[[], Function]) -> None:
+    _functions.append(load())
+
+
+def _answer_there(rows: Rows) -> "tuple[list[Label] | CoveyError, str]":
+    """Return the labels of the first rows, or why there are none, and what was raised where."""
+    answering, until_s = Answering(_functions[0], rows), time.monotonic() + SLICE_S
+    try:
+        while not answering.step() and time.monotonic() < until_s:
+            pass
+        if isinstance(answering.result, list):
+            check_plain(answering.result)
+    except BaseException as error:  # also what would end a site: this is not the site's process
+        failure = FunctionError(f"{_functions[0]} raised {type(error).__name__}: {error}")
+        return failure, raised_in(error)
+    cause = getattr(answering.result, "__cause__", None)
+    return answering.result, "" if cause is None else raised_in(cause)
+
+
+class RaisedElsewhere(Exception):
+    """What was raised in another process: its text is a type and a place in the code."""
+
+
+class FunctionProcess:
+    """A process that has loaded a function."""
+
+    def __init__(self, function: Function) -> None:
+        assert function.processes is not None
+        self._name, self._load = str(function), function.processes.load
+        self._executor: ProcessPoolExecutor | None = None
+        self._pid = 0
+        self.is_up = self.is_free = False
+        self.began_s = math.inf  # the call in progress
+        self.losses = 0  # of processes in a row
+
+    async def start(self) -> None:
+        """Start a process, and load the function; raise `ConfigError` if that fails."""
+        loop = asyncio.get_running_loop()
+        self._executor = executor = ProcessPoolExecutor(1, SPAWN, _prepare)
+        try:
+            started = await asyncio.to_thread(executor.submit, os.getpid)
+            self._pid = await asyncio.wrap_future(started)
+            loading = loop.run_in_executor(executor, _load, self._load)
+            await asyncio.wait_for(loading, LOAD_S)
+        except BaseException as error:
+            self.leave()
+            if not isinstance(error, Exception):
+                raise
+            why = str(error) or f"this takes longer than {LOAD_S:g} s"
+            raise ConfigError(f"{self._name} cannot be loaded in a process: {why}") from error
+        self.is_up = self.is_free = True
+
+    def answer(self, rows: Rows) -> "asyncio.Future[tuple[list[Label] | CoveyError, str]]":
+        """Begin to answer rows."""
+        return asyncio.get_running_loop().run_in_executor(self._executor, _answer_there, rows)
+
+    def leave(self) -> None:
+        """Kill the process, and do not wait for its end."""
+        self._kill()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _kill(self) -> None:
+        self.is_up = self.is_free = False
+        pid, self._pid = self._pid, 0
+        if pid:
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self, within_s: float) -> None:
+        """End the process when its call has returned, and kill it if that takes too long."""
+        if self._executor is not None:
+            killing = threading.Timer(max(0.0, within_s), self._kill)
+            killing.start()
+            self._executor.shutdown(wait=True, cancel_futures=True)
+            killing.cancel()
+
+
+class FunctionProcesses:
+    """Runs the calls of one function in processes, with the deadlines of a `FunctionThread`."""
+
+    def __init__(self, function: Function) -> None:
+        assert function.processes is not None
+        self._function, self._name = function, str(function)
+        self._timeout_s = function.timeout_s
+        self._taken_s = min(TAKEN_S, function.timeout_s)
+        self._jobs = FairQueue()
+        self._processes = [FunctionProcess(function) for _ in range(function.processes.number)]
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
+
+    async def open(self) -> None:
+        """Return when every process has loaded the function; raise `ConfigError` if one cannot."""
+        await asyncio.gather(*(one.start() for one in self._processes if not one.is_up))
+
+    @property
+    def is_available(self) -> bool:
+        """Whether a call would not wait long."""
+        now_s = time.monotonic()
+        return any(one.is_up and now_s - one.began_s < self._taken_s for one in self._processes)
+
+    async def run(
+        self, call: Answering, *, source: str = OWN, patience_s: float = math.inf
+    ) -> list[Label] | CoveyError:
+        """Return the labels of rows, which are divided among the processes, or why there are none.
+
+        Raises `FunctionBusy` if a process is late, as `FunctionThread` does.
+        """
+        if self._is_stopped:
+            raise RuntimeError(f"{self._name} is stopped")
+        count = sum(one.is_up for one in self._processes)
+        if not count or (patience_s < math.inf and not self.is_available):
+            raise self._busy()
+        loop, size = asyncio.get_running_loop(), -(-len(call.rows) // count)
+        jobs = []
+        for begin in range(0, len(call.rows), size):
+            share = Answering(self._function, call.rows[begin : begin + size])
+            jobs.append(Job(loop.create_future(), share, source, patience_s))
+            self._jobs.add(jobs[-1])
+        for process in self._processes:
+            if process.is_free and self._jobs:
+                process.is_free = False
+                task = loop.create_task(self._work(process))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+        results = await asyncio.gather(*(job.result for job in jobs))
+        failures = [one for one in results if isinstance(one, CoveyError)]
+        return failures[0] if failures else list(chain.from_iterable(results))
+
+    def stop(self) -> None:
+        """Run no further calls."""
+        self._is_stopped = True
+        release(RuntimeError(f"{self._name} is stopped"), self._jobs.remove(is_any))
+
+    def has_ended(self, within_s: float) -> bool:
+        """End the processes; return True, as one that does not return is killed."""
+        until_s = time.monotonic() + within_s
+        for process in self._processes:
+            process.close(until_s - time.monotonic())
+        return True
+
+    async def _work(self, process: FunctionProcess) -> None:
+        """Run jobs in a process until there are none."""
+        while not self._is_stopped and (job := self._jobs.take()) is not None:
+            if not job.result.done():
+                await self._run_one(process, job)
+        process.is_free = process.is_up
+
+    async def _run_one(self, process: FunctionProcess, job: Job) -> None:
+        """Run a job, or a part of it, which is put back then."""
+        answering: Answering = job.call
+        job.is_begun, process.began_s = True, time.monotonic()
+        try:
+            answer = await self._answered(process, answering.rest(MOST_ROWS))
+        except FunctionError as error:
+            release(error, [job])
+            await self._replace(process)
+            return
+        process.began_s, process.losses = math.inf, 0
+        if not answering.add(answer):
+            self._jobs.put_back(job)
+        elif not job.result.done():
+            job.result.set_result(answering.result)
+
+    async def _answered(self, process: FunctionProcess, rows: Rows) -> list[Label] | CoveyError:
+        """Return what a process answers; raise `FunctionError` if it is late, or has ended."""
+        try:
+            answer = process.answer(rows)
+            await asyncio.wait([answer], timeout=self._taken_s)
+            if not answer.done() and not self.is_available:
+                release(self._busy(), self._jobs.remove(lambda one: one.patience_s < math.inf))
+            await asyncio.wait([answer], timeout=self._timeout_s - self._taken_s)
+            result, cause = answer.result()
+        except asyncio.InvalidStateError:  # there is none yet
+            answer.add_done_callback(_retrieved)
+            raise FunctionBusy(
+                f"{self._name} did not return within {self._timeout_s:g} s; its process is replaced"
+            ) from None
+        except BrokenProcessPool:
+            raise FunctionError(
+                f"the process of {self._name} has ended; another one is started"
+            ) from None
+        except Exception as error:  # such as a label that cannot be sent
+            return self._function.failed(error)
+        if cause and isinstance(result, CoveyError):
+            result.__cause__ = RaisedElsewhere(cause)
+        return result
+
+    async def _replace(self, process: FunctionProcess) -> None:
+        """Start another process; if that one is lost as well, there is a pause before the next."""
+        process.leave()
+        process.began_s = math.inf
+        if not any(one.is_up for one in self._processes):
+            release(self._busy(), self._jobs.remove(is_any))
+        while not (process.is_up or self._is_stopped):
+            if process.losses:
+                pause_s = FIRST_PAUSE_S * 2.0 ** min(process.losses - 1, 6)
+                await asyncio.sleep(min(LONGEST_PAUSE_S, pause_s))
+            process.losses += 1
+            if not self._is_stopped:
+                try:
+                    await process.start()
+                except ConfigError as error:
+                    log.error("%s", error)
+        process.is_free = False
+
+    def _busy(self) -> FunctionBusy:
+        return FunctionBusy(f"{self._name} is busy; try again later")
+
+
+def _retrieved(answer: "asyncio.Future[Any]") -> None:
+    """Take an answer that nobody waits for, so that its failure is not reported as lost."""
+    if not answer.cancelled():
+        answer.exception()

@@ -15,28 +15,34 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.errors import LimitError
-from covey.kernel import LATEST_ALARMS, SERVE, Table, arm_of, code_of, doubts_of, phase_of, row_of
+from covey.kernel import (
+    LATEST_ALARMS,
+    SERVE,
+    UNPAID,
+    Table,
+    arm_of,
+    code_of,
+    doubts_of,
+    phase_of,
+    row_of,
+)
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import EarnedTrust, is_audit
-from covey.node.free import scored_gains
-from covey.node.medians import RobustMedians
 from covey.node.requests import (
     DETACHED,
     OWN,
     CellLine,
-    Counts,
     Loaded,
-    MigratedCell,
     Request,
     RowGroup,
     SourceState,
-    holder,
     is_own,
     said_in,
+    scored_gains,
 )
 from covey.types import Context, Label
 
-Trust = Literal["isolated", "earned", "robust", "full"]
+Trust = Literal["isolated", "earned", "full"]
 T = TypeVar("T")
 NO_LIMIT = 1 << 60  # cells of an overlay: the cap per source is checked before they are opened
 RECALL = "recall"
@@ -54,14 +60,13 @@ class DirtyCells:
         """
         self.tables: dict[str, Table] = learner.tables
         if source != OWN:
-            # Which labels an overlay keeps depends on the site's labels too: see `settle`.
-            self.tables = learner.empty_tables(most_cells=NO_LIMIT, asked_only=False)
+            self.tables = learner.empty_tables(most_cells=NO_LIMIT)
         self._learner = learner
         self._source = source
         self._has_levels = {
             space: len(policy.partition.levels(policy.dimension)) > 1
             for space, policy in learner.policies.items()
-        } | dict.fromkeys(learner.candidates, False)
+        }
         self._names: dict[tuple[str, int], str] = {}
         self._alarms: Counter[str] = Counter() if alarms is None else alarms
         self.clear()
@@ -70,10 +75,10 @@ class DirtyCells:
         """Take all cells for unchanged."""
         self._rows: dict[tuple[str, int], None] = {}
         self._known = {space: len(table) for space, table in self.tables.items()}
-        self._forgotten = {space: forgotten(table) for space, table in self.tables.items()}
+        self._forgotten = {space: table.forgotten for space, table in self.tables.items()}
         self._alarmed = {space: table.alarm_count for space, table in self.tables.items()}
         self._foreign = {
-            space: set(filter(table.is_foreign, range(len(table))))
+            space: set(filter(table.cells.is_foreign, range(len(table))))
             for space, table in self.tables.items()
         }
 
@@ -81,72 +86,72 @@ class DirtyCells:
         """Return the name of the cell of a row."""
         name = self._names.get((space, row))
         if name is None:
-            cell = self.tables[space].cell(row)._replace(space=space)
+            cell = self.tables[space].cells.cell(row)._replace(space=space)
             name = self._names[space, row] = self._learner.names.of(cell)
         return name
 
     def note(self, space: str, code: int, context: Context = ()) -> None:
         """Note that a decision, or its label, changed its cell and those around its context."""
-        row = row_of(code)
+        row, table = row_of(code), self.tables[space]
         self._rows[space, row] = None
-        if self._has_levels[space]:
-            table = self.tables[space]
+        several = self._learner.candidates.get(space)
+        if several is not None:
+            candidates: Any = table
+            counted = zip(several.spaces, candidates.inside(code, context), strict=True)
+            for name, (_, own, point, _) in counted:
+                self.note(name, own, point)
+        elif self._has_levels[space]:
             is_served = phase_of(code) == SERVE
-            for one in table.layers(row) if is_served else table.around(context):
+            for one in table.cells.layers(row) if is_served else table.cells.around(context):
                 self._rows[space, one] = None
 
     def note_rows(self, space: str, codes: np.ndarray, contexts: np.ndarray) -> None:
         """Note the same of many decisions, all of own rows or all of a peer's."""
         if not len(codes):
             return
+        if space in self._learner.candidates:
+            for code, context in zip(codes.tolist(), contexts.tolist(), strict=True):
+                self.note(space, code, tuple(context))
+            return
         table: Any = self.tables[space]
         rows = set(np.unique(row_of(codes)).tolist())
         if self._has_levels[space]:
             if phase_of(int(codes[0])) == SERVE:
-                rows = {one for row in rows for one in table.layers(row)}
+                rows = {one for row in rows for one in table.cells.layers(row)}
             else:
                 points = np.ascontiguousarray(contexts, np.float64)
-                rows |= table.around_batch(points.reshape(-1).data, len(codes))
+                rows |= table.cells.around_batch(points.reshape(-1).data, len(codes))
         self._rows.update(dict.fromkeys((space, row) for row in rows))
 
     def take(self) -> list[CellLine]:
         """Return the lines of the cells that changed or became known, and begin anew."""
         for space, table in self.tables.items():
             self._look(space, table)
-        for space, several in self._learner.candidates.items():
-            candidates: Any = self.tables[space]
-            changed = [(several.spaces[k], row) for k, row in candidates.take_changed()]
-            self._rows.update(dict.fromkeys(changed))
         rows, self._rows = sorted(self._rows), {}
         return [self._line(space, row) for space, row in rows]
 
     def _look(self, space: str, table: Table) -> None:
         """Note what no call notes: new cells, cells that are foreign no longer, and an alarm."""
         foreign, changed = self._foreign[space], set(range(self._known[space], len(table)))
-        foreign.update(filter(table.is_foreign, changed))
+        foreign.update(filter(table.cells.is_foreign, changed))
         self._known[space] = len(table)
-        if len(foreign) != table.foreign_cells():
-            adopted = {row for row in foreign if not table.is_foreign(row)}
+        if len(foreign) != table.cells.foreign:
+            adopted = {row for row in foreign if not table.cells.is_foreign(row)}
             foreign -= adopted
             changed |= adopted
         if table.alarm_count != self._alarmed[space]:
             self._alarms[space] += table.alarm_count - self._alarmed[space]
             self._alarmed[space] = table.alarm_count
             del table.alarms[:-LATEST_ALARMS]
-        if forgotten(table) != self._forgotten[space]:
-            self._forgotten[space] = forgotten(table)
+        if table.forgotten != self._forgotten[space]:
+            self._forgotten[space] = table.forgotten
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 
     def _line(self, space: str, row: int) -> CellLine:
         table = self.tables[space]
-        counters, name = table.stored(row), self.name(space, row)
-        return CellLine(self._source, space, row, name, counters, table.known(row))
-
-
-def forgotten(table: Table) -> int:
-    """Return the slot up to which decisions of a table teach nothing, by its change detection."""
-    return table.forgotten
+        counters, name = table.saved.stored(row), self.name(space, row)
+        return CellLine(self._source, space, row, name, counters, table.saved.known(row))
 
 
 class _Overlay(DirtyCells):
@@ -156,7 +161,7 @@ class _Overlay(DirtyCells):
         super().__init__(learner, source)
         self.slot = 0  # the latest that the source named
         self.opened = 0  # cells that the site itself had not met
-        self.site_forgotten = {space: forgotten(table) for space, table in learner.tables.items()}
+        self.site_forgotten = {space: table.forgotten for space, table in learner.tables.items()}
         self.written: SourceState | None = None
 
     def state(self) -> SourceState:
@@ -191,7 +196,7 @@ class SourceStatistics:
         self._opened: Counter[str] = Counter()  # by pooled sources
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._functions = [(ids or {}).get(arm, arm) for arm in own]
-        self._medians = RobustMedians(self._functions) if "robust" in trust.values() else None
+        self._places = {id_: place for place, id_ in enumerate(self._functions)}
         self.earned: EarnedTrust | None = None
         earning = [source for source, how in trust.items() if how == "earned"]
         if earning:
@@ -242,41 +247,19 @@ class SourceStatistics:
 
     # -- answers --------------------------------------------------------------------------------
 
-    def serve(
-        self, source: str, cells: Sequence[Cell], slots: Sequence[int], function: int = -1
-    ) -> list[int]:
-        """Choose own functions for rows of a peer, all of one space, and count them.
+    def serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
+        """Choose an own function for a row of a peer, and count it.
 
-        `function` is the one that answers them, if that is decided. Raises `LimitError` if the
+        `function` is the one that answers it, if that is decided. Raises `LimitError` if the
         source may open no more cells; then nothing is counted.
         """
-        codes: list[int] = []
-        try:
-            for cell, slot in zip(cells, slots, strict=True):
-                codes.append(self._serve(source, cell, slot, function))
-        except BaseException:
-            self.retract(source, cells[0].space, codes)
-            raise
-        return codes
-
-    def _serve(self, source: str, cell: Cell, slot: int, choice: int) -> int:
-        if choice < 0 and self._medians is not None and self._trust.get(source) == "robust":
-            function = self._medians.best(self._learner.names.of(cell))
-            choice = -1 if function is None else function
         overlay, row = self._meet(source, cell, slot)
         if overlay is not None:
             overlay.note(cell.space, code_of(row, 0, SERVE))
         pooled = [] if is_audit(slot) else self.added(cell.space, source)
         return self._combined(
-            overlay, cell.space, row, lambda table: table.serve(row, slot, choice), pooled
+            overlay, cell.space, row, lambda table: table.serve(row, slot, function), pooled
         )
-
-    def width(self, source: str, space: str, code: int) -> int:
-        """Return how far a function just served may be from its best, in millionths."""
-        if not self._learner.keeps_widths:
-            return 0
-        overlay, pooled = self._overlay_if_isolated(source), self.added(space, source)
-        return self._combined(overlay, space, row_of(code), lambda table: table.width(code), pooled)
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
@@ -315,12 +298,12 @@ class SourceStatistics:
         """Return the answer by what the site, pooled ones and the source know: `Table.recall`."""
         site = self._learner.tables[space]
         if overlay is None and not pooled:
-            return site.recall(row)
+            return site.cells.memory.recall(row)
         table = site if overlay is None else overlay.tables[space]
-        own, theirs = dict(site.known(site.find(table.cell(row)))), Counter[Any]()
+        own, theirs = dict(site.saved.known(site.cells.find(table.cells.cell(row)))), Counter[Any]()
         for other in (*pooled, *(() if overlay is None else (table,))):
-            theirs.update(dict(other.known(other.find(table.cell(row)))))
-        return site.recall_sum(own, theirs)
+            theirs.update(dict(other.saved.known(other.cells.find(table.cells.cell(row)))))
+        return site.cells.memory.recall_sum(own, theirs)
 
     def _combined(
         self,
@@ -355,23 +338,9 @@ class SourceStatistics:
         self._follow(overlay, space)
         table = overlay.tables[space]
         for row, label in zip(rows, labels, strict=True):
-            group, slot = request.group(row), request.slot_of(row)
-            if group.phase != RECALL:
-                gain = learner.gain_of(request.predictions[row], label)
-                table.settle(group.code, gain, (), slot)
-                if request.scored:
-                    places = {id_: place for place, id_ in enumerate(self._functions)}
-                    for scored in scored_gains(request, row, label, places, learner.gain_of):
-                        table.score(group.code, *scored, (), slot)
-            if learner.remembers and self._is_kept(overlay, space, row_of(group.code), label):
-                table.remember(group.code, label, (), slot, said_in(request, row))
-            overlay.note(space, group.code)
-
-    def _is_kept(self, overlay: _Overlay, space: str, row: int, label: Label) -> bool:
-        if not self._learner.rule.asked_only:
-            return True
-        leader, _, _ = self._recall(overlay, space, row)
-        return bool(label == (leader or 0))
+            code = request.group(row).code
+            take_label(learner, table, code, request, row, label, self._places)
+            overlay.note(space, code)
 
     def compare(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
         """Compare labels with those of other sources, for trust that is earned."""
@@ -384,7 +353,7 @@ class SourceStatistics:
                 continue
             gain = learner.gain_of(request.predictions[row], label) / learner.unit
             name = self._functions[function]
-            earned.follow(sum(map(forgotten, learner.tables.values())))
+            earned.follow(sum(table.forgotten for table in learner.tables.values()))
             if is_own(request.source):
                 context = request.context(row)
                 is_change = earned.take_own(request.space, context, name, gain, learner.slot)
@@ -401,12 +370,6 @@ class SourceStatistics:
         table = self._overlay(source).tables[space]
         for code in codes:
             table.forget(code)
-
-    def count(self, source: str, counted: Counts) -> None:
-        """Count labels of any source for the medians of peers with robust trust."""
-        if self._medians is not None:
-            for (cell, _, arm), pair in counted.items():
-                self._medians.add(cell, holder(source), arm, pair)
 
     # -- cells ----------------------------------------------------------------------------------
 
@@ -429,7 +392,7 @@ class SourceStatistics:
                 self._opened[source] += 1
             return None, self._learner.open(cell, slot)
         self._follow(overlay, cell.space)
-        row = overlay.tables[cell.space].find(cell)
+        row = overlay.tables[cell.space].cells.find(cell)
         if row < 0:
             if self._is_foreign(cell):
                 self._check_room(source, overlay.opened)
@@ -440,18 +403,19 @@ class SourceStatistics:
     def _is_foreign(self, cell: Cell) -> bool:
         """Return whether the site itself has not met a cell."""
         table = self._learner.tables[cell.space]
-        row = table.find(cell)
-        return row < 0 or table.is_foreign(row)
+        row = table.cells.find(cell)
+        return row < 0 or table.cells.is_foreign(row)
 
     def _add(self, overlay: _Overlay, cell: Cell) -> int:
         """Open a cell for a source; own labels count in it from the site's next slot on."""
         learner, space = self._learner, cell.space
         table, site = overlay.tables[space], learner.tables[space]
         known = len(table)
-        row = table.meet(cell, 0)
-        site.open_foreign(cell, learner.slot + 1)
+        row = table.cells.meet(cell, 0)
+        site.cells.meet(cell, -1 - (learner.slot + 1))
         overlay.opened += sum(
-            site.is_foreign(site.find(table.cell(new))) for new in range(known, len(table))
+            site.cells.is_foreign(site.cells.find(table.cells.cell(new)))
+            for new in range(known, len(table))
         )
         return row
 
@@ -464,7 +428,7 @@ class SourceStatistics:
 
     def _follow(self, overlay: _Overlay, space: str) -> None:
         """Forget what a source caused if the site has forgotten all since the last use."""
-        slot = forgotten(self._learner.tables[space])
+        slot = self._learner.tables[space].forgotten
         if slot != overlay.site_forgotten[space]:
             overlay.site_forgotten[space] = slot
             # The source counts its own slots: all that it named so far are from before.
@@ -476,7 +440,7 @@ class SourceStatistics:
         """Return the states and the cells of isolated sources that changed since last taken."""
         states: list[SourceState] = []
         lines: list[CellLine] = []
-        site = {space: forgotten(table) for space, table in self._learner.tables.items()}
+        site = {space: table.forgotten for space, table in self._learner.tables.items()}
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
         for overlay in used.values():
@@ -499,8 +463,6 @@ class SourceStatistics:
                 self._load(source, state, loaded.cells.get(source, []))
         if self.earned is not None:
             self.earned.load(loaded.relations)
-        for key, pair in loaded.counters.items():
-            self.count(key[1], {key: pair})
         for request in loaded.requests:
             if not is_own(request.source):
                 request.groups = [self._resolved(request.source, one) for one in request.groups]
@@ -516,32 +478,16 @@ class SourceStatistics:
         for line in lines:
             cell = learner.names.parse(line.name)
             self._add(overlay, cell)
-            overlay.tables[cell.space].load_stored(cell, line.counters, line.seen)
+            overlay.tables[cell.space].saved.load_stored(cell, line.counters, line.seen)
         for space, doubts in state.changes.items():
             overlay.tables[space].take_doubts(doubts)
         overlay.clear()
-        if state.migrated is None:
-            overlay.written = overlay.state()
-        else:
-            self._load_migrated(overlay, state.migrated)
-
-    def _load_migrated(self, overlay: _Overlay, cells: Mapping[str, MigratedCell]) -> None:
-        """Turn the sums of a store of version 1 into rows; recent labels alone are not known."""
-        learner = self._learner
-        for name, migrated in cells.items():
-            cell = learner.names.parse(name)
-            table = overlay.tables[cell.space]
-            row = self._add(overlay, cell)
-            labels = [migrated.labels.get(arm, (0, 0)) for arm in self._functions]
-            table.add_labels(row, migrated.arrivals, labels)
-            for layer in table.layers(row):
-                overlay.note(cell.space, code_of(layer, 0, SERVE))
-            table.know(row, [(label, count) for label, count in migrated.seen])
+        overlay.written = overlay.state()
 
     def _resolved(self, source: str, group: RowGroup) -> RowGroup:
         """Let the code of a loaded group mean a row of the table that its peer is served from.
 
-        It does not after a migration, nor if the trust in the peer was changed.
+        It does not if an arm has returned, or if the trust in the peer was changed.
         """
         if group.code == DETACHED:
             return group
@@ -554,6 +500,31 @@ class SourceStatistics:
         return msgspec.structs.replace(group, code=code_of(row, arm_of(code), SERVE))
 
 
+def take_label(
+    learner: Learner,
+    table: Table,
+    code: int,
+    request: Request,
+    row: int,
+    label: Label,
+    places: Mapping[str, int],
+    paid: int = UNPAID,
+) -> None:
+    """Learn in a table from the label of a row that has this code there.
+
+    `places` has the own functions by what their labels count as, `paid` is as in `Table.settle`.
+    """
+    context, slot = request.context(row), request.slot_of(row)
+    if code != DETACHED and request.group(row).phase != RECALL:
+        gain = learner.gain_of(request.predictions[row], label)
+        table.settle(code, gain, context, slot, paid)
+        if request.scored:
+            for scored in scored_gains(request, row, label, places, learner.gain_of):
+                table.score(code, *scored, context, slot)
+    if learner.remembers:
+        table.remember(code, label, context, slot, said_in(request, row))
+
+
 def with_added(table: Table, row: int, others: Sequence[Table], call: Callable[[], T]) -> T:
     """Call while the counters of other tables are added to those of a row; then take them out."""
     for other in others:
@@ -563,3 +534,58 @@ def with_added(table: Table, row: int, others: Sequence[Table], call: Callable[[
     finally:
         for other in others:
             table.combine(row, other, -1)
+
+
+class PoolingLearner:
+    """The decisions of a learner, with the statistics of pooled sources added for each of them.
+
+    The learner's counters stay its own. Rows of a batch are decided one by one while a source is
+    pooled; else the learner decides them all at once.
+    """
+
+    def __init__(self, learner: Learner, sources: SourceStatistics) -> None:
+        self._learner = learner
+        self._sources = sources
+
+    def _added(self, slot: int) -> Sequence[Table]:
+        if self._learner.is_supervised and is_audit(slot):
+            return ()
+        return self._sources.added(self._learner.space)
+
+    def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Decide for an own row: see `Learner.decide`."""
+        learner, others = self._learner, self._added(slot)
+        if not others:
+            return learner.decide(context, slot, closed)
+        row = learner.table.locate(context, slot)
+        return self._with(others, row, lambda: learner.decide(context, slot, closed))
+
+    def decide_rows(
+        self, contexts: np.ndarray, slot: int, codes: np.ndarray, closed: bytes | None = None
+    ) -> int:
+        """Decide for consecutive slots: see `Learner.decide_rows`."""
+        if not self._sources.added(self._learner.space):
+            return self._learner.decide_rows(contexts, slot, codes, closed)
+        for k, context in enumerate(contexts.tolist()):
+            codes[k] = self.decide(tuple(context), slot + k, closed)
+            if codes[k] < 0:
+                return k
+        return len(codes)
+
+    def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
+        """Return the peers whose report or estimate a row needs."""
+        query = self._learner.peers_to_query
+        return self._with(self._added(slot), row, lambda: query(row, slot, closed))
+
+    def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
+        """Continue after the reports: see `Learner.resume`."""
+        resume = self._learner.resume
+        return self._with(self._added(slot), row, lambda: resume(row, context, slot, closed))
+
+    def consult(self, row: int, context: Context, *given: Any) -> int:
+        """Decide without labels of own instances: see `Learner.consult`."""
+        consult, added = self._learner.consult, self._sources.added(self._learner.space)
+        return self._with(added, row, lambda: consult(row, context, *given))
+
+    def _with(self, others: Sequence[Table], row: int, call: Callable[[], T]) -> T:
+        return with_added(self._learner.table, row, others, call)

@@ -5,46 +5,48 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
-from covey.data.inputs import Rows, check_plain, plain_label
+from covey.data.inputs import LabelSet, Rows
 from covey.errors import (
     CoveyError,
-    DataError,
-    FunctionBusy,
     FunctionError,
     LimitError,
     PeerError,
     StoreError,
     StoreFull,
-    place_of,
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node import threads
-from covey.node.budgets import PaymentLedger
-from covey.node.late import answered
-from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle
+from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle, PaymentCounters, answered
 from covey.node.recorded import MOST_CELLS, RecordedState
-from covey.node.requests import OWN, AskRow, Assistance, Commit, Payment, Request, holder, is_own
-from covey.node.series import SiteHistory
-from covey.node.spans import NO_SPANS, Observer, Spans
+from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
+from covey.node.spans import NO_SPANS, Spans
+from covey.node.status import SiteHistory
 from covey.node.store import Store
-from covey.node.threads import TAKEN_S, FunctionThread
-from covey.node.training import MOST_FAILURES, Steps, Trainer
+from covey.node.threads import (
+    MOST_FAILURES,
+    TAKEN_S,
+    Answering,
+    FunctionProcesses,
+    FunctionThread,
+    RaisedElsewhere,
+    Trainer,
+    raised_in,
+)
 from covey.types import Label
 
 log = logging.getLogger(__name__)
 CLOSE_S = 2.0  # for which functions in progress are waited for at the end
+PEER_TICKETS = 100_000  # rows of each peer in memory, labelled or not
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
 LONGEST_CALL_S = 30.0  # that the server of a store may take to write a commit, or to find ids
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
@@ -79,40 +81,60 @@ class Workers(Protocol):
 class ThreadWorkers:
     """One thread for the disk and one for each function, which need not be thread-safe."""
 
-    def __init__(self, store: Store, observer: Observer | None = None) -> None:
-        """`observer` gets the duration of commits."""
+    def __init__(
+        self,
+        store: Store,
+        spans: Spans = NO_SPANS,
+        write: Callable[[float, bool], None] = lambda took_s, is_written: None,
+    ) -> None:
+        """`write` gets the duration of commits, and whether they succeeded."""
         self._store = store
         self.history = SiteHistory(store.series())
-        self._observer = Observer() if observer is None else observer
-        self.spans = self._observer.spans
+        self.spans, self._write = spans, write
         self._disk = ThreadPoolExecutor(1, "covey-store")
-        # By name: what the function is, which a reload may have changed, and its thread.
-        self._threads: dict[str, tuple[object, FunctionThread]] = {}
+        # By name, and what a reload may change.
+        self._runners: dict[tuple[object, ...], FunctionThread | FunctionProcesses] = {}
         self._lock = asyncio.Lock()  # of the store
 
     async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
         """Return `call(*arguments)`; a function that returns instantly needs no thread."""
         if function.is_instant:
-            return call(*arguments)
-        thread = self._thread(function)
+            try:
+                return call(*arguments)
+            except KeyboardInterrupt as error:  # the site takes signals of the process itself
+                raise FunctionError(f"{function} raised KeyboardInterrupt") from error
+        runner = self._runner(function)
         if isinstance(call, Answering):
-            return await thread.run(call, source=call.source, patience_s=call.patience_s)
-        return await thread.run(partial(call, *arguments) if arguments else call)
+            return await runner.run(call, source=call.source, patience_s=call.patience_s)
+        assert isinstance(runner, FunctionThread)  # a function in processes does not learn
+        return await runner.run(partial(call, *arguments) if arguments else call)
 
     def is_available(self, function: Function) -> bool:
-        return self._thread(function).is_available
+        return self._runner(function).is_available
 
-    def _thread(self, function: Function) -> FunctionThread:
-        """Return the thread of a function; that of an earlier version is stopped."""
-        what = (function.version, function.timeout_s)
-        known, thread = self._threads.get(function.name, (None, None))
-        if thread is not None and known != what:
-            thread.stop()
-            thread = None
-        if thread is None:
-            thread = FunctionThread(str(function), function.timeout_s)
-            self._threads[function.name] = what, thread
-        return thread
+    async def open(self, functions: Sequence[Function]) -> None:
+        """Start the processes of functions; raise `ConfigError` if one cannot be loaded there."""
+        runners = map(self._runner, functions)
+        await asyncio.gather(*(one.open() for one in runners if isinstance(one, FunctionProcesses)))
+
+    def keep(self, functions: Sequence[Function]) -> None:
+        """Stop threads and processes of all other functions."""
+        kept = {_key(function) for function in functions}
+        for key in self._runners.keys() - kept:
+            runner = self._runners.pop(key)
+            runner.stop()
+            asyncio.get_running_loop().run_in_executor(None, runner.has_ended, CLOSE_S)
+
+    def _runner(self, function: Function) -> FunctionThread | FunctionProcesses:
+        """Return the thread of a function, or its processes."""
+        runner = self._runners.get(key := _key(function))
+        if runner is None:
+            if function.processes is None:
+                runner = FunctionThread(str(function), function.timeout_s)
+            else:
+                runner = FunctionProcesses(function)
+            self._runners[key] = runner
+        return runner
 
     async def commit(self, commit: Commit) -> None:
         loop, is_written = asyncio.get_running_loop(), False
@@ -126,9 +148,11 @@ class ThreadWorkers:
                 is_written = True
                 self.history.written(commit.series)
             finally:
-                self._observer.write(loop.time() - begun_s, is_written=is_written)
+                self._write(loop.time() - begun_s, is_written)
 
     async def find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        if self._store.finds_at_once:
+            return self._store.find_many(source, ids)
         async with self._lock:
             found: dict[str, Found] = await self._on_disk(self._store.find_many, source, ids)
             return found
@@ -145,12 +169,16 @@ class ThreadWorkers:
     def close(self) -> None:
         """Wait for the disk, and for a while for functions; one that never returns is left."""
         until_s = time.monotonic() + CLOSE_S
-        for _, thread in self._threads.values():
-            thread.stop()
-        for name, (_, thread) in self._threads.items():
-            if not thread.has_ended(until_s - time.monotonic()):
+        for runner in self._runners.values():
+            runner.stop()
+        for (name, *_), runner in self._runners.items():
+            if not runner.has_ended(until_s - time.monotonic()):
                 log.warning("function %r has not returned; the site stops without it", name)
         self._disk.shutdown()
+
+
+def _key(function: Function) -> tuple[object, ...]:
+    return function.name, function.version, function.timeout_s, function.processes
 
 
 # -- functions ----------------------------------------------------------------------------------
@@ -162,54 +190,6 @@ def _as_taken(function: Function, rows: Rows) -> Rows:
     return rows if takes_arrays or not isinstance(rows, np.ndarray) else rows.tolist()
 
 
-class Answering(Steps):
-    """The labels of rows of a source, or why there are none.
-
-    A function that takes one row at a time is called row by row, others all at once.
-    """
-
-    def __init__(self, function: Function, rows: Rows, source: str, patience_s: float) -> None:
-        """`patience_s` is how long the function may be taken by one call before this one begins."""
-        self._function = function
-        self.rows = rows
-        self.source = source
-        self.patience_s = patience_s
-        self._labels: list[Label] = []
-        self.result: list[Label] | CoveyError = self._labels
-
-    def step(self) -> bool:
-        """Answer the next rows; return whether they were the last."""
-        count, function = len(self.rows), self._function
-        if count == 1 or function.predict_many is not None:
-            self.result = _answer(function, self.rows)
-            return True
-        labels, now_s = self._labels, time.monotonic
-        until_s = now_s() + threads.TURN_S
-        try:
-            for row in islice(self.rows, len(labels), None):
-                labels.append(function.answer(row))
-                if now_s() >= until_s:
-                    break
-            if len(labels) < count:
-                return False
-            check_plain(labels)
-        except (FunctionError, DataError) as error:
-            self.result = error
-        return True
-
-
-def _answer(function: Function, rows: Rows) -> list[Label] | CoveyError:
-    """Return the labels of rows, or why there are none."""
-    try:
-        if len(rows) == 1:
-            return [plain_label(function.answer(rows[0]))]
-        labels = function.answer_many(rows)
-        check_plain(labels)
-    except (FunctionError, DataError) as error:
-        return error
-    return labels
-
-
 def _described(function: Function, error: CoveyError) -> str:
     """Return what went wrong without foreign messages, which may quote an instance."""
     if not isinstance(error, FunctionError):
@@ -219,7 +199,7 @@ def _described(function: Function, error: CoveyError) -> str:
 
 
 def _raised(function: Function, error: BaseException) -> str:
-    return f"{function} raised {type(error).__name__} at {place_of(error)}"
+    return f"{function} raised {error if isinstance(error, RaisedElsewhere) else raised_in(error)}"
 
 
 def _log_given_up(function: Function, error: FunctionError) -> None:
@@ -253,10 +233,12 @@ class NodeDriver:
         workers: Workers,
         breakers: Mapping[str, CircuitBreaker],
         new_id: Callable[[], str],
-        ledger: PaymentLedger,
+        payments: PaymentCounters,
+        valid: LabelSet,
     ) -> None:
         self._state = state
-        self._ledger = ledger
+        self._valid = valid
+        self._payments = payments
         self._functions = functions
         self._workers = workers
         self._breakers = breakers
@@ -284,7 +266,7 @@ class NodeDriver:
         closed = learner.closed(
             peer
             for peer, one in self._breakers.items()
-            if one.is_open or self._ledger.is_over(peer)
+            if one.is_open or self._payments.is_over(peer)
         )
         busy = [not self._workers.is_available(one) for one in self._functions]
         if True not in busy:
@@ -305,8 +287,14 @@ class NodeDriver:
         try:
             with self._workers.spans.function(one.name, len(rows)):
                 labels = await self._workers.run(one, answering)
-        except FunctionBusy as busy:
-            labels = busy
+        except FunctionError as error:
+            labels = error
+        if isinstance(labels, list) and self._valid.unfit(labels):
+            # Without the label: it may quote an instance, and this is logged.
+            labels = FunctionError(
+                f"{one} returned a label that is not {self._valid.wanted}; correct the function, "
+                "or list the label in [node] classes"
+            )
         return self._failed(one, labels) if isinstance(labels, CoveyError) else labels
 
     def _failed(self, function: Function, error: CoveyError) -> FunctionError:
@@ -324,9 +312,9 @@ class NodeDriver:
     ) -> list[Assistance]:
         breaker = self._breakers[peer]
         if not (may_be_late and breaker.is_patient):
-            return await self._ledger.ask(peer, rows, lambda: breaker.ask(rows))
-        return await self._ledger.ask(
-            peer, rows, lambda: answered(peer, list(rows), breaker.ask_patiently(rows))
+            return await self._payments.ask(peer, rows, breaker.ask)
+        return await self._payments.ask(
+            peer, rows, lambda rows: answered(peer, list(rows), breaker.ask_patiently(rows))
         )
 
     async def report(self, peer: str, cell: str, slot: int) -> Report:
@@ -361,11 +349,7 @@ class NodeDriver:
 
     def withdraw(self, peer: str, id: Any) -> None:
         """Leave the answer: the peer waits for its label until label-wait has expired."""
-        self._ledger.withdraw(id)
-
-    def settle(self, ids: Iterable[str]) -> list[Payment]:
-        """Return what is paid for the answers of peers to rows that are recorded now."""
-        return self._ledger.settle_rows(ids)
+        self._payments.withdraw(id)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         self._state.counters.alone += rows
@@ -416,23 +400,27 @@ class Sections:
 # -- requests in progress -----------------------------------------------------------------------
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """What a node holds at most."""
+class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """`[limits]`: what a site takes and holds; clients and peers are counted separately."""
 
+    rows: int = 1_024  # of a request
+    json_kib: int = 256  # of a body in JSON
+    binary_kib: int = 16_384  # of any other body
+    connections: int = 256
+    in_flight: int = 64  # requests that are being answered
+    requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
+    peer_rows_per_s: float = 10_000.0  # that a peer asks about or labels
     tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
-    peer_tickets: int = 100_000  # rows of each peer
-    cells: int = MOST_CELLS  # that each peer may open
-    requests: int = 256  # of own clients in progress
-    peer_requests: int = 128  # of peers in progress
+    tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
+    cells: int = MOST_CELLS  # that each peer may make known
 
 
 class InProgress:
     """The requests in progress, under the source and id of each of their rows."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, tickets: int, peer_tickets: int) -> None:
+        self._tickets, self._peer_tickets = tickets, peer_tickets
         self.by_key: dict[tuple[str, str], asyncio.Event] = {}
-        self._requests: Counter[bool] = Counter()  # those of own clients, of peers
         self._reserved: Counter[str] = Counter()  # their rows, by holder
 
     async def free(self, keys: Sequence[tuple[str, str]]) -> None:
@@ -442,28 +430,22 @@ class InProgress:
 
     def check_room(self, source: str, state: RecordedState, rows: int) -> None:
         """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
-        is_ours = is_own(source)
-        most = self._limits.tickets if is_ours else self._limits.peer_tickets
+        most = self._tickets if is_own(source) else self._peer_tickets
         rows += self._reserved[holder(source)]
         state.make_room(source, most - rows)
         held = state.held(source)
         if held + rows > most:
             raise LimitError(f"{held} rows are in memory or in progress; try again later")
-        most = self._limits.requests if is_ours else self._limits.peer_requests
-        if self._requests[is_ours] >= most:
-            raise LimitError(f"{most} requests are in progress; try again later")
 
     @contextmanager
     def noted(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
         """Note a request while it is in progress."""
         source, done = keys[0][0], asyncio.Event()
         self.by_key.update(dict.fromkeys(keys, done))
-        self._requests[is_own(source)] += 1
         self._reserved[holder(source)] += rows
         try:
             yield
         finally:
-            self._requests[is_own(source)] -= 1
             self._reserved[holder(source)] -= rows
             for key in keys:
                 del self.by_key[key]
@@ -553,6 +535,10 @@ class Journal:
         self._state.is_written(commit)
         if isinstance(self.failure, StoreFull):
             self.failure = None
+
+    def fail(self, failure: StoreError) -> None:
+        """Take a failure of the store that was met outside a commit."""
+        self._fail(failure, ())
 
     def _fail(self, failure: StoreError, waiting: Sequence[Waiting]) -> None:
         self.failure = failure

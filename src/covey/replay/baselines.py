@@ -3,12 +3,14 @@
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import sums_of
-from covey.errors import ConfigError, MissingExtra, need_of, warn_deprecated
+from covey.data.logs import EncodedLog, label_delays
+from covey.errors import ConfigError, MissingExtra, need_of
 from covey.toml import nearest
 from covey.types import Array
 
@@ -19,12 +21,6 @@ class BaselineAnswer(NamedTuple):
     label: int
     predictions: tuple[int, ...]  # predictions of the functions in that slot
     by: int = -1  # internal reference of the baseline: a function or a slot
-
-    @property
-    def said(self) -> tuple[int, ...]:
-        """The old name of `predictions`."""
-        warn_deprecated("BaselineAnswer.said", "BaselineAnswer.predictions")
-        return self.predictions
 
 
 class Baseline(Protocol):
@@ -42,30 +38,11 @@ class Baseline(Protocol):
         """Learn from the label of the slot of `guess`; labels can be late or missing."""
 
 
-class Chunk(NamedTuple):
-    """Slots of a log, and the labels that arrive during them, in order of arrival."""
-
-    predictions: Array  # slot, function -> code
-    arrived: Array  # slot -> number of labels that arrived before it
-    labels: Array
-    asked: Array  # label, function -> prediction in the slot of the label
-    slots: Array  # label -> its slot; the chunk starts at 0, earlier slots are negative
-
-
-@runtime_checkable
-class ChunkBaseline(Baseline, Protocol):
-    """A baseline that can also process a whole chunk, with the same result as slot by slot."""
-
-    def play(self, chunk: Chunk) -> Array:
-        """Return the answers, and learn from all labels."""
-
-
 ROUNDS = 10
 TRAINING = 1_000
 # Errors and sums that differ by less are equal up to rounding; ties: the first.
 _ERROR_TOLERANCE = 1e-12
 _SUM_TOLERANCE = 1e-9
-_TINY = 1e-16
 
 
 class AdaBoost:
@@ -90,17 +67,6 @@ class AdaBoost:
         self._left -= 1
         if not self._left:
             self.weights = self._sample.boost(self._rounds)
-
-    def play(self, chunk: Chunk) -> Array:
-        """Predict all slots at once; the weights change at most once."""
-        before = self.weights
-        missing = min(self._left, len(chunk.labels))
-        rows, labels = chunk.asked[:missing].tolist(), chunk.labels[:missing].tolist()
-        for votes, label in zip(rows, labels, strict=True):
-            self.learn(BaselineAnswer(-1, tuple(votes)), label)
-        first = np.searchsorted(chunk.arrived, missing)
-        early, late = chunk.predictions[:first], chunk.predictions[first:]
-        return np.concatenate([elect_many(before, early), elect_many(self.weights, late)])
 
 
 class SlidingAdaBoost:
@@ -137,50 +103,11 @@ class SlidingAdaBoost:
         self._weights = None
 
 
-class OzaRussell:
-    """Online boosting of Oza and Russell, with the functions as members, in their order.
-
-    A label passes through the members with a weight that falls after a right member and grows
-    after a wrong one. Functions are not trained here, so the original's Poisson draws are omitted.
-    """
-
-    name = "oza-russell"
-
-    def __init__(self, functions: int) -> None:
-        self.right = [0.0] * functions  # the sums of weights that the paper calls lambda^sc
-        self.wrong = [0.0] * functions  # and lambda^sw
-
-    @property
-    def weights(self) -> list[float]:
-        """The weight of each vote: 0 for members worse than chance, unless all are."""
-        sums = zip(self.right, self.wrong, strict=True)
-        logs = [max(0.0, math.log((right + _TINY) / (wrong + _TINY))) for right, wrong in sums]
-        return logs if any(logs) else [1.0] * len(logs)
-
-    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(elect(self.weights, predictions), predictions)
-
-    def learn(self, guess: BaselineAnswer, label: int) -> None:
-        weight = 1.0
-        for k, prediction in enumerate(guess.predictions):
-            sums = self.right if prediction == label else self.wrong
-            sums[k] += weight
-            weight *= (self.right[k] + self.wrong[k]) / (2 * sums[k])
-
-
 def elect(weights: Sequence[float], predictions: Sequence[int]) -> int:
     """Return the class with the largest sum of weights; ties: the one predicted first."""
     sums = sums_of(weights, predictions)
     enough = max(sums.values()) - _SUM_TOLERANCE
     return next(code for code in predictions if sums[code] >= enough)
-
-
-def elect_many(weights: Sequence[float], predictions: Array) -> Array:
-    """Return the result of `elect` for each row."""
-    sums = np.array([(predictions == v[:, None]) @ np.array(weights) for v in predictions.T])
-    first = np.argmax(sums >= sums.max(axis=0) - _SUM_TOLERANCE, axis=0)
-    elected: Array = predictions[np.arange(len(predictions)), first]
-    return elected
 
 
 def boost(wrong: Array, counts: Array, *, classes: int, rounds: int) -> list[float]:
@@ -308,36 +235,6 @@ class PreviousLabel:
         if self._latest is None or guess.by > self._latest[0]:
             self._latest = (guess.by, label)
 
-    def play(self, chunk: Chunk) -> Array:
-        slots, labels = chunk.slots + self._slots + 1, chunk.labels
-        is_known = self._latest is not None
-        if self._latest is not None:
-            slots, labels = np.append(self._latest[0], slots), np.append(self._latest[1], labels)
-        self._slots += len(chunk.predictions)
-        if not len(slots):
-            return chunk.predictions[:, 0]
-        latest = np.maximum.accumulate(slots)
-        latest_labels = labels[np.searchsorted(latest, latest)]
-        self._latest = (int(latest[-1]), int(latest_labels[-1]))
-        known = chunk.arrived + is_known
-        return np.where(known > 0, latest_labels[known - 1], chunk.predictions[:, 0])
-
-
-class WinStay:
-    """Uses a function while it is right, and changes to the next one when it is wrong."""
-
-    name = "win-stay"
-
-    def __init__(self) -> None:
-        self._function = 0
-
-    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(predictions[self._function], predictions, self._function)
-
-    def learn(self, guess: BaselineAnswer, label: int) -> None:
-        if guess.by == self._function and guess.label != label:
-            self._function = (self._function + 1) % len(guess.predictions)
-
 
 class FollowTheLeader:
     """Predicts as the function that was right most often so far; ties: the first."""
@@ -357,16 +254,102 @@ class FollowTheLeader:
         self._leader = self._right.index(max(self._right))
 
 
+class BaselineOutcome(msgspec.Struct, frozen=True):
+    """Result of a baseline on a log."""
+
+    errors: int
+    judged: int  # slots with a true label in the log
+
+    @property
+    def error_percent(self) -> float | None:
+        """Error rate; None without judged slots."""
+        return 100 * self.errors / self.judged if self.judged else None
+
+
+HINDSIGHT = "best-in-hindsight"
+
+
+class BaselineRun:
+    """Baselines driven in chunks; memory grows with the pending labels only.
+
+    At the end of a slot they learn from the labels that arrive then, those of older slots first.
+    """
+
+    def __init__(
+        self,
+        baselines: Sequence[Baseline],
+        *,
+        label_wait: int | None = None,
+        receivers: Sequence[int] | None = None,
+        functions: int | None = None,
+    ) -> None:
+        self._baselines = baselines
+        self._wait = label_wait
+        self._receivers = receivers  # indices of the learners; None: all
+        self._functions = functions  # rows of predictions that belong to functions
+        self._pending: dict[int, list[tuple[list[BaselineAnswer], int]]] = {}  # by slot of arrival
+        self._slot = 0
+        self._judged = 0
+        self._errors = dict.fromkeys((baseline.name for baseline in baselines), 0)
+        self._function_errors: Array = np.zeros(1, np.int64)
+
+    def add(self, log: EncodedLog) -> dict[str, Array]:
+        """Let all baselines predict and learn on the next rows; return predictions by name."""
+        if log.gains is not None:
+            raise ConfigError(
+                "baselines need predictions that are right or wrong, but [data] has a loss; remove "
+                "one of them"
+            )
+        votes = np.asarray(log.predictions)[: self._functions].T
+        labels = np.asarray(log.labels)
+        rows = zip(votes.tolist(), labels.tolist(), self._delays(log).tolist(), strict=True)
+        answers = np.array([self._play(tuple(row), *late) for row, *late in rows], np.int64)
+        answers = answers.reshape(len(labels), len(self._baselines)).T
+        is_judged = labels >= 0
+        for name, answered in zip(self._errors, answers, strict=True):
+            self._errors[name] += int(np.count_nonzero((answered != labels) & is_judged))
+        wrong = np.count_nonzero((votes != labels[:, None]) & is_judged[:, None], axis=0)
+        self._function_errors = self._function_errors + wrong
+        self._judged += int(np.count_nonzero(is_judged))
+        return dict(zip(self._errors, answers, strict=True))
+
+    def outcome(self) -> dict[str, BaselineOutcome]:
+        """Return the errors of each baseline and of the best single function."""
+        best = int(self._function_errors.min(initial=self._judged))
+        errors = {**self._errors, HINDSIGHT: best}
+        return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
+
+    def _play(self, votes: tuple[int, ...], label: int, delay: int) -> list[int]:
+        answers = [baseline.predict(votes) for baseline in self._baselines]
+        self._slot += 1
+        if delay >= 0:
+            self._pending.setdefault(self._slot + delay, []).append((answers, label))
+        for guesses, truth in self._pending.pop(self._slot, ()):
+            for baseline, guess in zip(self._baselines, guesses, strict=True):
+                baseline.learn(guess, truth)
+        return [answer.label for answer in answers]
+
+    def _delays(self, log: EncodedLog) -> Array:
+        """Return the delay of each label in slots; -1: it never arrives at a receiver."""
+        delays = label_delays(log, self._wait)
+        if log.shown is None:
+            return delays
+        shown = np.asarray(log.shown) > 0
+        if log.at is not None:
+            is_shown = shown[np.arange(len(shown)), np.asarray(log.at)]
+        else:
+            is_shown = shown[:, self._receivers or slice(None)].any(axis=1)
+        return np.where(is_shown, delays, -1)
+
+
 Make = Callable[[int, int], Baseline]  # number of functions, seed
 
 BASELINES: dict[str, Make] = {
     "previous-label": lambda functions, seed: PreviousLabel(),
-    "win-stay": lambda functions, seed: WinStay(),
     "follow-the-leader": lambda functions, seed: FollowTheLeader(functions),
     "adaboost": lambda functions, seed: AdaBoost(functions),
     "sliding-adaboost-100": lambda functions, seed: SlidingAdaBoost(functions, window=100),
     "sliding-adaboost-1000": lambda functions, seed: SlidingAdaBoost(functions, window=1_000),
-    "oza-russell": lambda functions, seed: OzaRussell(functions),
     "river-epsilon-greedy": lambda functions, seed: RiverBandit(
         "river-epsilon-greedy", _river().bandit.EpsilonGreedy(epsilon=0.1, seed=seed), functions
     ),
@@ -391,8 +374,8 @@ def make(names: Iterable[str], *, functions: int, seed: int = 0) -> list[Baselin
     Raises `ConfigError` for an unknown or duplicate name, and `MissingExtra` if River is needed
     and missing.
 
-    >>> [baseline.name for baseline in make(["win-stay", "adaboost"], functions=3)]
-    ['win-stay', 'adaboost']
+    >>> [baseline.name for baseline in make(["previous-label", "adaboost"], functions=3)]
+    ['previous-label', 'adaboost']
     """
     chosen = list(names)
     for name in chosen:

@@ -37,13 +37,6 @@ class Arrivals(NamedTuple):
         return left if self.delay is None else np.maximum(left, self.delay)
 
 
-class VocabularyState(NamedTuple):
-    """The codes of labels: their values in order, and of which kind the first one was."""
-
-    values: list[Any]
-    first: tuple[bool, str, int] | None  # whether it was a number, its column and row
-
-
 class Vocabulary:
     """Maps labels and predictions to codes; either all are numbers, or all are text."""
 
@@ -55,17 +48,6 @@ class Vocabulary:
         self._memory: dict[Any, int] = {"": -1, None: -1}
         self._reads_numbers = not is_typed
         self._first: tuple[bool, str, int] | None = None
-
-    def state(self) -> "VocabularyState":
-        """Return what a vocabulary of the same loss needs to continue."""
-        return VocabularyState(list(self.values), self._first)
-
-    def restore(self, state: "VocabularyState") -> None:
-        """Continue from the codes of another vocabulary."""
-        self._first = state.first
-        for value in state.values:
-            self._codes[value] = len(self.values)
-            self.values.append(value)
 
     def encode(
         self, column: Column, *, name: str, first_slot: int, out: np.ndarray | None = None
@@ -194,13 +176,11 @@ class Vocabulary:
 class Luck:
     """Random visibility of labels per learner."""
 
-    def __init__(self, setup: NetworkConfig, first_row: int = 0) -> None:
+    def __init__(self, setup: NetworkConfig) -> None:
         self._shares = [site.label_probability for site in setup.sites]
         seed = setup.settings.seed
         # One generator per learner: other learners' probabilities have no effect on its draws.
         self._generators = [np.random.default_rng([seed, k]) for k in range(len(self._shares))]
-        for generator in self._generators if first_row else ():
-            generator.bit_generator.advance(first_row)  # type: ignore[attr-defined]
 
     def draw(self, rows: int) -> memoryview | None:
         """Return 1 per row and learner if the label is visible; None if all are."""
@@ -226,11 +206,11 @@ def _first_rows(codes: np.ndarray, count: int) -> dict[int, int]:
 class Encoder:
     """Validates and encodes consecutive rows of a log."""
 
-    def __init__(self, setup: NetworkConfig, *, is_typed: bool, first_slot: int = 1) -> None:
+    def __init__(self, setup: NetworkConfig, *, is_typed: bool) -> None:
         self.vocabulary = Vocabulary(is_typed=is_typed, loss=setup.data.loss)
-        self.first_slot = first_slot  # of the next rows
+        self.first_slot = 1  # of the next rows
         self._setup = setup
-        self._luck = Luck(setup, first_slot - 1)
+        self._luck = Luck(setup)
 
     def arrivals(self, columns: Mapping[str, Column]) -> Arrivals:
         """Return label, receiving learner, visibility and delay of the next rows."""

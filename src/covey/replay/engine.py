@@ -4,19 +4,17 @@ import itertools
 import math
 from array import array
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from covey.bandit.epochs import percent_of, seen_in
-from covey.bandit.link_prices import ChangingLinks
-from covey.bandit.links import Pair
+from covey.bandit.links import ChangingLinks, Pair
 from covey.bandit.partitions import cell_name
-from covey.bandit.smoothness import Smoothness, adapt, epochs, estimate
+from covey.bandit.policies import used_rows
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import (
+    ArmColumns,
     ArmTable,
     DecisionColumns,
     EncodedLog,
@@ -25,10 +23,9 @@ from covey.data.logs import (
     slot_starts,
     until_end_of_batch,
 )
-from covey.kernel import Arena, Batches, Clock, Ledger, Table, table_of
+from covey.kernel import Arena, Clock, Ledger, Table, table_of
 from covey.kernel.rules import Cell, Seat
-from covey.replay.arms import FUNCTIONS, LEARNERS, READERS, STORED, SiteNames, arms_of
-from covey.types import MILLIONTHS, PHASES, Context, Label
+from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
 
 class CellView(msgspec.Struct, frozen=True):
@@ -38,44 +35,10 @@ class CellView(msgspec.Struct, frozen=True):
     low: Context
     high: Context
     arrivals: int
-    arm: str | None  # with the largest estimate (index, cos-ce: most labels); None: no labels
+    arm: str | None  # with the largest estimate (index: most labels); None: no labels
     estimate: float | None
     space: tuple[int, ...] | None = None  # context coordinates it divides; None: all
     bounds: list[tuple[float | str, float | str]] = []  # low and high in the units of the columns
-
-
-# A decision whose label is late: learner, rows, choice, helper, its rows, function.
-Note = tuple[int, tuple[int, ...], int, int, tuple[int, ...], int]
-# With its gain (-1: the label never comes), slot, contexts, label and answer, and cost.
-Pending = tuple[Note, int | bool, int, tuple[tuple[float, ...], ...], tuple[Any, ...], int]
-
-
-class KeptCell(NamedTuple):
-    """A cell of a learner, its counters and the labels that it has stored."""
-
-    level: int
-    coordinates: tuple[int, ...]
-    counters: list[int]  # the first is the slot in which it was created
-    known: list[tuple[Any, int]]
-
-
-class EngineState(msgspec.Struct):
-    """All that later decisions depend on, in networks whose cells can be divided."""
-
-    learners: list[list[KeptCell]]
-    late: list[tuple[int, list[Pending]]]  # by the slots at whose ends the labels arrive
-    blind: list[int]
-    slots: int
-
-    def add(self, other: "EngineState") -> None:
-        """Add the cells of another part of the same log, in the order in which they were made."""
-        self.learners = [
-            sorted([*own, *more], key=lambda cell: cell.counters[0])
-            for own, more in zip(self.learners, other.learners, strict=True)
-        ]
-        self.late = []  # the log has ended
-        self.blind = [a + b for a, b in zip(self.blind, other.blind, strict=True)]
-        self.slots += other.slots
 
 
 class Repricing(NamedTuple):
@@ -142,9 +105,9 @@ class LinkPrices:
         It is a sum over links, not a difference to the price, so it has no rounding error.
         """
         path_cost = np.zeros(len(slots))
-        for link in itertools.pairwise(self._links.path(*pair)):
+        for link in itertools.pairwise(self._links.links.path(*pair) or ()):
             if link not in self._rows:
-                path_cost += self._links.cost(link)
+                path_cost += self._links.links.cost(*link)
                 continue
             observed = costs[self._rows[link], slots]
             self._links.observe(link, int(observed.sum()), len(observed))
@@ -161,12 +124,8 @@ class ReplayEngine:
         sites: Sequence[LearnerSpec],
         width: int,
         labels: Sequence[Label],
-        alphas: Sequence[float] | None = None,
     ) -> None:
-        """Create empty tables; contexts have `width` coordinates.
-
-        `alphas` are those of the learners, where they differ: each has cells of its own then.
-        """
+        """Create empty tables; contexts have `width` coordinates."""
         self.sites = sites
         self.slots = 0
         self._unit = setup.unit
@@ -174,47 +133,29 @@ class ReplayEngine:
         self._coordinates = setup.context.names
         self._spaces = setup.plan.of_width(width)
         self._names_spaces = len(self._spaces) > 1
-        self._own: Sequence[tuple[int, ...]] = [site.spaces for site in sites]
         self._receivers = array("i", (k for k, site in enumerate(sites) if site.receives))
         self._policies = setup.policies(width)
-        if alphas is not None and len(set(alphas)) > 1:
-            self._divide(setup, alphas)
         self._clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
         self.ledgers = self._empty_ledgers()
-        reading = self._policies[0].settings.reading
-        hidden_from = 1 if reading.hidden_from == "first" else len(sites)
+        hidden_from = 1 if setup.settings.rules.is_paper else len(sites)
         seats = _seats(sites, setup.cost_columns)
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._are_slots_shared = setup.shares_slots
-        self._arms = ArmTable(partial(arms_of, sites))
+        self._arms = ArmTable(arms_of(sites))
         self._cell_names: list[str] = []  # by their number in the trace
         self._alarms = 0  # those that were looked at
         self._unmarked: dict[int, list[int]] = {}  # learner -> slots of alarms not in the trace
-        self._blind = [0] * len(sites)  # of the state that it continues from
-        ends = array("q", itertools.accumulate(len(site.functions) for site in sites))
+        learners = [site.name for site in sites]
+        functions = [name for site in sites for name in site.functions]
+        readers = learners if any(site.context_peers for site in sites) else []
         self._names: dict[str, Sequence[Label]] = {
-            "learner": SiteNames(sites, (LEARNERS,)),
+            "learner": learners,
             "phase": PHASES,
-            "arm": SiteNames(sites, (FUNCTIONS, LEARNERS, READERS), ends),
-            "function": SiteNames(sites, (FUNCTIONS, STORED), ends),
+            "arm": [*functions, *learners, *(name + BY_CONTEXT for name in readers)],
+            "function": [*functions, *(MEMORY for _ in readers)],
             "prediction": labels,
             "label": labels,
         }
-
-    def _divide(self, setup: NetworkConfig, alphas: Sequence[float]) -> None:
-        """Give every alpha spaces of its own, in which learners with this alpha decide."""
-        found, count = sorted(set(alphas), reverse=True), len(self._spaces)
-        settings = [msgspec.structs.replace(setup.settings, alpha=alpha) for alpha in found]
-        self._policies = [
-            policy
-            for one in settings
-            for policy in setup._replace(settings=one).policies(self._width)
-        ]
-        self._spaces = tuple(self._spaces) * len(found)
-        self._own = [
-            tuple(found.index(alpha) * count + space for space in site.spaces)
-            for site, alpha in zip(self.sites, alphas, strict=True)
-        ]
 
     @property
     def title(self) -> str:
@@ -240,17 +181,17 @@ class ReplayEngine:
                     name=site.name,
                     position=index,
                     unit=self._unit,
-                    rewards=site.rewards if space in self._own[index] else (),
+                    rewards=site.rewards if space in site.spaces else (),
                     is_supervised=site.is_supervised,
                     context_peers=len(site.context_peers),
-                    learns_costs=any(site.cost_columns) or policy.keeps_widths,
+                    learns_costs=any(site.cost_columns),
                     remembers=index in consulted,
                 )
                 for space, policy in enumerate(self._policies)
             ]
             pairs = zip(self._clocks, rules, strict=True)
             tables = [table_of(clock, rule) for clock, rule in pairs]
-            ledgers.append(Ledger(tables, self._own[index], self._spaces))
+            ledgers.append(Ledger(tables, site.spaces, self._spaces))
         return ledgers
 
     def play(self, log: EncodedLog) -> Trace:
@@ -266,13 +207,22 @@ class ReplayEngine:
         )
         first_slot = self.slots + 1
         if self._are_slots_shared:
-            Batches(self._arena).run(log, first_slot, decided)
+            self._arena.run_batches(log, first_slot, decided)
         else:
             self._arena.run(until_end_of_batch(log), first_slot, decided)
         for space, cell in self._arena.cells_since(len(self._cell_names)):
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
-        trace = self.trace_of(decided, log, first_slot, list(self._cell_names))
+        trace = Trace(
+            decided,
+            log,
+            first_slot=first_slot,
+            arms=self._arms,
+            unit=self._unit,
+            receivers=self._receivers,
+            names={**self._names, "cell": list(self._cell_names)},
+            are_slots_shared=self._are_slots_shared,
+        )
         alarms = sum(clock.alarms for clock in self._clocks)
         if alarms > self._alarms:
             self._alarms = alarms
@@ -283,49 +233,6 @@ class ReplayEngine:
         for place in [*self._unmarked]:
             self._mark_alarms(place, trace)
         return trace
-
-    def trace_of(
-        self, decided: DecisionColumns, log: EncodedLog, first_slot: int, cells: Sequence[str]
-    ) -> Trace:
-        """Return the trace of decisions, whose cells are numbered as in `cells`."""
-        return Trace(
-            decided,
-            log,
-            first_slot=first_slot,
-            arms=self._arms,
-            unit=self._unit,
-            receivers=self._receivers,
-            names={**self._names, "cell": cells},
-            are_slots_shared=self._are_slots_shared,
-        )
-
-    def state(self) -> EngineState:
-        """Return what an engine of the same configuration needs to continue."""
-        learners = []
-        for ledger in self.ledgers:
-            (table,) = ledger.tables  # cells of several spaces cannot be divided
-            cells = [(table.cell(row), row) for row in range(len(table))]
-            learners.append(
-                [
-                    KeptCell(cell.level, cell.coordinates, table.counters(row), table.known(row))
-                    for cell, row in cells
-                ]
-            )
-        return EngineState(learners, self._arena.late(), self.blind(), self.slots)
-
-    def restore(self, state: EngineState) -> None:
-        """Continue from the state of an engine of the same configuration."""
-        for ledger, cells in zip(self.ledgers, state.learners, strict=True):
-            (table,) = ledger.tables
-            for level, coordinates, counters, known in cells:
-                row = table.load(Cell(level, tuple(coordinates)), counters)
-                table.know(row, known)
-        self._arena.take_late(state.late)
-        self._blind, self.slots = state.blind, state.slots
-
-    def catch_up(self, slot: int) -> None:
-        """Settle the labels that arrive up to the end of `slot`; its row is in another part."""
-        self._arena.catch_up(slot)
 
     def _mark_alarms(self, place: int, trace: Trace) -> None:
         """Mark a learner's first decision at or after each alarm; the rest is left for later."""
@@ -348,29 +255,18 @@ class ReplayEngine:
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""
         site = self.sites[place]
-        arms = site.arms(SiteNames(self.sites, (LEARNERS,)))
+        arms = site.arms([one.name for one in self.sites])
         views = []
-        for space in self._own[place]:
+        for space in site.spaces:
             table = self.ledgers[place].tables[space]
-            used = (row for row in range(len(table)) if table.own(row) and not table.is_split(row))
-            views += [self._view(space, table, row, arms) for row in used]
+            views += [self._view(space, table, row, arms) for _, row in used_rows(table)]
         return views
-
-    def smoothness(self, place: int) -> Smoothness | None:
-        """Return what a learner's labels say of its functions, in the spaces it decides in."""
-        ledger, functions = self.ledgers[place], len(self.sites[place].functions)
-        return estimate(
-            itertools.chain.from_iterable(
-                seen_in(ledger.tables[space], self._policies[space], functions)
-                for space in self._own[place]
-            )
-        )
 
     def blind(self) -> list[int]:
         """Return, per learner, the number of decisions without any label to learn from."""
         return [
-            before + ledger.tables[own[0]].blind_decisions()
-            for before, ledger, own in zip(self._blind, self.ledgers, self._own, strict=True)
+            ledger.tables[site.spaces[0]].blind_decisions
+            for ledger, site in zip(self.ledgers, self.sites, strict=True)
         ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
@@ -383,16 +279,12 @@ class ReplayEngine:
         self._arms = self._arms.with_cost(place, arm, cost)
 
     def _view(self, space: int, table: Table, row: int, arms: list[str]) -> CellView:
-        cell = table.cell(row)
+        cell = table.cells.cell(row)
         policy = self._policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
         # Rewards can depend on the context: that of the middle of the cell is now the current one.
-        table.around(tuple((coordinate + 0.5) / side for coordinate in cell.coordinates))
-        best = table.best(row)
-        # An index, or an elimination by reports, ignores a high mean of few labels.
-        if policy.has_index or policy.elimination is not None:
-            best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
-        labels, right = table.record(row, best)
+        table.cells.around(tuple((coordinate + 0.5) / side for coordinate in cell.coordinates))
+        arm, labels, right = policy.preferred(table, row, arms)
         # Coordinates outside the space are unbounded.
         low, high = [0.0] * self._width, [1.0] * self._width
         for index, coordinate in zip(self._spaces[space], cell.coordinates, strict=True):
@@ -401,8 +293,8 @@ class ReplayEngine:
             name=self.cell_name(space, cell),
             low=tuple(low),
             high=tuple(high),
-            arrivals=table.own(row),
-            arm=arms[best] if labels else None,
+            arrivals=table.cells.own(row),
+            arm=arm,
             estimate=right / (labels * self._unit) if labels else None,
             space=self._spaces[space] if self._names_spaces else None,
         )
@@ -412,7 +304,7 @@ class EpochedReplay:
     """A replay restarted in epochs of doubling length, with changing link prices.
 
     An epoch starts with empty tables and its own clock at slot 1; pending labels of the previous
-    epoch are dropped. Only prices and the estimated alphas carry over, one per learner.
+    epoch are dropped. Only prices carry over.
     """
 
     def __init__(
@@ -429,25 +321,18 @@ class EpochedReplay:
         self._labels = labels
         self._links = links
         self._has_memory = any(site.context_peers for site in sites)
-        alpha = setup.settings.alpha
-        self._is_estimated = isinstance(alpha, str)
-        self._alphas = [1.0 if isinstance(alpha, str) else alpha for _ in sites]
-        self._is_doubling = setup.settings.horizon == "doubling"
-        self._epochs = epochs(setup.settings.first_epoch if self._is_doubling else 2**60)
-        self._blind: list[list[int]] = []
-        self._alarms: list[list[int]] = [[] for _ in sites]
+        self._doubling = setup.settings.doubling
+        self._blind: list[list[int]] = []  # of each past epoch
         self._start(sites)
 
     @property
     def title(self) -> str:
         """The policy and the current epoch, in one line for reports."""
         title = self._engine.title
-        if not self._is_doubling:
+        if self._doubling is None:
             return title
-        found = " and ".join(f"{alpha:.3g}" for alpha in sorted(set(self._alphas)))
-        alpha = f", alpha {found}" if self._is_estimated else ""
-        epoch = f"epoch of {self._epoch.slots} slots from slot {self._epoch.first_slot}"
-        return f"{title}; {epoch}{alpha}"
+        first_slot = self._doubling.before(len(self._blind)) + 1
+        return f"{title}; epoch of {self._slots_of_epoch} slots from slot {first_slot}"
 
     def play(self, log: EncodedLog) -> Trace:
         """Replay the rows of `log` and return their trace; slots count across epochs."""
@@ -458,15 +343,16 @@ class EpochedReplay:
         starts = slot_starts(log, are_shared=self._setup.shares_slots)
         slots = len(starts) - 1
         while first < slots or not pieces:
-            if self._engine.slots == self._epoch.slots:
-                self._restart()
-            end = min(slots, first + self._epoch.slots - self._engine.slots)
+            if self._engine.slots == self._slots_of_epoch:
+                self._blind.append(self._engine.blind())
+                self._start(self._engine.sites)
+            end = min(slots, first + self._slots_of_epoch - self._engine.slots)
             if self._links is not None:
                 slot = self.slots + first + 1
                 for change in self._links.moves(slot):
                     self._engine.reprice(*change)
                 end = min(end, self._links.next_slot(slot) - 1 - self.slots)
-            rows = _cut(log, starts[first], starts[end])
+            rows = log.cut(starts[first], starts[end])
             pieces.append(self._engine.play(rows))
             if self._has_memory:  # the kernel wrote answers into the piece
                 answers = np.asarray(log.predictions)
@@ -487,27 +373,15 @@ class EpochedReplay:
         return [sum(counts) for counts in zip(*self._blind, self._engine.blind(), strict=True)]
 
     def alarms(self) -> list[list[int]]:
-        """Return `ReplayEngine.alarms` of all epochs; slots count across them."""
-        before = self._epoch.first_slot - 1
-        pairs = zip(self._alarms, self._engine.alarms(), strict=True)
-        return [[*past, *(slot + before for slot in new)] for past, new in pairs]
-
-    def _restart(self) -> None:
-        self._blind.append(self._engine.blind())
-        self._alarms = self.alarms()
-        for place in range(len(self._alphas)) if self._is_estimated else ():
-            seen = self._engine.smoothness(place)
-            if seen is not None:
-                self._alphas[place] = percent_of(seen.safe_alpha) / 100
-        self._start(self._engine.sites)
+        """Return `ReplayEngine.alarms`; no policy with epochs raises any."""
+        return self._engine.alarms()
 
     def _start(self, sites: Sequence[LearnerSpec]) -> None:
-        self._epoch = next(self._epochs)
-        settings = self._setup.settings
-        if self._is_doubling:
-            settings = adapt(settings, self._epoch, alpha=max(self._alphas))
-        setup = self._setup._replace(settings=settings)
-        self._engine = ReplayEngine(setup, sites, self._width, self._labels, self._alphas)
+        setup, self._slots_of_epoch = self._setup, 2**60
+        if self._doubling is not None:
+            self._slots_of_epoch = self._doubling.slots(len(self._blind))
+            setup = setup._replace(settings=setup.settings.in_epoch(self._slots_of_epoch))
+        self._engine = ReplayEngine(setup, sites, self._width, self._labels)
 
 
 def start(
@@ -517,7 +391,7 @@ def start(
     has_changing_links = setup.wiring is not None and setup.wiring.is_moving
     has_peers = any(site.peers for site in sites)
     links = LinkPrices(setup, sites) if has_changing_links and has_peers else None
-    if setup.settings.horizon == "doubling" or links is not None:
+    if setup.settings.doubling is not None or links is not None:
         return EpochedReplay(setup, sites, width, labels, links)
     return ReplayEngine(setup, sites, width, labels)
 
@@ -538,24 +412,29 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             lies=site.reports_falsely,
             misleads=site.labels_falsely,
             free=site.free,
-            answers=site.answers,
         )
         for site in sites
     ]
 
 
-def _cut(log: EncodedLog, first: int, end: int) -> EncodedLog:
-    width = len(log.contexts) // max(1, len(log.labels))
-    pieces: dict[str, Any] = {}
-    for name, column in log._asdict().items():
-        if column is None:
-            continue
-        array = np.asarray(column)
-        if name == "contexts":
-            piece = array[first * width : end * width]
-        elif name in ("predictions", "gains", "costs"):
-            piece = np.ascontiguousarray(array[:, first:end])
-        else:
-            piece = array[first:end]
-        pieces[name] = piece.data
-    return log._replace(**pieces)
+def arms_of(sites: Sequence[LearnerSpec]) -> ArmColumns:
+    """Return the arms of all learners, with the rows of their answers if streams are separate."""
+    offsets = [0, *itertools.accumulate(len(site.functions) for site in sites)]
+    total, starts, has_streams = offsets[-1], [0], False
+    codes, answers, firsts = array("q"), array("q"), array("q")
+    costs = array("d")
+    for index, site in enumerate(sites):
+        own = range(offsets[index], offsets[index + 1])
+        functions = [*own, *(offsets[peer] for peer in (*site.peers, *site.context_peers))]
+        codes.extend(own)
+        codes.extend(total + peer for peer in site.peers)
+        codes.extend(total + len(sites) + peer for peer in site.context_peers)
+        costs.extend(site.costs)
+        firsts.extend(functions)
+        answers.extend(site.stream * total + first for first in functions)
+        starts.append(len(codes))
+        has_streams = has_streams or site.stream > 0
+    table = ArmColumns(*(np.array(column) for column in (starts[:-1], codes, costs)))
+    if not has_streams:
+        return table
+    return table._replace(firsts=np.array(firsts), answers=np.array(answers))

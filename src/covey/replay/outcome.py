@@ -1,23 +1,193 @@
 """What a replay found: counts per learner, costs and utilities, errors of baselines."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, islice
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
+from covey.bandit.accounts import Account
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
-from covey.data.logs import EncodedLog, Rows, Trace, until_end_of_batch
-from covey.errors import ConfigError
-from covey.replay.baselines import Baseline, BaselineAnswer, Chunk, ChunkBaseline
+from covey.data.logs import EncodedLog, Rows, Trace
+from covey.replay.baselines import BaselineOutcome
 from covey.replay.engine import CellView
-from covey.replay.gains import Gain, PairOutcome, aligned, gain_of
-from covey.replay.sampled import ShadowOutcome
-from covey.types import BY_CONTEXT, Array, Phase
+from covey.types import BY_CONTEXT, Array, Interval, Phase
+
+CERTAINTY = 0.95
+MOST_BATCHES = 32
+FEWEST_BATCHES = 8  # with fewer there is no interval
+
+
+class PairOutcome(msgspec.Struct, frozen=True):
+    """What a learner got from one peer."""
+
+    peer: str
+    asked: int
+    paid: float
+    judged: int  # asked rows that have a label
+    right: float  # answers of the peer among them
+    best_own: str | None  # the own function that is right most often on the same rows
+    best_own_right: float
+
+
+def gain_of(
+    sums: Sequence[float] | Array, counts: Sequence[float] | Array, *, comparisons: int = 1
+) -> Interval | None:
+    """Return the mean of what consecutive buckets hold, and its interval; None without rows.
+
+    `sums` has the gain of each bucket, `counts` its labelled rows. The intervals of so many
+    `comparisons` hold all together in 95 % of the cases (Bonferroni).
+    """
+    sums, counts = np.asarray(sums, float), np.asarray(counts, float)
+    total = counts.sum()
+    if not total:
+        return None
+    mean = float(sums.sum() / total)
+    edges = np.unique(np.searchsorted(np.cumsum(counts), _thresholds(total), side="left"))
+    batches = len(edges)
+    if batches < FEWEST_BATCHES:
+        return Interval(mean)
+    starts = np.concatenate([[0], edges[:-1] + 1])
+    residuals = np.add.reduceat(sums - mean * counts, starts)
+    variance = batches / (batches - 1) * float(np.square(residuals).sum()) / total**2
+    certainty = 1 - (1 - CERTAINTY) / comparisons
+    half_width = student(batches - 1, certainty) * math.sqrt(variance)
+    return Interval(mean, mean - half_width, mean + half_width)
+
+
+def aligned(parts: Sequence[tuple[int, Array, Array]]) -> tuple[Array, Array]:
+    """Return the sums of several learners in buckets of the same length.
+
+    Each part has the slots per bucket, and per bucket the gain and the labelled rows.
+    """
+    width = max(slots for slots, _, _ in parts)
+    buckets = max(len(counts) * slots for slots, _, counts in parts) // width + 1
+    sums, totals = np.zeros(buckets), np.zeros(buckets)
+    for slots, gained, counts in parts:
+        place = np.arange(len(counts)) * slots // width
+        sums += np.bincount(place, gained, minlength=buckets)
+        totals += np.bincount(place, counts, minlength=buckets)
+    return sums, totals
+
+
+def _thresholds(total: float) -> Array:
+    """Return the numbers of rows after which batches end."""
+    batches = min(MOST_BATCHES, int(total))
+    return total * np.arange(1, batches + 1) / batches - 1e-9 * total
+
+
+def student(freedom: int, certainty: float = CERTAINTY) -> float:
+    """Return the half-width of Student's interval in standard errors.
+
+    >>> round(student(4), 3)
+    2.776
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, freedom) < certainty else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _within(angle: float, freedom: int) -> float:
+    """Return the probability of |t| < sqrt(freedom) * tan(angle), a finite sum of cosines."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2
+    term, total = (cosine, 0.0) if is_odd else (1.0, 0.0)
+    for power in range(is_odd, freedom - 1, 2):
+        total += term
+        term *= cosine * cosine * (power + 1) / (power + 2)
+    return (angle + sine * total) * 2 / math.pi if is_odd else sine * total
+
+
+Z_95 = 1.959964  # quantile of the normal distribution, for an interval of 95 %
+
+
+class ChoiceEstimate(msgspec.Struct, frozen=True):
+    """The error of a fixed choice over labelled rows, in percent, with its 95 % interval."""
+
+    choice: str
+    rows: int  # that the estimate is for
+    drawn: int  # of these, those whose answer is known by the draw
+    missing: int  # drawn rows whose answer is not known; they widen the interval
+    error_percent: float | None
+    low_percent: float | None
+    high_percent: float | None
+    price: float | None = None  # of an answer, as it was last paid; None: not known
+
+
+class PeerRows(msgspec.Struct, frozen=True):
+    """A peer beside the own functions, on the drawn rows that it answered."""
+
+    peer: str
+    rows: int
+    error_percent: float | None
+    best_own: str | None  # with the fewest errors on the same rows
+    best_own_percent: float | None
+
+
+class ShadowOutcome(msgspec.Struct, frozen=True):
+    """What rows that were run in the shadow tell."""
+
+    rows: int  # own rows since rows are drawn, as far as they are stored
+    labelled: int
+    drawn: int
+    complete: int  # drawn rows whose answers are all known
+    served_percent: float | None  # error of what was answered, on labelled rows
+    estimates: list[ChoiceEstimate]
+    peers: list[PeerRows]
+
+
+def estimate(
+    choice: str,
+    *,
+    served: Array,
+    right: Array,
+    drawn: Array,
+    share: Array,
+    price: float | None = None,
+) -> ChoiceEstimate:
+    """Return the error of a choice over all rows, of which the drawn ones are known.
+
+    By row: `served` is 1 if the answer was right, `right` is 1 if that of the choice is (0 if it is
+    not, -1 if that is not known), `drawn` is whether it was drawn, and `share` the probability of
+    that. Where a drawn row is not known, the interval allows for both cases.
+    """
+    rows = len(served)
+    is_known = drawn & (right >= 0)
+    known, missing = int(is_known.sum()), int((drawn & ~is_known).sum())
+    if not known:
+        return ChoiceEstimate(choice, rows, known, missing, None, None, None, price)
+    weights = 1.0 / share
+    gained = float((weights * (right - served))[is_known].sum())
+    lost = is_known != drawn
+    least = gained - float((weights * served)[lost].sum())
+    most = gained + float((weights * (1 - served))[lost].sum())
+    # Rows that are missing are taken to be like the others.
+    gained *= float(weights[drawn].sum() / weights[is_known].sum())
+    half = Z_95 * math.sqrt(_variance(right - served, share, is_known))
+    wrong = rows - float(served.sum())
+
+    def percent(more: float) -> float:
+        return 100 * (wrong - more) / rows
+
+    low, high = max(0.0, percent(most + half)), min(100.0, percent(least - half))
+    return ChoiceEstimate(choice, rows, known, missing, percent(gained), low, high, price)
+
+
+def _variance(difference: Array, share: Array, is_known: Array) -> float:
+    """Return the variance of the estimated sum.
+
+    One row more is taken to have gained, and one to have lost: a few rows without a difference do
+    not show that there is none.
+    """
+    each = (1 - share) / share**2
+    found = float((each * difference**2)[is_known].sum())
+    return found + 2 * float(each[is_known].mean())
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -62,7 +232,7 @@ class LearnerOutcome(msgspec.Struct, frozen=True):
     candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
     alarms: list[int] = []  # slots of the alarms of the change detection
     own_errors: dict[str, float] = {}  # own function -> its errors on the learner's own rows
-    gain: Gain | None = None  # over the best of them, net of costs
+    gain: Interval | None = None  # over the best of them, net of costs
     pairs: list[PairOutcome] = []  # peers that were asked
     by_arm: dict[str, ArmOutcome] = {}  # of a served site
 
@@ -87,18 +257,6 @@ class EnsembleOutcome(msgspec.Struct, frozen=True):
     history: list[list[float]]  # point in time -> weights; empty for weights per cell
 
 
-class BaselineOutcome(msgspec.Struct, frozen=True):
-    """Result of a baseline on a log."""
-
-    errors: int
-    judged: int  # slots with a true label in the log
-
-    @property
-    def error_percent(self) -> float | None:
-        """Error rate; None without judged slots."""
-        return 100 * self.errors / self.judged if self.judged else None
-
-
 class Outcome(msgspec.Struct, frozen=True):
     """Results of a replay."""
 
@@ -112,7 +270,7 @@ class Outcome(msgspec.Struct, frozen=True):
     ensemble: EnsembleOutcome | None = None
     spaces: int = 1  # number of context spaces
     baselines: dict[str, BaselineOutcome] | None = None  # when requested
-    gain: Gain | None = None  # of all learners, each over its best own function, net of costs
+    gain: Interval | None = None  # of all learners, each over its best own function, net of costs
     # Per context: places on its axis from 0 to 1, and what they stand for.
     context_ticks: list[list[tuple[float, float | str]]] = []
     shadow: ShadowOutcome | None = None  # of a served site that runs rows in the shadow
@@ -123,25 +281,9 @@ class Outcome(msgspec.Struct, frozen=True):
         return bool(self.functions)
 
 
-def accounts_of(
-    learners: Sequence[LearnerOutcome], serving_costs: Mapping[str, float], *, are_carried: bool
-) -> dict[str, Account]:
-    """Return the account of every learner by name."""
-    names = [learner.name for learner in learners]
-    dealings = {
-        learner.name: Dealings(
-            learner.judged - learner.errors,
-            learner.cost_total,
-            asked_of(learner.arms, learner.functions, names),
-        )
-        for learner in learners
-    }
-    return settle_accounts(dealings, serving_costs, are_carried=are_carried)
-
-
 MOST_BUCKETS = 256
 # Sums are kept in parts, multiples of these and the rest, so that adding them is exact: then they
-# do not depend on the order, nor on how a log is divided.
+# do not depend on the order, nor on the size of chunks.
 _GRAINS = (2.0**-22, 2.0**-45)
 PARTS = len(_GRAINS) + 1
 
@@ -163,61 +305,6 @@ def _total(parts: Array) -> Array:
     return total
 
 
-class LearnerSums(msgspec.Struct):
-    """What is added up for one learner; of several parts of a log, they can be added."""
-
-    buckets: np.ndarray  # parts, row of `SLOTS` to `RIGHT`, bucket
-    chosen: np.ndarray  # arm -> times
-    asked: dict[int, np.ndarray]  # arm -> parts of: asked, paid, judged, right, right by own ones
-    cost: np.ndarray
-    alone_errors: np.ndarray
-    stood_in: int = 0
-    slots_per_bucket: int = 1
-
-    def widen(self) -> None:
-        """Let a bucket have twice as many slots."""
-        shape = (*self.buckets.shape[:2], MOST_BUCKETS // 2, 2)
-        pairs = self.buckets.reshape(shape).sum(axis=3)
-        self.buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=2)
-        self.slots_per_bucket *= 2
-
-    def add(self, other: "LearnerSums") -> None:
-        """Add the sums of another part of the log."""
-        while self.slots_per_bucket < other.slots_per_bucket:
-            self.widen()
-        while other.slots_per_bucket < self.slots_per_bucket:
-            other.widen()
-        self.buckets = self.buckets + other.buckets
-        self.chosen = self.chosen + other.chosen
-        for arm, found in other.asked.items():
-            self.asked[arm] = found + self.asked.get(arm, 0.0)
-        self.cost = self.cost + other.cost
-        self.alone_errors = self.alone_errors + other.alone_errors
-        self.stood_in += other.stood_in
-
-
-class OutcomeSums(msgspec.Struct):
-    """What is added up over a replay."""
-
-    learners: list[LearnerSums]
-    wrong: np.ndarray  # parts, function -> its errors
-    labels: set[int]
-    answers: list[set[int]]  # of each function
-    slots: int = 0
-    judged: int = 0
-
-    def add(self, other: "OutcomeSums") -> None:
-        """Add the sums of another part of the log, with the same codes of labels."""
-        for own, found in zip(self.learners, other.learners, strict=True):
-            own.add(found)
-        self.wrong = self.wrong + other.wrong
-        self.labels |= other.labels
-        for answers, more in zip(self.answers, other.answers, strict=True):
-            answers.update(more)
-        self.slots += other.slots
-        self.judged += other.judged
-
-
 class OutcomeBuilder:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
@@ -234,12 +321,10 @@ class OutcomeBuilder:
             for site, end in zip(sites, ends, strict=True)
         ]
         self._owners = np.array(owners + [-1] * len(sites))
-        self.sums = OutcomeSums(
-            learners=[learner.sums for learner in self._learners],
-            wrong=np.zeros((PARTS, len(self._functions))),
-            labels=set(),
-            answers=[set() for _ in self._functions],
-        )
+        self._slots = self._judged = 0
+        self._wrong = np.zeros((PARTS, len(self._functions)))  # the errors of each function
+        self._labels: set[int] = set()
+        self._answers: list[set[int]] = [set() for _ in self._functions]
 
     def add(self, together: Trace, alone: Trace) -> None:
         """Add the same rows, replayed with peers and without."""
@@ -248,40 +333,33 @@ class OutcomeBuilder:
             learner.add(together, rows)
             is_asked = together.arm[rows] >= len(self._functions)
             is_own = self._owners[together.function[rows]] == index
-            learner.sums.stood_in += int(np.count_nonzero(is_asked & is_own))
+            learner.stood_in += int(np.count_nonzero(is_asked & is_own))
             errors = _parts_of(_errors(alone.correct[alone.rows_of(index)]))
             for part, piece in enumerate(errors):
-                learner.sums.alone_errors[part] += piece.sum()
+                learner.alone_errors[part] += piece.sum()
 
     def add_functions(self, log: EncodedLog) -> None:
         """Add the errors that every function would have made."""
         labels = np.asarray(log.labels)
         judged = labels >= 0
-        sums = self.sums
-        sums.slots += len(labels)
-        sums.judged += int(np.count_nonzero(judged))
+        self._slots += len(labels)
+        self._judged += int(np.count_nonzero(judged))
         if log.gains is not None:
             errors = _parts_of(1.0 - np.asarray(log.gains)[:, judged] / self._unit)
             for part, piece in enumerate(errors):
-                sums.wrong[part] += piece.sum(axis=1)
+                self._wrong[part] += piece.sum(axis=1)
             return
-        sums.labels.update(_present(labels))
+        self._labels.update(_present(labels))
         for k, row in enumerate(np.asarray(log.predictions)[: len(self._functions)]):
-            sums.wrong[0, k] += np.count_nonzero((row != labels) & judged)
-            sums.answers[k].update(_present(row))
-
-    def restore(self, sums: OutcomeSums) -> None:
-        """Continue from the sums of other builders for the same learners."""
-        self.sums = sums
-        for learner, own in zip(self._learners, sums.learners, strict=True):
-            learner.sums = own
+            self._wrong[0, k] += np.count_nonzero((row != labels) & judged)
+            self._answers[k].update(_present(row))
 
     def unfit(self) -> list[str]:
         """Return the functions none of whose answers is a label of the log."""
-        labels = self.sums.labels
+        labels = self._labels
         if len(labels) < 2:  # too few to tell
             return []
-        pairs = zip(self._functions, self.sums.answers, strict=True)
+        pairs = zip(self._functions, self._answers, strict=True)
         return [name for name, answers in pairs if answers and not answers & labels]
 
     def outcome(
@@ -296,21 +374,17 @@ class OutcomeBuilder:
         alarms = alarms or [[] for _ in cells]
         found = zip(self._learners, cells, blind, alarms, strict=True)
         return Outcome(
-            slots=self.sums.slots,
+            slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
             learners=[one.outcome(views, count, slots) for one, views, count, slots in found],
-            gain=self._gain(),
+            gain=gain_of(*aligned([one.gains() for one in self._learners])),
             functions={
-                name: 100.0 * float(wrong) / self.sums.judged if self.sums.judged else None
-                for name, wrong in zip(self._functions, _total(self.sums.wrong), strict=True)
+                name: 100.0 * float(wrong) / self._judged if self._judged else None
+                for name, wrong in zip(self._functions, _total(self._wrong), strict=True)
             },
         )
-
-    def _gain(self) -> Gain | None:
-        """Return the gain of all learners."""
-        return gain_of(*aligned([one.gains() for one in self._learners]))
 
 
 # Rows of the buckets of a learner; right answers of its own functions follow.
@@ -324,31 +398,32 @@ class _Learner:
         self._site = site
         self._arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
-        self.sums = LearnerSums(
-            buckets=np.zeros((PARTS, RIGHT + len(self._own), MOST_BUCKETS)),
-            chosen=np.zeros(len(arms), np.int64),
-            asked={},
-            cost=np.zeros(PARTS),
-            alone_errors=np.zeros(PARTS),
-        )
+        self._buckets = np.zeros((PARTS, RIGHT + len(self._own), MOST_BUCKETS))
+        self._slots_per_bucket = 1
+        self._chosen = np.zeros(len(arms), np.int64)
+        # Arm -> parts of: asked, paid, judged, right, right by own functions.
+        self._asked: dict[int, Array] = {}
+        self._cost = np.zeros(PARTS)
+        self.alone_errors = np.zeros(PARTS)
+        self.stood_in = 0
 
     def add(self, trace: Trace, rows: Rows) -> None:
         slot, phase, correct = trace.slot[rows], trace.phase[rows], trace.correct[rows]
         if not len(slot):
             return
-        sums, cost = self.sums, trace.cost[rows]
-        sums.chosen += np.bincount(trace.arm[rows], minlength=len(sums.chosen))
+        cost = trace.cost[rows]
+        self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
         if not cost.any():
             cost = np.zeros(len(cost), np.int8)
         for part, piece in enumerate(_parts_of(cost)):
-            sums.cost[part] += piece.sum()
+            self._cost[part] += piece.sum()
         if len(self._site.spaces) > 1:
             for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
                 if times:
                     self._candidates[space_of(str(trace.names["cell"][cell]))] += times
-        while (slot[-1] - 1) // sums.slots_per_bucket >= MOST_BUCKETS:
-            sums.widen()
-        bucket = (slot - 1) // sums.slots_per_bucket
+        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
+            self._widen()
+        bucket = (slot - 1) // self._slots_per_bucket
         own = [np.where(correct < 0, 0, trace.correct_by(function, rows)) for function in self._own]
         counted = (
             np.ones(len(slot), np.int8),
@@ -362,23 +437,30 @@ class _Learner:
         for row, weights in enumerate(counted):
             for part, piece in enumerate(_parts_of(weights)):
                 found = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
-                sums.buckets[part, row] += found
+                self._buckets[part, row] += found
         self._add_pairs(trace.arm[rows], (correct >= 0, np.maximum(0, correct), *own), cost)
+
+    def _widen(self) -> None:
+        """Let a bucket have twice as many slots."""
+        shape = (*self._buckets.shape[:2], MOST_BUCKETS // 2, 2)
+        pairs = self._buckets.reshape(shape).sum(axis=3)
+        self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=2)
+        self._slots_per_bucket *= 2
 
     def _add_pairs(self, arm: Array, judged: Sequence[Array], cost: Array) -> None:
         columns = [np.ones(len(arm), np.int8), cost, *judged]
         for asked in np.unique(arm[arm >= self._first_peer]).tolist():
             rows = np.flatnonzero(arm == asked)
-            found = self.sums.asked.setdefault(asked, np.zeros((PARTS, len(columns))))
+            found = self._asked.setdefault(asked, np.zeros((PARTS, len(columns))))
             for place, column in enumerate(columns):
                 for part, piece in enumerate(_parts_of(column[rows])):
                     found[part, place] += piece.sum()
 
     def gains(self) -> tuple[int, Array, Array]:
         """Return slots per bucket, and per bucket the gain over the best own function and rows."""
-        buckets = _total(self.sums.buckets)
+        buckets = _total(self._buckets)
         judged, right = buckets[JUDGED], buckets[RIGHT:]
-        width = self.sums.slots_per_bucket
+        width = self._slots_per_bucket
         if not len(right):  # nothing to compare with
             return width, np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
         best = right[int(right.sum(axis=1).argmax())]
@@ -386,7 +468,7 @@ class _Learner:
 
     def _pairs(self) -> list[PairOutcome]:
         pairs = []
-        for arm, counted in sorted(self.sums.asked.items()):
+        for arm, counted in sorted(self._asked.items()):
             asked, paid, judged, right, *own = _total(counted).tolist()
             best = int(np.argmax(own)) if own else -1
             pairs.append(
@@ -403,7 +485,7 @@ class _Learner:
         return sorted(pairs, key=lambda pair: -pair.asked)
 
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
-        sums = _total(self.sums.buckets)
+        sums = _total(self._buckets)
         used = np.flatnonzero(sums[0])
         rows = sums[:, : used[-1] + 1 if len(used) else 0]
         buckets = [[_plain(number) for number in row] for row in rows[:RIGHT]]
@@ -420,13 +502,13 @@ class _Learner:
             train=train,
             explore=explore,
             exploit=slots - train - explore,
-            cost_total=float(_total(self.sums.cost)),
-            arms={self._arms[k]: int(n) for k, n in enumerate(self.sums.chosen) if n},
-            alone_errors=_plain(float(_total(self.sums.alone_errors))),
+            cost_total=float(_total(self._cost)),
+            arms={self._arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
+            alone_errors=_plain(float(_total(self.alone_errors))),
             blind=blind,
-            stood_in=self.sums.stood_in,
+            stood_in=self.stood_in,
             candidates=dict(self._candidates.most_common()),
-            timeline=Timeline(self.sums.slots_per_bucket, *buckets),
+            timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
             alarms=alarms,
             own_errors={name: judged - one for name, one in zip(names, right, strict=True)},
@@ -449,125 +531,3 @@ def _errors(correct: np.ndarray) -> np.ndarray:
 def _plain(number: float) -> Any:
     """Return a sum as an int if it is whole, as all sums of 0/1 losses are."""
     return int(number) if float(number).is_integer() else float(number)
-
-
-def label_delays(log: EncodedLog, wait: int | None) -> Array:
-    """Return the delay of each label in rows; -1: it never arrives, or later than `wait`."""
-    log = until_end_of_batch(log)
-    labels = np.asarray(log.labels)
-    delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
-    is_lost = (delays < 0) | (labels < 0)
-    if wait is not None:
-        is_lost |= delays > wait
-    return np.where(is_lost, -1, delays)
-
-
-HINDSIGHT = "best-in-hindsight"
-
-
-class BaselineRun:
-    """Baselines driven in chunks; memory grows with the pending labels only."""
-
-    def __init__(
-        self,
-        baselines: Iterable[Baseline],
-        *,
-        label_wait: int | None = None,
-        receivers: Sequence[int] | None = None,
-        functions: int | None = None,
-    ) -> None:
-        self._players = [_Player(baseline) for baseline in baselines]
-        self._wait = label_wait
-        self._receivers = receivers  # indices of the learners; None: all
-        self._functions = functions  # rows of predictions that belong to functions
-        # Of pending labels: the slot at whose end they arrive, their slot, the label, the votes.
-        self._pending: list[Array] = []
-        self._first = 0
-        self._judged = 0
-        self._function_errors: Array = np.zeros(0, np.int64)
-        names = [player.baseline.name for player in self._players]
-        for name in names:
-            if names.count(name) > 1:
-                raise ConfigError(f"duplicate baseline name {name!r}; names must differ")
-
-    def add(self, log: EncodedLog) -> dict[str, Array]:
-        """Let all baselines predict and learn on the next rows; return predictions by name."""
-        if log.gains is not None:
-            raise ConfigError(
-                "baselines need predictions that are right or wrong, but [data] has a loss; remove "
-                "one of them"
-            )
-        votes = np.asarray(log.predictions)[: self._functions].T
-        labels = np.asarray(log.labels)
-        chunk, is_awaited = self._chunk(votes, labels, self._delays(log))
-        is_judged = labels >= 0
-        predictions = {}
-        for player in self._players:
-            predicted = player.play(chunk, is_awaited, self._first)
-            player.errors += int(np.count_nonzero((predicted != labels) & is_judged))
-            predictions[player.baseline.name] = predicted
-        wrong = np.count_nonzero((votes != labels[:, None]) & is_judged[:, None], axis=0)
-        self._function_errors = wrong + (self._function_errors if self._first else 0)
-        self._judged += int(np.count_nonzero(is_judged))
-        self._first += len(labels)
-        return predictions
-
-    def outcome(self) -> dict[str, BaselineOutcome]:
-        """Return the errors of each baseline and of the best single function."""
-        errors = {player.baseline.name: player.errors for player in self._players}
-        errors[HINDSIGHT] = int(self._function_errors.min(initial=self._judged))
-        return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
-
-    def _delays(self, log: EncodedLog) -> Array:
-        """Return the delay of each label in slots; -1: it never arrives at a receiver."""
-        delays = label_delays(log, self._wait)
-        if log.shown is None:
-            return delays
-        shown = np.asarray(log.shown) > 0
-        if log.at is not None:
-            is_shown = shown[np.arange(len(shown)), np.asarray(log.at)]
-        else:
-            is_shown = shown[:, self._receivers or slice(None)].any(axis=1)
-        return np.where(is_shown, delays, -1)
-
-    def _chunk(self, votes: Array, labels: Array, delays: Array) -> tuple[Chunk, Array]:
-        slots = self._first + np.arange(len(labels))
-        arrives = delays >= 0
-        known = [column[arrives] for column in (slots + delays, slots, labels, votes)]
-        if self._pending:
-            pairs = zip(self._pending, known, strict=True)
-            known = [np.concatenate(pair) for pair in pairs]
-        order = np.argsort(known[0], kind="stable")  # ties: by slot
-        end = int(np.searchsorted(known[0][order], self._first + len(labels)))
-        due, origins, arriving, asked = (column[order[:end]] for column in known)
-        self._pending = [column[order[end:]] for column in known]
-        arrived = np.searchsorted(due, slots)
-        return Chunk(votes, arrived, arriving, asked, origins - self._first), arrives
-
-
-class _Player:
-    """A baseline, and its predictions whose labels are pending."""
-
-    def __init__(self, baseline: Baseline) -> None:
-        self.baseline = baseline
-        self.errors = 0
-        self._pending: dict[int, BaselineAnswer] = {}
-
-    def play(self, chunk: Chunk, is_awaited: Array, first: int) -> Array:
-        if isinstance(self.baseline, ChunkBaseline):
-            return self.baseline.play(chunk)
-        predict, learn, pending = self.baseline.predict, self.baseline.learn, self._pending
-        arriving = zip((chunk.slots + first).tolist(), chunk.labels.tolist(), strict=True)
-        # The number of labels that arrive at the end of each slot.
-        counts = np.diff(chunk.arrived, append=len(chunk.labels)).tolist()
-        rows = zip(*chunk.predictions.T.tolist(), strict=True)
-        predictions = []
-        slots = zip(rows, counts, is_awaited.tolist(), strict=True)
-        for slot, (votes, count, is_pending) in enumerate(slots, first):
-            prediction = predict(votes)
-            predictions.append(prediction.label)
-            if is_pending:
-                pending[slot] = prediction
-            for origin, label in islice(arriving, count):
-                learn(pending.pop(origin), label)
-        return np.array(predictions, np.int64)

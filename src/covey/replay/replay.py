@@ -12,22 +12,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account
+from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
 from covey.config import NetworkConfig, in_batches, load
 from covey.data import logs, tables
 from covey.data.contexts import Contexts, check_unit
-from covey.data.logs import DecisionColumns, EncodedLog, Trace, TraceFile
+from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
-from covey.replay.baselines import make
-from covey.replay.encoding import Encoder, Vocabulary, VocabularyState, runs_of, wanted_rows
-from covey.replay.engine import CellView, EngineState, ReplayEngine, start
-from covey.replay.outcome import (
-    BaselineRun,
-    Outcome,
-    OutcomeBuilder,
-    OutcomeSums,
-    accounts_of,
-)
+from covey.replay.baselines import BaselineRun, make
+from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
+from covey.replay.engine import CellView, start
+from covey.replay.outcome import Outcome, OutcomeBuilder
 from covey.replay.voting import EnsembleReplay
 from covey.toml import nearest
 
@@ -36,27 +30,9 @@ NARROW = 0.001  # share of an axis, to warn of a context
 ROWS_PER_CELL = 32  # that a warning proposes
 
 
+OPTIONAL = ("at", "revealed", "delay", "batch")  # arrays by row
 ConfigLike = str | Path | Mapping[str, Any]
 Progress = Callable[[float, int], None]  # processed share of the log, slots so far
-
-
-class RunState(msgspec.Struct):
-    """All that the rest of a replay depends on."""
-
-    vocabulary: VocabularyState
-    together: EngineState
-    alone: EngineState
-    sums: OutcomeSums
-    least: np.ndarray  # of the contexts so far
-    most: np.ndarray
-
-    def add(self, other: "RunState") -> None:
-        """Add the state of a replay of other cells of the same log."""
-        self.together.add(other.together)
-        self.alone.add(other.alone)
-        self.sums.add(other.sums)
-        self.least = np.minimum(self.least, other.least)
-        self.most = np.maximum(self.most, other.most)
 
 
 class ReplayRun:
@@ -73,7 +49,6 @@ class ReplayRun:
         """Prepare a replay of contexts with `width` coordinates."""
         self._setup = setup
         self._width = width
-        self._vocabulary = vocabulary
         labels = vocabulary.values
         self._together = start(setup, setup.sites, width, labels)
         self._alone = start(setup, [site.alone() for site in setup.sites], width, labels)
@@ -89,7 +64,8 @@ class ReplayRun:
 
     def decide(self, log: EncodedLog) -> Trace:
         """Return the decisions of the next rows."""
-        check_horizon(self._setup, self.slots + slots_of(self._setup, log))
+        starts = logs.slot_starts(log, are_shared=self._setup.shares_slots)
+        check_horizon(self._setup, self.slots + len(starts) - 1)
         return self._together.play(log)
 
     def judge(self, log: EncodedLog, chunk: Trace) -> None:
@@ -104,39 +80,6 @@ class ReplayRun:
             self._voting.add(chunk, log)
         if self._contest is not None:
             self._contest.add(log)
-
-    def state(self, slots: int) -> RunState:
-        """Return what a run of the same configuration needs to continue after so many slots.
-
-        Only for networks whose cells can be divided.
-        """
-        together, alone = self._engines()
-        for engine in (together, alone):
-            engine.catch_up(slots)
-        words, sums = self._vocabulary.state(), self._tally.sums
-        return RunState(words, together.state(), alone.state(), sums, self._least, self._most)
-
-    def restore(self, state: RunState) -> None:
-        """Continue from the state of a run of the same configuration, before any row."""
-        together, alone = self._engines()
-        self._vocabulary.restore(state.vocabulary)
-        together.restore(state.together)
-        alone.restore(state.alone)
-        self._tally.restore(state.sums)
-        self._least, self._most = state.least, state.most
-
-    def trace_of(
-        self, decided: DecisionColumns, log: EncodedLog, first_slot: int, cells: Sequence[str]
-    ) -> Trace:
-        """Return the trace of decisions that were made elsewhere."""
-        return self._engines()[0].trace_of(decided, log, first_slot, cells)
-
-    def _engines(self) -> tuple[ReplayEngine, ReplayEngine]:
-        """Return the learners together and alone, in networks whose cells can be divided."""
-        together, alone = self._together, self._alone
-        assert isinstance(together, ReplayEngine)
-        assert isinstance(alone, ReplayEngine)
-        return together, alone
 
     def outcome(self) -> Outcome:
         """Return the outcome of all judged rows."""
@@ -218,31 +161,21 @@ class Decided:
 
 
 def replay_arrays(
-    config: ConfigLike,
-    *,
-    predictions: Any,
-    labels: Any,
-    contexts: Any,
-    at: Any = None,
-    revealed: Any = None,
-    delay: Any = None,
-    batch: Any = None,
-    columns: Mapping[str, Any] | None = None,
-    baselines: Sequence[str] = (),
+    config: ConfigLike, given: Mapping[str, Any], *, baselines: Sequence[str] = ()
 ) -> Decided:
-    """Replay arrays: see `covey.replay`."""
-    truth = _array(labels, "label")
-    given = {"label": truth, "at": at, "revealed": revealed, "delay": delay, "batch": batch}
+    """Replay arrays, by the names of the arguments of `covey.replay`; None: not there."""
+    truth = _array(given["labels"], "label")
     slots = len(truth) if truth.ndim else 0
     if not slots:
         raise DataError("there are no slots to replay; labels is empty")
+    by_row = {"label": truth, **{name: given[name] for name in OPTIONAL}}
     arrays = {
-        name: _column(values, name, slots) for name, values in given.items() if values is not None
+        name: _column(values, name, slots) for name, values in by_row.items() if values is not None
     }
     setup = _for_arrays(load(config), arrays)
-    extra = _extra_columns(setup, columns or {}, slots)
-    points = _points(setup, contexts, slots)
-    answers = _answers(setup, predictions, slots)
+    extra = _extra_columns(setup, given["columns"] or {}, slots)
+    points = _points(setup, given["contexts"], slots)
+    answers = _answers(setup, given["predictions"], slots)
     encoder = Encoder(setup, is_typed=True)
     run = ReplayRun(setup, encoder.vocabulary, width=points.shape[1], baselines=baselines)
     log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
@@ -252,7 +185,7 @@ def replay_arrays(
 def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()) -> Decided:
     """Replay a table: a frame, a mapping of columns or the path of a log; `[data]` says which."""
     setup = load(config)
-    reader = tables.open_table(data, used_columns(setup), is_whole=True)
+    reader = tables.open_table(data, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
@@ -312,8 +245,16 @@ def _accounts(setup: NetworkConfig, outcome: Outcome) -> dict[str, Account] | No
     serving = {site.name: site.serving_cost for site in setup.sites}
     if not any(serving.values()):
         return None
+    dealings = {
+        learner.name: Dealings(
+            learner.judged - learner.errors,
+            learner.cost_total,
+            asked_of(learner.arms, learner.functions, list(serving)),
+        )
+        for learner in outcome.learners
+    }
     is_carried = setup.settings.carry_serving_costs
-    return accounts_of(outcome.learners, serving, are_carried=is_carried)
+    return settle_accounts(dealings, serving, are_carried=is_carried)
 
 
 def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | None:
@@ -354,26 +295,21 @@ def chunks_of(
             whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
             whole = whole_batches(whole, setup.data.batch)
-        yield from encoded(setup, with_sample(setup.context, whole), encoder)
-
-
-def encoded(
-    setup: NetworkConfig, chunks: Iterator[logs.Columns], encoder: Encoder
-) -> Iterator[EncodedLog]:
-    """Yield consecutive rows of a log, encoded."""
-    for columns in chunks:
-        arrived = encoder.arrivals(columns)
-        is_recalled = setup.context.has_previous
-        points = setup.context.extract(
-            columns,
-            first_slot=encoder.first_slot,
-            labels=logs.named(encoder.vocabulary.values, arrived.labels) if is_recalled else None,
-            at=arrived.at,
-            revealed=arrived.revealed,
-            delay=arrived.rows_until_label,
-        )
-        answers = [(name, columns[name]) for name in _functions(setup)]
-        yield encoder.encode(answers, arrived, points, columns)
+        for columns in with_sample(setup.context, whole):
+            arrived = encoder.arrivals(columns)
+            labels = None
+            if setup.context.has_previous:
+                labels = logs.named(encoder.vocabulary.values, arrived.labels)
+            points = setup.context.extract(
+                columns,
+                first_slot=encoder.first_slot,
+                labels=labels,
+                at=arrived.at,
+                revealed=arrived.revealed,
+                delay=arrived.rows_until_label,
+            )
+            answers = [(name, columns[name]) for name in _functions(setup)]
+            yield encoder.encode(answers, arrived, points, columns)
 
 
 def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.Columns]:
@@ -410,15 +346,10 @@ def with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[l
     return chain(held, chunks)
 
 
-def slots_of(setup: NetworkConfig, log: EncodedLog) -> int:
-    """Return how many slots the rows of a log take."""
-    return len(logs.slot_starts(log, are_shared=setup.shares_slots)) - 1
-
-
 def check_horizon(setup: NetworkConfig, slots: int) -> None:
     """Raise `ConfigError` if a log has more slots than the horizon."""
-    horizon = setup.settings.horizon
-    if isinstance(horizon, int) and slots > horizon:
+    horizon = setup.settings.slots
+    if horizon is not None and slots > horizon:
         raise ConfigError(
             f"the log has more rows than the horizon of {horizon} slots; raise horizon in [policy]"
         )
@@ -426,8 +357,7 @@ def check_horizon(setup: NetworkConfig, slots: int) -> None:
 
 def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConfig:
     """Return the set-up with columns named like the arguments of `replay`."""
-    optional = ("at", "revealed", "delay", "batch")
-    for name in optional:
+    for name in OPTIONAL:
         if getattr(setup.data, name) is not None and name not in columns:
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
@@ -436,7 +366,7 @@ def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConf
         raise ConfigError("the configuration has only in [data]; leave it out, and those rows, too")
     if setup.ensemble is not None and "at" in columns:
         raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
-    names = {name: name if name in columns else None for name in optional}
+    names = {name: name if name in columns else None for name in OPTIONAL}
     data = msgspec.structs.replace(setup.data, label="label", **names)
     setup = setup._replace(data=data)
     return in_batches(setup) if "batch" in columns else setup

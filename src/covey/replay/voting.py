@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import Ensemble, Weighing
-from covey.data.logs import EncodedLog, Trace
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, label_delays
+from covey.data.logs import EncodedLog, Trace, label_delays
+from covey.replay.outcome import EnsembleOutcome, LearnerOutcome
 from covey.types import Phase
 
 MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart

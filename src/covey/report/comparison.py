@@ -3,8 +3,11 @@
 `docs/reference/comparison.md` describes every field of the numbers.
 """
 
-from collections.abc import Mapping
-from functools import cached_property
+import contextlib
+import hashlib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -13,16 +16,21 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.replay.gains import Gain, aligned, gain_of
-from covey.replay.outcome import LearnerOutcome, Outcome
-from covey.replay.replay import ConfigLike
-from covey.report import figures, page, plots
+from covey.bandit.policies import PRESETS, RECORDS, Own, PolicyRecord, keys_of, policy_table
+from covey.config import NetworkConfig, load, tables_in
+from covey.data import tables
+from covey.errors import ConfigError, CoveyError
+from covey.jobs.running import claim, finished, keep, kept, titled
+from covey.replay.outcome import LearnerOutcome, Outcome, aligned, gain_of
+from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
+from covey.report import figures, page
 from covey.report import text as report_text
-from covey.report.replay import check_folder, write_files
 from covey.report.results import Shown
-from covey.report.summary import Points, points_of, total_of
-from covey.report.text import number, percent, shorten
-from covey.types import Array
+from covey.report.summary import points_of, total_of
+from covey.report.text import percent, shorten
+from covey.simulation.scenario import named_tables
+from covey.toml import read_toml
+from covey.types import Array, Interval
 
 _NAME = 30  # characters of a name in a table
 _HOW = (
@@ -35,7 +43,7 @@ _HOW = (
 class PolicyRun(msgspec.Struct, frozen=True):
     """One policy that was replayed."""
 
-    settings: dict[str, Any]  # all keys of [policy], with defaults
+    settings: dict[str, Any]  # keys of [policy] that are not the default, and the preset
     outcome: Outcome
     warnings: list[str] = []
 
@@ -45,7 +53,7 @@ class LearnerAgainst(msgspec.Struct, frozen=True):
 
     error_percent: float | None
     cost_points: float | None
-    against_points: Points | None
+    against_points: Interval | None
 
 
 class PolicySummary(msgspec.Struct, frozen=True):
@@ -56,8 +64,8 @@ class PolicySummary(msgspec.Struct, frozen=True):
     error_percent: float | None
     cost_points: float | None
     loss_points: float | None  # error and cost
-    net_gain_points: Points | None
-    against_points: Points | None  # None for the reference
+    net_gain_points: Interval | None
+    against_points: Interval | None  # None for the reference
     alone_percent: float | None
     train_percent: float | None
     explore_percent: float | None
@@ -78,6 +86,8 @@ class ComparisonSummary(msgspec.Struct, frozen=True):
 
 class ReplayComparison(Shown):
     """Policies that were replayed on the same log; the first is the reference."""
+
+    _files = ("comparison.html", "comparison.json")
 
     def __init__(
         self,
@@ -120,9 +130,10 @@ class ReplayComparison(Shown):
 
     def table(self) -> str:
         """Return the table that `covey compare` prints, with its conclusion."""
-        lines = [(shorten(name, _NAME), *_printed(each)) for name, each in self._listed()]
+        described = f"{self._reference}: {self._runs[self._reference].outcome.policy}"
+        lines = [(shorten(name, _NAME), *cells) for name, cells in self._cells()]
         parts = (
-            f"{self._extent()}\n{report_text.fill(self._described())}",
+            f"{self._extent()}\n{report_text.fill(described)}",
             report_text.table([("policy", *_COLUMNS), *lines]),
             report_text.fill(self._summary.conclusion),
             report_text.fill(_HOW),
@@ -134,35 +145,23 @@ class ReplayComparison(Shown):
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return plots.plot_leads(self._leads())
-
-    def report(self, folder: str | Path) -> Path:
-        """Write `comparison.html` and `comparison.json` into a folder; return the page's path.
-
-        Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
-        """
-        folder = Path(folder)
-        check_folder(folder)
-        return write_files(folder, self._page(), self.json(indent=2), name="comparison")
+        return figures.plot_leads(self._leads())
 
     def __repr__(self) -> str:
         best = "" if self._summary.best is None else f", least loss: {self._summary.best}"
         return f"<Comparison of {len(self._runs)} policies, {self._summary.slots:,} slots{best}>"
 
-    def _listed(self) -> list[tuple[str, PolicySummary]]:
-        return list(self._summary.policies.items())
+    def _cells(self) -> list[tuple[str, list[str]]]:
+        policies = self._summary.policies.items()
+        return [(name, report_text.cells(each, _COLUMNS)) for name, each in policies]
 
     def _extent(self) -> str:
-        learners = len(self._runs[self._reference].outcome.learners)
-        sites = f"{learners} learner{'' if learners == 1 else 's'}"
+        sites = report_text.count(self._runs[self._reference].outcome.learners, "learner")
         return f"{len(self._runs)} policies, {sites}, {self._summary.slots:,} slots"
-
-    def _described(self) -> str:
-        return f"{self._reference}: {self._runs[self._reference].outcome.policy}"
 
     def _policy(self, name: str) -> PolicySummary:
         run = self._runs[name]
-        total = total_of(run.outcome)
+        total = total_of(run.outcome.learners, run.outcome.gain)
         error, cost = total.error_percent, total.cost_points
         return PolicySummary(
             policy=run.outcome.policy,
@@ -186,7 +185,7 @@ class ReplayComparison(Shown):
             },
         )
 
-    def _against(self, name: str, place: int | None = None) -> Gain | None:
+    def _against(self, name: str, place: int | None = None) -> Interval | None:
         """Return what a policy gains over the reference, for one learner or for all."""
         if name == self._reference:
             return None
@@ -216,25 +215,24 @@ class ReplayComparison(Shown):
     def _page(self) -> str:
         names = [name for name in self._runs if name != self._reference]
         colours = figures.colours_of(names, figures.LEARNER_COLOURS)
-        body = "".join(_row(name, each) for name, each in self._listed())
+        body = [
+            page.TableRow(escape(shorten(name, _NAME)), cells, title=name)
+            for name, cells in self._cells()
+        ]
         drawn = figures.draw_leads(self._leads(), colours=colours, width=page.panel_width(1))
         keys = [page.key(colour, name) for name, colour in colours.items()]
         how = (
             f"Right answers less costs since the first slot, compared with {self._reference!r} on "
             "the same rows. A rising line gains on the reference."
         )
-        described = "".join(
-            f"<dt>{escape(name)}</dt><dd>{escape(each.policy)}</dd>"
-            for name, each in self._listed()
-        )
+        described = [(name, each.policy) for name, each in self._summary.policies.items()]
         sections = (
             page.header(self._title, self._extent(), [self._summary.conclusion]),
             page.section("Results", page.table(("policy", *_COLUMNS), body), escape(_HOW)),
             page.section("Lead over the reference", page.legend(keys) + drawn, escape(how)),
-            f'<section><h2>Policies</h2><dl class="field">{described}</dl></section>',
-            *([] if self._config is None else [page.origin(self._config)]),
+            page.descriptions("Policies", described),
         )
-        return page.document("\n".join(sections), title=self._title)
+        return page.document(sections, title=self._title, config=self._config)
 
 
 def _losses(learner: LearnerOutcome) -> Array:
@@ -246,33 +244,17 @@ def _judged(learner: LearnerOutcome) -> Array:
     return np.asarray(learner.timeline.judged, float)
 
 
-_COLUMNS = (
-    *("error %", "cost", "error + cost", "net gain", "against", "\N{PLUS-MINUS SIGN}"),
-    *("alone %", "explore %", "alarms"),
-)
-
-
-def _printed(found: PolicySummary) -> tuple[str, ...]:
-    against = found.against_points
-    width = None if against is None or against.high is None else against.high - against.mean
-    gain = None if found.net_gain_points is None else found.net_gain_points.mean
-    return (
-        number(found.error_percent, ".2f"),
-        number(found.cost_points, ".2f"),
-        number(found.loss_points, ".2f"),
-        number(gain, "+.2f"),
-        number(None if against is None else against.mean, "+.2f"),
-        number(width, ".2f"),
-        number(found.alone_percent, ".2f"),
-        number(found.explore_percent, ".1f"),
-        number(found.alarms, ","),
-    )
-
-
-def _row(name: str, found: PolicySummary) -> str:
-    cells = "".join(f"<td>{page.minus(cell)}</td>" for cell in _printed(found))
-    shown = escape(shorten(name, _NAME))
-    return f'<tr><th scope="row" title="{escape(name)}">{shown}</th>{cells}</tr>'
+_COLUMNS = {
+    "error %": ("error_percent", ".2f"),
+    "cost": ("cost_points", ".2f"),
+    "error + cost": ("loss_points", ".2f"),
+    "net gain": ("net_gain_points.mean", "+.2f"),
+    "against": ("against_points.mean", "+.2f"),
+    "\N{PLUS-MINUS SIGN}": ("against_points.half_width", ".2f"),
+    "alone %": ("alone_percent", ".2f"),
+    "explore %": ("explore_percent", ".1f"),
+    "alarms": ("alarms", ","),
+}
 
 
 def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str | None) -> str:
@@ -289,17 +271,188 @@ def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str
         rival = min(leads, key=lambda name: leads[name].mean)
         lead = leads[rival]
     assert lead is not None
-    return f"{does}of cost. That is {lead.mean:.2f} points less than {rival!r} ({_interval(lead)})."
+    interval = report_text.interval(lead, doubt=", so it may be chance")
+    return f"{does}of cost. That is {lead.mean:.2f} points less than {rival!r} ({interval})."
 
 
-def _reversed(lead: Points) -> Points:
+def _reversed(lead: Interval) -> Interval:
     if lead.low is None or lead.high is None:
-        return Points(0.0 - lead.mean, None, None)  # not -lead.mean, which can be -0.0
-    return Points(0.0 - lead.mean, 0.0 - lead.high, 0.0 - lead.low)
+        return Interval(0.0 - lead.mean)  # not -lead.mean, which can be -0.0
+    return Interval(0.0 - lead.mean, 0.0 - lead.high, 0.0 - lead.low)
 
 
-def _interval(lead: Points) -> str:
-    if lead.low is None or lead.high is None:
-        return "too few rows for an interval"
-    certain = "" if lead.low > 0 else ", so it may be chance"
-    return f"95 % interval {lead.low:+.2f} to {lead.high:+.2f}{certain}"
+CONFIGURED = "as configured"
+
+Policies = dict[str, Mapping[str, Any]]  # name -> [policy] table
+Source = Path | Mapping[str, Any]  # a log, or its columns
+
+
+def compare(
+    config: ConfigLike,
+    data: Any,
+    *,
+    presets: Sequence[str] = (),
+    slices: Sequence[int] = (),
+    policies: str | Path | Mapping[str, Any] | None = None,
+    workers: int = 1,
+    out: str | Path | None = None,
+    progress: Progress = lambda share, slots: None,
+    on: str | None = None,
+) -> ReplayComparison:
+    """Replay several policies on the same log, and return how they compare.
+
+    The first policy, and the reference, is that of the configuration. Each of the `presets` is
+    replayed with each of the `slices`; without presets, the configured policy is. `policies` are
+    policies of your own: by name a `[policy]` table or settings such as `covey.CoS(slices=4)`, or
+    the path of a TOML file with `[[policy]]` tables. Without any of the three, the usual presets
+    are compared. `data` is as in `covey.replay`.
+
+    `workers` is the number of processes; 1 replays in this one. The folder `out` keeps finished
+    replays: a repeated call replays only what is missing. `on` is a Ray cluster, "ray" or
+    "ray://host:port", in place of processes here; all its nodes must find the log by its path.
+    """
+    table = tables_in(config)
+    chosen = _policies(table, presets, slices, policies)
+    setups = _setups(table, chosen, is_lenient=not (presets or slices or policies))
+    if len(setups) < 2:
+        raise ConfigError("there is one policy only; name others in presets, slices or policies")
+    if len({setup.shares_slots for setup in setups.values()}) > 1:
+        raise ConfigError(
+            "the policies count slots differently, so their rows cannot be paired; compare those "
+            'with the same batch in [policy] only ("slots" or "slot")'
+        )
+    source = _source(data, setups[CONFIGURED])
+    folder = None if out is None else Path(out)
+    if folder is not None:
+        claim(folder, _identity(table, source), file="comparison.json", what="comparison")
+    runs = {name: run for name in setups if (run := _kept(folder, name, setups[name])) is not None}
+    left = [name for name in setups if name not in runs]
+    are_found = all(setup.settings.is_importable for setup in setups.values())
+    replays = finished(
+        left,
+        lambda name: partial(play, {**table, "policy": chosen[name]}, source),
+        workers=workers,
+        on=on,
+        is_importable=are_found,
+        title=lambda name: f"policy {name!r}",
+    )
+    with contextlib.closing(replays) as results:
+        for count, (name, run) in enumerate(results, 1):
+            if folder is not None:
+                keep(_path(folder, name), run)
+            runs[name] = run
+            progress(count / len(left), count * run.outcome.slots)
+    _warn(runs.values())
+    title = f"Policies on {source.name}" if isinstance(source, Path) else "Policies compared"
+    return ReplayComparison({name: runs[name] for name in setups}, title=title, config=config)
+
+
+def _policies(
+    table: Mapping[str, Any],
+    presets: Sequence[str],
+    slices: Sequence[int],
+    own: str | Path | Mapping[str, Any] | None,
+) -> Policies:
+    """Return the `[policy]` tables to compare, by name; the configured one is first."""
+    base = policy_table(table.get("policy", {}))
+    kept = (*keys_of(PolicyRecord), "slices")
+    chosen: Policies = {CONFIGURED: base}
+    is_free = not (presets or slices or own)
+    for preset in PRESETS if is_free else presets:
+        known = keys_of(RECORDS.get(preset, Own))
+        common = {key: base[key] for key in kept if key in base and key in known}
+        policy = {**common, "preset": preset}
+        chosen |= {f"{preset} slices={n}": {**policy, "slices": n} for n in slices}
+        if not slices:
+            chosen[preset] = policy
+    if not presets:
+        chosen |= {f"slices={n}": {**base, "slices": n} for n in slices}
+    return chosen | _own(own)
+
+
+def _own(own: str | Path | Mapping[str, Any] | None) -> Policies:
+    if own is None:
+        return {}
+    if not isinstance(own, Mapping):
+        own = named_tables(read_toml(Path(own)), "policy")
+        own = {
+            name: {key: value for key, value in table.items() if key != "name"}
+            for name, table in own.items()
+        }
+    named_tables({"policy": [{"name": name} for name in own]}, "policy")  # names of files
+    return {name: policy_table(policy) for name, policy in own.items()}
+
+
+def _setups(
+    table: Mapping[str, Any], chosen: Policies, *, is_lenient: bool
+) -> dict[str, NetworkConfig]:
+    """Return the checked configurations, without those that decide as an earlier one does."""
+    setups: dict[str, NetworkConfig] = {}
+    for name, policy in chosen.items():
+        is_optional = is_lenient and name != CONFIGURED
+        with contextlib.suppress(CoveyError) if is_optional else titled(f"policy {name!r}"):
+            setup = load({**table, "policy": policy})
+            setup.policies(setup.context.dimension)
+            if setup.settings not in [other.settings for other in setups.values()]:
+                setups[name] = setup
+    return setups
+
+
+def _source(data: Any, setup: NetworkConfig) -> Source:
+    """Return what worker processes read: the path of a log, or the columns that are used."""
+    if isinstance(data, str | Path):
+        return Path(data)
+    return next(tables.open_table(data, used_columns(setup)).chunks(), {})
+
+
+def _identity(table: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return all that a replay depends on besides its policy."""
+    config = {key: value for key, value in table.items() if key != "policy"}
+    return {
+        "covey": version("covey"),
+        "data": _digest(source),
+        "config": msgspec.to_builtins(config, enc_hook=repr),
+    }
+
+
+def _digest(source: Source) -> str:
+    digest = hashlib.sha256()
+    if isinstance(source, Path):
+        tables.open_log(source, [])  # it is there and has a known form
+        with source.open("rb") as log:
+            return hashlib.file_digest(log, "sha256").hexdigest()
+    for name, column in sorted(source.items()):
+        digest.update(name.encode())
+        is_array = isinstance(column, np.ndarray)
+        digest.update(column.tobytes() if is_array else msgspec.json.encode(list(column)))
+    return digest.hexdigest()
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "policies" / f"{name.replace(':', '.')}.json"
+
+
+def _kept(folder: Path | None, name: str, setup: NetworkConfig) -> PolicyRun | None:
+    """Return the finished replay of a policy, if the folder has it with the same settings."""
+    run = None if folder is None else kept(_path(folder, name), PolicyRun)
+    return run if run is not None and run.settings == _settings(setup) else None
+
+
+def _settings(setup: NetworkConfig) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy_table(setup.settings)))
+    return found
+
+
+def play(table: Mapping[str, Any], source: Source) -> PolicyRun:
+    """Replay one policy; called in worker processes, whose warnings the caller repeats."""
+    setup = load(table)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        outcome = replay_file(source, setup)
+    told = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    return PolicyRun(_settings(setup), outcome, list(told))
+
+
+def _warn(runs: Iterable[PolicyRun]) -> None:
+    for message in dict.fromkeys(message for run in runs for message in run.warnings):
+        warnings.warn(message, stacklevel=3)

@@ -34,7 +34,6 @@ class Exported(msgspec.Struct, frozen=True):
     labelled: int
     drawn: int
     sampled: int  # rows that the configuration replays
-    with_peers: list[str]  # peers that it replays, too
 
 
 class _Column(NamedTuple):
@@ -52,11 +51,11 @@ def export(site: StoredSite, path: Path, *, config: ConfigLike | None = None) ->
     """
     columns = _columns(site)
     replayed = _replayed(site)
-    is_sampled = [_is_sampled(one, replayed) for one in site.known]
+    is_sampled = [_is_sampled(one, replayed) for one in site.rows]
     if not any(is_sampled) and not site.spans:
         # Without a draw, rows whose answers are known by chance would favour chosen functions.
         own = [one.arm for one in columns if is_own_arm(one.arm) and one.arm.place >= 0]
-        every = [_is_whole(one, own) for one in site.known]
+        every = [_is_whole(one, own) for one in site.rows]
         is_sampled = every if all(every) else is_sampled
     toml_path = path.with_suffix(".toml")
     with TraceFile(path, what="log") as file:
@@ -66,23 +65,21 @@ def export(site: StoredSite, path: Path, *, config: ConfigLike | None = None) ->
             raise DataError(
                 f"{path.name} cannot hold these labels together ({error}); write a .csv file"
             ) from None
-    peers = [one for one in columns if one.arm in replayed and not is_own_arm(one.arm)]
-    written = _configuration(site, columns, peers, config, path)
+    written = _configuration(site, columns, config, path)
     files.replace(toml_path, written.encode())
     return Exported(
         log=str(path),
         config=str(toml_path),
-        rows=len(site.known),
-        labelled=sum(one.label is not None for one in site.known),
-        drawn=sum(one.is_drawn for one in site.known),
+        rows=len(site.rows),
+        labelled=sum(one.label is not None for one in site.rows),
+        drawn=sum(one.is_drawn for one in site.rows),
         sampled=sum(is_sampled),
-        with_peers=[one.arm.name for one in peers],
     )
 
 
 def _columns(site: StoredSite) -> list[_Column]:
     """Return the columns of predictions: present arms, and retired ones that answered rows."""
-    answered = {id_ for one in site.known for id_ in one.answers}
+    answered = {id_ for one in site.rows for id_ in one.answers}
     taken = {*DECIDED, "label", "revealed", "drawn", "share", SAMPLED, *_context_names(site)}
     found = []
     for arm in site.arms:
@@ -98,7 +95,7 @@ def _columns(site: StoredSite) -> list[_Column]:
 
 
 def _context_names(site: StoredSite) -> list[str]:
-    count = max((len(one.request.context(one.row)) for one in site.known), default=0)
+    count = max((len(one.request.context(one.row)) for one in site.rows), default=0)
     names = site.context_names
     if len(names) != count or len(set(names)) < count:
         names = [str(k + 1) for k in range(count)]
@@ -126,30 +123,27 @@ def _is_whole(one: KnownRow, arms: Sequence[Arm]) -> bool:
 def _content(
     site: StoredSite, columns: Sequence[_Column], is_sampled: Sequence[bool]
 ) -> Mapping[str, Sequence[Any]]:
-    rows, known = site.rows, site.known
-    contexts = [one.request.context(one.row) for one in known]
-    decided: dict[str, Sequence[Any]] = {
-        "slot": [one.slot for one in rows],
-        "id": [one.request.id for one in known],
-        "row": [one.row for one in known],
-        "phase": [one.phase for one in rows],
-        "cell": [one.cell for one in rows],
-        "arm": [one.arm for one in rows],
-        "function": [one.function for one in rows],
-        "answer": [one.answer for one in rows],
-        "cost": [one.price for one in rows],
-    }
+    rows = site.rows
+    contexts = [one.request.context(one.row) for one in rows]
     return {
-        **decided,
-        "label": [one.label for one in known],
-        "revealed": [int(one.label is not None) for one in known],
+        "slot": [one.slot for one in rows],
+        "id": [one.request.id for one in rows],
+        "row": [one.row for one in rows],
+        "phase": [one.group.phase for one in rows],
+        "cell": [one.group.cell for one in rows],
+        "arm": [one.group.arm for one in rows],
+        "function": [one.request.function(one.row) for one in rows],
+        "answer": [one.answer for one in rows],
+        "cost": [one.group.price for one in rows],
+        "label": [one.label for one in rows],
+        "revealed": [int(one.label is not None) for one in rows],
         **{
             name: [point[k] if k < len(point) else None for point in contexts]
             for k, name in enumerate(_context_names(site))
         },
-        **{name: [one.answers.get(arm.id) for one in known] for arm, name in columns},
-        "drawn": [int(one.is_drawn) for one in known],
-        "share": [None if one.span is None else one.span.share for one in known],
+        **{name: [one.answers.get(arm.id) for one in rows] for arm, name in columns},
+        "drawn": [int(one.is_drawn) for one in rows],
+        "share": [None if one.span is None else one.span.share for one in rows],
         SAMPLED: [int(one) for one in is_sampled],
     }
 
@@ -160,7 +154,6 @@ def _content(
 def _configuration(
     site: StoredSite,
     columns: Sequence[_Column],
-    peers: Sequence[_Column],
     config: ConfigLike | None,
     path: Path,
 ) -> str:
@@ -178,15 +171,9 @@ def _configuration(
         learner["function-costs"] = [costs.get(one.arm.name, 0.0) for one in own]
     free = [one.name for one in own if one.arm.name in _free(site, config)]
     learner |= {"free": free} if free else {}
-    learner["peers"] = {one.arm.name: costs.get(one.arm.name, 0.0) for one in peers}
-    learners = [learner]
-    learners += [
-        {"name": one.arm.name, "functions": [one.name], "arrivals": False, "peers": {}}
-        for one in peers
-    ]
+    learner["peers"] = {}
     lines = [*_head(site, config, path), *_table("[data]", data), *_table("[policy]", policy)]
-    for one in learners:
-        lines += _table("[[learner]]", one)
+    lines += _table("[[learner]]", learner)
     text = "\n".join(lines)
     configs.load(tomllib.loads(text))
     return text
@@ -225,7 +212,7 @@ def _free(site: StoredSite, config: ConfigLike | None) -> list[str]:
 def _costs(site: StoredSite, tables: Mapping[str, Any]) -> dict[str, float]:
     """Return what an answer of each arm costs: by the configuration, or as it was last paid."""
     if not tables:
-        return {one.arm: one.price for one in site.rows}
+        return {one.group.arm: one.group.price for one in site.rows}
     setup = configs.load(tables)
     spec = next((one for one in setup.sites if one.name == site.name), None)
     if spec is None:

@@ -1,4 +1,4 @@
-"""Figures of replays and simulations."""
+"""Figures of replays, comparisons and simulations: SVG for pages, axes for notebooks."""
 
 import io
 import itertools
@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
@@ -556,3 +556,64 @@ def _draw_parts(
     axes.annotate(
         brief(float(f"{left:.3g}")), (left, row), (4, 0), textcoords="offset points", va="center"
     )
+
+
+# -- axes for notebooks -----------------------------------------------------------------------
+
+
+def _axes() -> Any:
+    """Return axes of a new figure of pyplot, so that a notebook shows it."""
+    figure_type()  # says which extra is missing
+    from matplotlib import pyplot
+
+    return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
+
+
+def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
+    """Return axes with the error of each learner over time, and its error alone as dots.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    axes = _axes()
+    colours = arm_colours(learners)
+    for learner in learners:
+        if not learner.judged:
+            continue
+        width, colour = learner.timeline.slots_per_bucket, colours[learner.name]
+        values = smoothed_errors(learner.timeline)
+        middles = [(bucket + 0.5) * width for bucket in range(len(values))]
+        axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
+        if learner.alone_errors is not None:
+            alone = 100 * learner.alone_errors / learner.judged
+            axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
+    axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
+    if axes.lines:
+        axes.legend()
+    return axes
+
+
+def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
+    """Return axes with what each policy is ahead of the first one, over time.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    axes = _axes()
+    colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
+    add_leads(axes, leads, colours)
+    axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
+    axes.legend()
+    return axes
+
+
+def plot_growth(scores: Sequence[Score]) -> Any:
+    """Return axes with the mean regret of each policy in each environment, both logarithmic.
+
+    Raises `MissingExtra` if matplotlib is not installed.
+    """
+    axes = _axes()
+    for score in scores:
+        label = f"{shorten(score.policy, 24)}, {shorten(score.environment, 24)}"
+        axes.plot(score.slots, score.regret.mean, label=label)
+    axes.set(xlabel="slot", ylabel="regret of a learner", xscale="log", yscale="log")
+    axes.legend()
+    return axes

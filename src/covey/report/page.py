@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
+from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from covey.report import figures
 from covey.report.text import NONE, number, percent, shorten
 from covey.types import BY_CONTEXT
 
+_ASSETS = resources.files("covey.report") / "assets"
 _WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
 _BUSIEST = 12  # cells listed if they cannot be drawn
@@ -45,9 +47,16 @@ class _View(NamedTuple):
     cells: list[CellView]
 
 
-def document(body: str, *, title: str) -> str:
-    """Return a complete page without scripts or external resources."""
-    return _FRAME.format(title=escape(title), style=_PAGE_STYLE, body=body)
+Config = str | Path | Mapping[str, Any]
+
+
+def document(sections: Iterable[str], *, title: str, config: Config | None = None) -> str:
+    """Return a complete page without scripts or external resources; it ends with `config`."""
+    body = "\n".join([*sections, *([] if config is None else [_origin(config)])])
+    frame, style = (
+        _ASSETS.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("html", "css")
+    )
+    return frame.format(title=escape(title), style=f"\n{style}", body=body)
 
 
 def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "") -> str:
@@ -57,7 +66,7 @@ def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "")
     return f"<header>{top}{more}{verdicts}</header>"
 
 
-def origin(config: str | Path | Mapping[str, Any]) -> str:
+def _origin(config: Config) -> str:
     """Return the section that says what a page was made from: version, date, configuration."""
     if isinstance(config, Mapping):
         packed = msgspec.json.encode(config, enc_hook=str)
@@ -68,29 +77,54 @@ def origin(config: str | Path | Mapping[str, Any]) -> str:
     return section("Configuration", f"<pre>{escape(shown)}</pre>", made)
 
 
+def descriptions(heading: str, lines: Iterable[tuple[str, str]]) -> str:
+    """Return a section with a line on each name."""
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>" for name, line in lines)
+    return f'<section><h2>{heading}</h2><dl class="field">{items}</dl></section>'
+
+
 def section(heading: str, content: str, how: str) -> str:
     """Return a section with the explanation `how` below its content."""
     return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
 
 
+class TableRow(NamedTuple):
+    """A row of a table."""
+
+    name: str  # HTML, as the cells
+    cells: Iterable[str]
+    title: str = ""  # the whole name, if that may be cut
+    kind: str = ""
+
+
 def table(
-    headings: Iterable[str],
-    body: str,
+    headings: Sequence[str],
+    body: Iterable[TableRow],
     *,
-    foot: str | None = None,
+    foot: Iterable[TableRow] | None = None,
     words: Sequence[str] = (),
     kind: str = "",
 ) -> str:
-    """Return a table; `body` and `foot` are its rows, `words` the headings of text columns."""
-    head = "".join(
-        f'<th scope="col"{_WORDS * (heading in words)}>{escape(heading)}</th>'
-        for heading in headings
-    )
-    ending = "" if foot is None else f"<tfoot>{foot}</tfoot>"
+    """Return a table; `words` are the headings of columns of text, all others have numbers."""
+    kinds = [_WORDS * (heading in words) for heading in headings]
+
+    pairs = zip(headings, kinds, strict=True)
+    head = "".join(f'<th scope="col"{text}>{escape(heading)}</th>' for heading, text in pairs)
+    ending = "" if foot is None else f"<tfoot>{_rows(foot, kinds)}</tfoot>"
     return (
         f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody>{ending}</table></div>"
+        f"<tbody>{_rows(body, kinds)}</tbody>{ending}</table></div>"
     )
+
+
+def _rows(lines: Iterable[TableRow], kinds: Sequence[str]) -> str:
+    rows = ""
+    for line in lines:
+        title = f' title="{escape(line.title)}"' if line.title else ""
+        pairs = zip(line.cells, kinds[1:], strict=True)
+        cells = "".join(f"<td{kind}>{cell if kind else minus(cell)}</td>" for cell, kind in pairs)
+        rows += f'<tr{line.kind}><th scope="row"{title}>{line.name}</th>{cells}</tr>'
+    return rows
 
 
 def swatch(colour: str) -> str:
@@ -172,13 +206,14 @@ def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
     colours = figures.arm_colours(outcome.learners)
     members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
     lines = [
-        f'<tr><th scope="row">{key(colours[member.name], member.name)}</th>'
-        f"<td>{_error(member.errors, member)}</td>"
-        f"<td>{found.mean_weights[member.name]:.3f}</td></tr>"
+        TableRow(
+            key(colours[member.name], member.name),
+            [_error(member.errors, member), f"{found.mean_weights[member.name]:.3f}"],
+        )
         for member in members
     ]
-    total = f'<tr><th scope="row">ensemble</th><td>{_error(found.errors, found)}</td><td></td></tr>'
-    weights = table(["member", "error %", "weight"], "".join(lines), foot=total)
+    total = TableRow("ensemble", [_error(found.errors, found), ""])
+    weights = table(["member", "error %", "weight"], lines, foot=[total])
     drawn = figures.draw_weights(found, colours=colours, width=_WIDTH) if found.history else ""
     how = (
         f"The ensemble ({found.title}) predicts by the weighted votes of its members. Weights are "
@@ -238,16 +273,17 @@ def _pairs(outcome: Outcome) -> str:
             is_known = pair.judged and outcome.is_replayed
             worth = None if not is_known else pair.right - pair.best_own_right - pair.paid
             own = number(percent(pair.best_own_right, pair.judged), ".1f")
-            lines.append(
-                f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
-                f"<td{_WORDS}>{escape(shorten(pair.peer, 30))}</td><td>{pair.asked:,}</td>"
-                f"<td>{pair.paid:,.1f}</td>"
-                f"<td>{number(percent(pair.right, pair.judged), '.1f')}</td>"
-                f"<td>{own if pair.best_own else NONE}</td>"
-                f"<td>{minus(number(worth, '+,.1f'))}</td></tr>"
-            )
+            cells = [
+                escape(shorten(pair.peer, 30)),
+                f"{pair.asked:,}",
+                f"{pair.paid:,.1f}",
+                number(percent(pair.right, pair.judged), ".1f"),
+                own if pair.best_own else NONE,
+                number(worth, "+,.1f"),
+            ]
+            lines.append(TableRow(key(colours[learner.name], learner.name), cells))
     headings = ["learner", "asked", "times", "paid", "right %", "own best %", "worth"]
-    shown = table(headings, "".join(lines), words=["asked"])
+    shown = table(headings, lines, words=["asked"])
     return f'<div class="pairs">{shown}</div>' if lines else ""
 
 
@@ -310,14 +346,13 @@ def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
     found = [(view.learner, cell) for view in views for cell in view.cells]
     found.sort(key=lambda pair: -pair[1].arrivals)
     colours = figures.arm_colours(outcome.learners)
-    lines = [
-        f'<tr><th scope="row">{key(colours[learner.name], learner.name)}</th>'
-        f"<td{_WORDS}>{escape(_region(cell, outcome))}</td><td>{cell.arrivals:,}</td>"
-        f"<td{_WORDS}>{_preferred(cell, colours)}</td><td>{number(cell.estimate, '.3f')}</td></tr>"
-        for learner, cell in found[:_BUSIEST]
-    ]
+    lines = []
+    for learner, cell in found[:_BUSIEST]:
+        region, preferred = escape(_region(cell, outcome)), _preferred(cell, colours)
+        cells = [region, f"{cell.arrivals:,}", preferred, number(cell.estimate, ".3f")]
+        lines.append(TableRow(key(colours[learner.name], learner.name), cells))
     headings = ["learner", "region", "visits", "prefers", "estimate"]
-    return table(headings, "".join(lines), words=["region", "prefers"])
+    return table(headings, lines, words=["region", "prefers"])
 
 
 def _region(cell: CellView, outcome: Outcome) -> str:
@@ -419,93 +454,3 @@ def _columns(panels: int) -> int:
 
 def _width(columns: int) -> int:
     return (_WIDTH - _GAP * (columns - 1)) // columns
-
-
-# The content policy protects even if a name is not escaped.
-_FRAME = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-</body>
-</html>
-"""
-
-_PAGE_STYLE = """
-:root { color-scheme: light; --ink: #1f2428; --faint: #626a72; --rule: #e0e4e7; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #fff; color: var(--ink);
-  font: 15px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; }
-main { max-width: 1144px; margin: 0 auto; padding: 40px 32px 64px; }
-h1 { margin: 0; font-size: 30px; line-height: 1.2; overflow-wrap: anywhere; }
-h2 { margin: 0 0 16px; font-size: 19px; break-after: avoid; }
-h3 { margin: 0 0 2px; font-size: 14px; display: flex; justify-content: space-between; gap: 10px; }
-h3 b { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-h3 span { font-weight: 400; font-size: 13px; color: var(--faint); white-space: nowrap; }
-.pairs { margin-top: 28px; }
-section { margin-top: 48px; padding-top: 24px; border-top: 1px solid var(--rule); }
-.extent, .policy, .how { color: var(--faint); overflow-wrap: anywhere; }
-.extent { margin: 6px 0 0; }
-.policy { margin: 0; }
-.how { max-width: 760px; margin: 16px 0 0; font-size: 14px; }
-.how b { color: var(--ink); font-weight: 600; }
-.verdict { font-size: 18px; max-width: 860px; margin: 20px 0 0; }
-.tiles { display: flex; flex-wrap: wrap; gap: 16px 56px; margin: 28px 0 0; }
-.tiles dt { color: var(--faint); font-size: 13px; }
-.tiles dd { margin: 0; font-size: 32px; line-height: 1.2; font-variant-numeric: tabular-nums; }
-.tiles small { font-size: 15px; color: var(--faint); margin-left: 4px; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: 6px 0 6px 18px; text-align: right; font-weight: 400; white-space: nowrap; }
-th:first-child { padding-left: 0; text-align: left; }
-thead th { color: var(--faint); font-size: 13px; border-bottom: 1px solid var(--ink); }
-tbody tr + tr > * { border-top: 1px solid var(--rule); }
-tbody th, tfoot tr > * { font-weight: 600; }
-tfoot tr > * { border-top: 1px solid var(--ink); }
-table.grouped tbody tr:not(.opens) > * { border-top: 0; padding-top: 0; }
-th.words, td.words { text-align: left; white-space: normal; }
-.functions, .legend { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 0; padding: 0;
-  list-style: none; font-size: 13px; }
-.legend { margin: 0 0 14px; }
-figure .legend { margin: 4px 0 0; gap: 0 12px; }
-.functions li:first-child { color: var(--faint); }
-pre { font-size: 13px; line-height: 1.45; overflow-x: auto; max-height: 480px; }
-.field dt { font-weight: 600; margin-top: 10px; }
-.field dd { margin: 0; color: var(--faint); }
-sup { line-height: 0; }
-.key { white-space: nowrap; }
-i { display: inline-block; width: 11px; height: 11px; margin-right: 6px; border-radius: 2px; }
-i.heavy, i.thin, i.dotted, i.dashed { width: 22px; height: 0; border-radius: 0;
-  vertical-align: middle; }
-i.heavy { border-top: 3px solid var(--ink); }
-i.thin { border-top: 1px solid var(--ink); }
-i.dotted { border-top: 2px dotted var(--faint); }
-i.dashed { border-top: 2px dashed var(--ink); }
-i.rare { background: repeating-linear-gradient(-45deg, #8a9096 0 2px, #fff 2px 4px); }
-i.blank { background: #f4f4f1; outline: 1px solid var(--rule); }
-.grid { display: grid; gap: 28px 24px;
-  grid-template-columns: repeat(var(--columns), minmax(0, 1fr)); }
-.grid + .grid { margin-top: 28px; }
-figure { margin: 0; min-width: 0; break-inside: avoid; }
-svg { display: block; width: 100%; height: auto; }
-svg * { stroke-linejoin: round; stroke-linecap: butt; }
-@media screen and (max-width: 900px) {
-  main { padding: 24px 16px 48px; }
-  .grid { grid-template-columns: repeat(auto-fit, minmax(min(240px, 100%), 1fr)); }
-}
-@media print {
-  * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  main { zoom: 0.66; padding: 0; max-width: none; }
-  h3 { flex-wrap: wrap; gap: 0 10px; }
-  section { margin-top: 24px; break-inside: avoid; }
-}
-"""

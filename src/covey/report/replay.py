@@ -3,41 +3,30 @@
 import math
 from collections.abc import Mapping
 from html import escape
-from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
-
-from covey import files
 from covey.bandit.accounts import system_utility
-from covey.errors import ConfigError
-from covey.replay.gains import Gain
-from covey.replay.outcome import (
-    HINDSIGHT,
-    BaselineOutcome,
-    EnsembleOutcome,
-    LearnerOutcome,
-    Outcome,
-)
+from covey.replay.baselines import HINDSIGHT, BaselineOutcome
+from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
 from covey.replay.replay import ConfigLike
 from covey.report import page, shadow
 from covey.report import text as report_text
-from covey.report.figures import arm_colours, figure_type
-from covey.report.summary import best_own_percent, summarise, total_of
+from covey.report.figures import arm_colours
+from covey.report.summary import TotalSummary, total_of
 from covey.report.text import number, percent, shorten
+from covey.types import Interval
 
-_COLUMNS = {  # heading -> attribute of a row, format
+_COLUMNS = {
     "slots": ("slots", ","),
-    "error %": ("error", ".2f"),
-    "cost": ("cost", ".2f"),
-    "best own %": ("best_own", ".2f"),
-    "net gain": ("net_gain", "+.2f"),
-    "\N{PLUS-MINUS SIGN}": ("half_width", ".2f"),
-    "alone %": ("alone", ".2f"),
-    "train %": ("train", ".1f"),
-    "explore %": ("explore", ".1f"),
+    "error %": ("error_percent", ".2f"),
+    "cost": ("cost_points", ".2f"),
+    "best own %": ("best_own_percent", ".2f"),
+    "net gain": ("net_gain_points.mean", "+.2f"),
+    "\N{PLUS-MINUS SIGN}": ("net_gain_points.half_width", ".2f"),
+    "alone %": ("alone_percent", ".2f"),
+    "train %": ("train_percent", ".1f"),
+    "explore %": ("explore_percent", ".1f"),
 }
-_ARM_HEADINGS = ("arm", "decisions", "share %", "labels", "error %", "cost")
+_ARM_HEADINGS = ("arm", "decisions", "share %", "labels", "cost")
 _OF_REPLAYS = ("best own %", "net gain", "\N{PLUS-MINUS SIGN}", "alone %")
 _ALARMS = {"alarms": ("alarms", ",")}  # shown only if there are any
 _NAME = 30  # characters of a name in a table
@@ -57,7 +46,11 @@ def text(outcome: Outcome) -> str:
         *map(report_text.fill, _remarks(outcome)),
         *([_baselines(outcome.baselines)] if outcome.baselines else []),
         *([report_text.fill(compared)] if (compared := _compared(outcome)) else []),
-        *(_by_arm(learner) for learner in outcome.learners if learner.by_arm),
+        *(
+            report_text.table([_ARM_HEADINGS, *_arm_lines(learner)])
+            for learner in outcome.learners
+            if learner.by_arm
+        ),
         *([] if outcome.shadow is None else [shadow.text(outcome.shadow)]),
     )
     return "\n\n".join(parts) + "\n"
@@ -77,107 +70,26 @@ def html(outcome: Outcome, *, title: str, config: ConfigLike | None = None) -> s
         page.phases(outcome),
         page.matrix(outcome),
         page.preferences(outcome),
-        *([] if config is None else [page.origin(config)]),
     )
-    return page.document("\n".join(sections), title=title)
+    return page.document(sections, title=title, config=config)
 
 
-def check_folder(folder: Path) -> None:
-    """Raise what `write` would raise: call it before a long replay.
-
-    Raises `MissingExtra` if matplotlib is not installed, and `ConfigError` if a file is there.
-    """
-    figure_type()
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; name another folder for the report, or move it")
+Named = tuple[str, TotalSummary]  # the numbers of a learner, or of all
 
 
-def write(outcome: Outcome, folder: Path, *, title: str, config: ConfigLike | None = None) -> Path:
-    """Write `report.html` and `summary.json` into `folder`, and return the path of the page.
-
-    Raises as `check_folder` does; then nothing is written.
-    """
-    check_folder(folder)
-    content = html(outcome, title=title, config=config)
-    numbers = msgspec.json.format(msgspec.json.encode(summarise(outcome)), indent=2)
-    return write_files(folder, content, numbers.decode() + "\n")
+def _rows(outcome: Outcome) -> list[Named]:
+    return [(one.name, total_of([one], one.gain)) for one in outcome.learners]
 
 
-def write_files(folder: Path, page_text: str, numbers: str, *, name: str = "report") -> Path:
-    """Write a page and its numbers, and return the path of the page."""
-    folder.mkdir(parents=True, exist_ok=True)
-    json_name = "summary.json" if name == "report" else f"{name}.json"
-    files.replace(folder / json_name, numbers.encode())
-    files.replace(folder / f"{name}.html", page_text.encode())
-    return folder / f"{name}.html"
+def _totals(outcome: Outcome) -> list[Named]:
+    return [("all", _total(outcome))] if len(outcome.learners) > 1 else []
 
 
-class _Row(NamedTuple):
-    """Numbers of a learner in percent, or of all of them; gains and costs are in points."""
-
-    name: str
-    slots: int
-    error: float | None
-    alone: float | None
-    best_own: float | None  # on the same rows
-    cost: float | None
-    gain: Gain | None  # over the best own function, net of costs
-    train: float | None
-    explore: float | None
-    alarms: int = 0
-
-    @property
-    def net_gain(self) -> float | None:
-        return None if self.gain is None else 100 * self.gain.mean
-
-    @property
-    def half_width(self) -> float | None:
-        if self.gain is None or self.gain.half_width is None:
-            return None
-        return 100 * self.gain.half_width
+def _total(outcome: Outcome) -> TotalSummary:
+    return total_of(outcome.learners, outcome.gain)
 
 
-def _row(learner: LearnerOutcome) -> _Row:
-    return _Row(
-        name=learner.name,
-        slots=learner.slots,
-        error=percent(learner.errors, learner.judged),
-        alone=percent(learner.alone_errors, learner.judged),
-        best_own=best_own_percent(learner),
-        cost=percent(learner.cost_total, learner.slots),
-        gain=learner.gain,
-        train=percent(learner.train, learner.slots),
-        explore=percent(learner.explore, learner.slots),
-        alarms=len(learner.alarms),
-    )
-
-
-def _rows(outcome: Outcome) -> list[_Row]:
-    return [_row(learner) for learner in outcome.learners]
-
-
-def _total(outcome: Outcome) -> _Row:
-    """Return the means over all learners, weighted by slots."""
-    total = total_of(outcome)
-    return _Row(
-        name="all",
-        slots=total.slots,
-        error=total.error_percent,
-        alone=total.alone_percent,
-        best_own=total.best_own_percent,
-        cost=total.cost_points,
-        gain=outcome.gain,
-        train=total.train_percent,
-        explore=total.explore_percent,
-        alarms=total.alarms,
-    )
-
-
-def _totals(outcome: Outcome) -> list[_Row]:
-    return [_total(outcome)] if len(outcome.learners) > 1 else []
-
-
-def _columns(outcome: Outcome) -> dict[str, tuple[str, str]]:
+def _columns(outcome: Outcome) -> report_text.Columns:
     has_alarms = any(learner.alarms for learner in outcome.learners)
     shown = {
         name: column
@@ -191,14 +103,13 @@ def _headings(outcome: Outcome) -> tuple[str, ...]:
     return ("learner", *_columns(outcome))
 
 
-def _printed(row: _Row, outcome: Outcome) -> tuple[str, ...]:
-    numbers = [number(getattr(row, name), form) for name, form in _columns(outcome).values()]
-    return shorten(row.name, _NAME), *numbers
+def _printed(row: Named, outcome: Outcome) -> tuple[str, ...]:
+    name, numbers = row
+    return shorten(name, _NAME), *report_text.cells(numbers, _columns(outcome))
 
 
 def _extent(outcome: Outcome) -> str:
-    learners = len(outcome.learners)
-    return f"{learners} learner{'' if learners == 1 else 's'}, {outcome.slots:,} slots"
+    return f"{report_text.count(outcome.learners, 'learner')}, {outcome.slots:,} slots"
 
 
 def _best_single(outcome: Outcome) -> str:
@@ -218,45 +129,38 @@ def _verdict(outcome: Outcome) -> str:
     total = _total(outcome)
     if not outcome.is_replayed:
         return _as_it_was(outcome, total)
-    if total.error is None or total.alone is None:
+    error, best_own, gain = total.error_percent, total.best_own_percent, total.net_gain_points
+    if error is None or total.alone_percent is None:
         return "The gain of cooperation is unknown: the log has no true labels."
-    if total.best_own is None or total.gain is None or total.net_gain is None:
-        return f"No site has own functions; together they were wrong on {total.error:.2f}%."
+    if best_own is None or gain is None:
+        return f"No site has own functions; together they were wrong on {error:.2f}%."
     if len(outcome.learners) == 1:
         return (
-            f"There is one learner and no peer; it was wrong on {total.error:.2f}% of its slots, "
-            f"its best own function on {total.best_own:.2f}%: {_gained(total)}."
+            f"There is one learner and no peer; it was wrong on {error:.2f}% of its slots, "
+            f"its best own function on {best_own:.2f}%: {_gained(gain)}."
         )
     return (
-        f"Over all sites, the best own function of each was wrong on {total.best_own:.2f}% of its "
-        f"rows. Together they were wrong on {total.error:.2f}% and paid {total.cost:.2f} points: "
-        f"{_gained(total)}. Without peers the same policy was wrong on {total.alone:.2f}%."
+        f"Over all sites, the best own function of each was wrong on {best_own:.2f}% of its "
+        f"rows. Together they were wrong on {error:.2f}% and paid {total.cost_points:.2f} points: "
+        f"{_gained(gain)}. Without peers the same policy was wrong on {total.alone_percent:.2f}%."
     )
 
 
-def _as_it_was(outcome: Outcome, total: _Row) -> str:
+def _as_it_was(outcome: Outcome, total: TotalSummary) -> str:
     """Return what really happened; functions that were not chosen did not run."""
-    if total.error is None:
+    if total.error_percent is None:
         return "No labels have arrived yet."
     labelled = sum(learner.judged for learner in outcome.learners)
+    others = "What other choices would have done is estimated from the rows that were drawn."
+    if outcome.shadow is None:
+        others = (
+            "What the best own function would have done is not known, because only chosen "
+            "functions ran; shadow mode tells it."
+        )
     return (
-        f"Of {total.slots:,} rows, {labelled:,} have a label; {total.error:.2f}% of those were "
-        f"wrong. Answers cost {total.cost:.2f} points. {_others(outcome)}"
+        f"Of {total.slots:,} rows, {labelled:,} have a label; {total.error_percent:.2f}% of those "
+        f"were wrong. Answers cost {total.cost_points:.2f} points. {others}"
     )
-
-
-def _others(outcome: Outcome) -> str:
-    if outcome.shadow is not None:
-        return "What other choices would have done is estimated from the rows that were drawn."
-    return (
-        "What the best own function would have done is not known, because only chosen functions "
-        "ran; shadow mode tells it."
-    )
-
-
-def _by_arm(learner: LearnerOutcome) -> str:
-    """Return what the arms of a served site did, as a table."""
-    return report_text.table([_ARM_HEADINGS, *_arm_lines(learner)])
 
 
 def _arm_lines(learner: LearnerOutcome) -> list[tuple[str, ...]]:
@@ -266,24 +170,16 @@ def _arm_lines(learner: LearnerOutcome) -> list[tuple[str, ...]]:
             f"{one.decisions:,}",
             number(percent(one.decisions, learner.slots), ".1f"),
             f"{one.judged:,}",
-            number(percent(one.errors, one.judged), ".2f"),
             f"{one.cost_total:,.2f}",
         )
         for arm, one in learner.by_arm.items()
     ]
 
 
-def _gained(total: _Row) -> str:
+def _gained(gain: Interval) -> str:
     """Return the net gain in words, with its interval and whether it is certain."""
-    gain, mean = total.gain, total.net_gain
-    assert gain is not None
-    assert mean is not None
-    found = f"a net {'gain' if mean >= 0 else 'loss'} of {abs(mean):.2f} points"
-    if gain.interval is None:
-        return f"{found} (too few rows for an interval)"
-    low, high = (100 * end for end in gain.interval)
-    certain = "" if low > 0 or high < 0 else ", which may be chance"
-    return f"{found} (95 % interval {low:+.2f} to {high:+.2f}{certain})"
+    found = f"a net {'gain' if gain.mean >= 0 else 'loss'} of {abs(gain.mean):.2f} points"
+    return f"{found} ({report_text.interval(gain, doubt=', which may be chance')})"
 
 
 def _baselines(baselines: Mapping[str, BaselineOutcome]) -> str:
@@ -300,10 +196,10 @@ def _compared(outcome: Outcome) -> str:
         for name, each in (outcome.baselines or {}).items()
         if each.error_percent is not None and name != HINDSIGHT
     }
-    if not found or total.error is None or total.cost is None:
+    if not found or total.error_percent is None or total.cost_points is None:
         return ""
     best = min(found, key=lambda name: found[name])
-    net = total.error + total.cost
+    net = total.error_percent + total.cost_points
     than = "fewer" if found[best] < net else "more" if found[best] > net else "as many"
     more = f"{abs(net - found[best]):.2f} points {than}" if than != "as many" else than
     return (
@@ -368,17 +264,19 @@ def _candidates(learner: LearnerOutcome) -> str:
 
 
 def _header(outcome: Outcome, title: str) -> str:
-    total = _total(outcome)
-    tiles = [
-        page.tile("error with peers", number(total.error, ".2f"), "%"),
-        page.tile("cost", number(total.cost, ".2f"), "points"),
-        page.tile("best own functions", number(total.best_own, ".2f"), "%"),
-        page.tile("net gain", number(total.net_gain, "+.2f"), "points"),
-    ]
+    shown = {
+        "error with peers": ("error_percent", ".2f"),
+        "cost": ("cost_points", ".2f"),
+        "best own functions": ("best_own_percent", ".2f"),
+        "net gain": ("net_gain_points.mean", "+.2f"),
+    }
+    numbers = report_text.cells(_total(outcome), shown)
+    units = ("%", "points", "%", "points")
+    tiles = [page.tile(*one) for one in zip(shown, numbers, units, strict=True)]
     if not outcome.is_replayed:
         tiles = tiles[:2]
     elif len(outcome.learners) == 1:
-        tiles = [page.tile("error", number(total.error, ".2f"), "%")]
+        tiles = [page.tile("error", numbers[0], "%")]
     if outcome.ensemble is not None:
         voted = outcome.ensemble
         error = percent(voted.errors, voted.judged)
@@ -394,8 +292,8 @@ def _header(outcome: Outcome, title: str) -> str:
 
 def _numbers_section(outcome: Outcome) -> str:
     colours = arm_colours(outcome.learners)
-    body = "".join(_line(row, outcome, colour=colours[row.name]) for row in _rows(outcome))
-    foot = "".join(_line(row, outcome, colour=None) for row in _totals(outcome))
+    body = [_line(row, outcome, page.swatch(colours[row[0]])) for row in _rows(outcome)]
+    foot = [_line(row, outcome) for row in _totals(outcome)]
     how = (
         "All columns of a row are of the same slots: those that arrived at the learner. "
         "<b>cost</b> is in points: 1 point is 0.01 per slot. <b>best own</b> is the learner's own "
@@ -410,13 +308,14 @@ def _numbers_section(outcome: Outcome) -> str:
     errors = _errors("Error % of each function", outcome.functions) if is_shown else ""
     for learner in outcome.learners:
         if learner.by_arm:
-            lines = "".join(
-                f'<tr><th scope="row">{page.swatch(colours.get(arm, colours[learner.name]))}'
-                f"{escape(name)}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+            lines = [
+                page.TableRow(
+                    page.swatch(colours.get(arm, colours[learner.name])) + escape(name), cells
+                )
                 for arm, (name, *cells) in zip(learner.by_arm, _arm_lines(learner), strict=True)
-            )
+            ]
             errors += page.table(_ARM_HEADINGS, lines)
-            how += " <b>cost</b> of an arm is in units of reward, and its error that of its rows."
+            how += " <b>cost</b> of an arm is in units of reward."
     if outcome.baselines:
         found = {name: each.error_percent for name, each in outcome.baselines.items()}
         errors += _errors("Error % of each baseline", found)
@@ -424,11 +323,9 @@ def _numbers_section(outcome: Outcome) -> str:
     return page.section("Results", page.table(_headings(outcome), body, foot=foot) + errors, how)
 
 
-def _line(row: _Row, outcome: Outcome, *, colour: str | None) -> str:
+def _line(row: Named, outcome: Outcome, swatch: str = "") -> page.TableRow:
     name, *numbers = _printed(row, outcome)
-    swatch = "" if colour is None else page.swatch(colour)
-    cells = "".join(f"<td>{page.minus(number)}</td>" for number in numbers)
-    return f'<tr><th scope="row" title="{escape(row.name)}">{swatch}{escape(name)}</th>{cells}</tr>'
+    return page.TableRow(swatch + escape(name), numbers, title=row[0])
 
 
 def _errors(heading: str, errors: Mapping[str, float | None]) -> str:

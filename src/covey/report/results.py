@@ -8,14 +8,16 @@ from typing import Any, Protocol
 
 import msgspec
 
+from covey import files
 from covey.config import tables_in
 from covey.data.logs import Trace, arrow_module
 from covey.errors import ConfigError, DataError
 from covey.replay.outcome import Outcome
 from covey.replay.replay import ConfigLike, Progress, replay_arrays, replay_table
-from covey.report import plots
+from covey.report import figures
 from covey.report import replay as replay_report
 from covey.report import simulation as simulation_report
+from covey.report import text as report_text
 from covey.report.summary import Summary, summarise
 from covey.simulation import runner
 from covey.simulation.comparison import Comparison
@@ -24,11 +26,21 @@ from covey.simulation.run import Run
 from covey.simulation.runner import checked, curves_of
 from covey.simulation.scenario import Scenario
 
-ARRAYS = ("predictions", "labels", "contexts")
+
+def check_folder(folder: Path) -> None:
+    """Raise what `Shown.report` would raise: call it before a long replay.
+
+    Raises `MissingExtra` if matplotlib is not installed, and `ConfigError` if a file is there.
+    """
+    figures.figure_type()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; name another folder for the report, or move it")
 
 
 class Shown:
     """What results of every kind offer; a notebook shows the table."""
+
+    _files = ("report.html", "summary.json")
 
     def summary(self) -> Any:
         """Return the numbers as a typed record."""
@@ -42,9 +54,26 @@ class Shown:
         """Draw what matters most over time, and return matplotlib axes."""
         raise NotImplementedError
 
-    def report(self, folder: str | Path) -> Path:
-        """Write a page and the numbers as JSON into a folder; return the path of the page."""
+    def _page(self) -> str:
+        """Return one self-contained HTML page.
+
+        Raises `MissingExtra` if matplotlib is not installed.
+        """
         raise NotImplementedError
+
+    def report(self, folder: str | Path) -> Path:
+        """Write a page and the numbers as JSON into a folder; return the path of the page.
+
+        Raises as `check_folder` does; then nothing is written.
+        """
+        folder = Path(folder)
+        check_folder(folder)
+        content = self._page()
+        folder.mkdir(parents=True, exist_ok=True)
+        page_name, json_name = self._files
+        files.replace(folder / json_name, self.json(indent=2).encode())
+        files.replace(folder / page_name, content.encode())
+        return folder / page_name
 
     def json(self, *, indent: int | None = None) -> str:
         """Return the numbers as JSON, as the command prints them with `--json`."""
@@ -117,16 +146,10 @@ class Result(Shown):
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return plots.plot_errors(self.outcome.learners)
+        return figures.plot_errors(self.outcome.learners)
 
-    def report(self, folder: str | Path) -> Path:
-        """Write `report.html` and `summary.json` into a folder; return the path of the page.
-
-        Raises `MissingExtra` if matplotlib is not installed.
-        """
-        return replay_report.write(
-            self.outcome, Path(folder), title=self._title, config=self._config
-        )
+    def _page(self) -> str:
+        return replay_report.html(self.outcome, title=self._title, config=self._config)
 
     def __len__(self) -> int:
         return len(self.trace)
@@ -138,8 +161,8 @@ class Result(Shown):
 
     def __repr__(self) -> str:
         total = self._summary.total
-        learners = len(self._summary.learners)
-        shown = f"{learners} learner{'' if learners == 1 else 's'}, {self._summary.slots:,} slots"
+        learners = report_text.count(self._summary.learners, "learner")
+        shown = f"{learners}, {self._summary.slots:,} slots"
         if total.error_percent is not None:
             shown += f", {total.error_percent:.2f}% errors"
         if total.net_gain_points is not None:
@@ -179,15 +202,10 @@ class SimulationResult(Shown, Sequence[Run]):
 
         Raises `MissingExtra` if matplotlib is not installed.
         """
-        return plots.plot_growth(self._comparison.scores)
+        return figures.plot_growth(self._comparison.scores)
 
-    def report(self, folder: str | Path) -> Path:
-        """Write `report.html` and `summary.json` into a folder; return the path of the page.
-
-        Raises `MissingExtra` if matplotlib is not installed; then nothing is written.
-        """
-        content = simulation_report.html(self._comparison, config=self._config)
-        return replay_report.write_files(Path(folder), content, self.json(indent=2))
+    def _page(self) -> str:
+        return simulation_report.html(self._comparison, config=self._config)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -212,7 +230,8 @@ def simulate(
 
     `scenario` is a TOML file, its tables, or None for the embedded one. Raises `ConfigError` if the
     folder belongs to another scenario or version. Interrupted simulations resume. `on` is a Ray
-    cluster, "ray" or "ray://host:port"; without it, processes of this machine are used.
+    cluster, "ray" or "ray://host:port"; without it, this process runs all, or so many processes as
+    `workers` of the scenario says.
     """
     chosen = checked(scenario)
     runs = runner.simulate(chosen, folder, progress=progress, on=on)
@@ -255,19 +274,19 @@ def replay(
     """
     source, config = config, tables_in(config, policy=policy)
     shown = source if policy is None else config
-    given = {"predictions": predictions, "labels": labels, "contexts": contexts}
-    optional = {"at": at, "revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
-    arrays = [name for name, values in (given | optional).items() if values is not None]
+    given = {"predictions": predictions, "labels": labels, "contexts": contexts, "at": at}
+    given |= {"revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
+    arrays = [name for name, values in given.items() if values is not None]
     if data is not None:
         if arrays:
             raise ConfigError(f"pass data or arrays, not both; remove data or {arrays[0]}")
         title = f"Replay of {Path(data).name}" if isinstance(data, str | Path) else "Replay"
         decided = replay_table(config, data, baselines=baselines)
         return Result(decided, title=title, config=shown)
-    for name in ARRAYS[:2]:
+    for name in ("predictions", "labels"):
         if given[name] is None:
             raise ConfigError(f"pass data, or the arrays predictions and labels; {name} is missing")
     if contexts is None:
         given["contexts"] = [()] * len(labels)
-    decided = replay_arrays(config, **given, **optional, baselines=baselines)
+    decided = replay_arrays(config, given, baselines=baselines)
     return Result(decided, config=shown)

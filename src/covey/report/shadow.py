@@ -1,6 +1,7 @@
 """What rows that were run in the shadow tell of a site: estimates, and their place in a report."""
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
@@ -8,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
-from covey.node.requests import Arm, Request, ShadowRow, ShadowSpan
+from covey.node.requests import Arm, Request, RowGroup, ShadowRow, ShadowSpan
 from covey.node.shadow import is_drawn
 from covey.replay.engine import CellView
-from covey.replay.sampled import ChoiceEstimate, PeerRows, ShadowOutcome, estimate
+from covey.replay.outcome import ChoiceEstimate, PeerRows, ShadowOutcome, estimate
 from covey.report import page
 from covey.report import text as report_text
 from covey.report.text import number, percent, shorten
@@ -42,10 +43,31 @@ class KnownRow(NamedTuple):
     is_drawn: bool
 
     @property
+    def group(self) -> RowGroup:
+        """How the row was decided."""
+        return self.request.group(self.row)
+
+    @property
+    def slot(self) -> int:
+        """The slot of the row."""
+        return self.request.slot_of(self.row)
+
+    @property
+    def answer(self) -> Any:
+        """What the client got; None: no answer."""
+        answer = self.request.answers[self.row]
+        return None if answer is NO_ANSWER else answer
+
+    @property
     def label(self) -> Any:
         """The true label; None: has not arrived."""
         truth = self.request.truths[self.row]
         return None if truth is UNKNOWN else truth
+
+    @property
+    def correct(self) -> int:
+        """1 or 0 for the answer; -1 without a label."""
+        return -1 if self.label is None else int(self.answer == self.label)
 
     def is_right(self, arm: str) -> int:
         """Return 1 or 0 for an arm on a labelled row; -1: what it answers is not known."""
@@ -71,7 +93,7 @@ def known_rows(
             answers = {**_answered(request, row), **by_row.get((request.number, row), {})}
             drawn = span is not None and is_drawn(span, request.source, request.id, row)
             found.append(KnownRow(request, row, answers, span, drawn))
-    return sorted(found, key=lambda one: one.request.slot_of(one.row))
+    return sorted(found, key=lambda one: one.slot)
 
 
 def _answered(request: Request, row: int) -> dict[str, Any]:
@@ -85,7 +107,6 @@ def _answered(request: Request, row: int) -> dict[str, Any]:
 
 def shadow_outcome(
     rows: Sequence[KnownRow],
-    shadows: Sequence[ShadowRow],
     arms: Sequence[Arm],
     cells: Sequence[CellView],
     counters: CellCounters,
@@ -97,15 +118,11 @@ def shadow_outcome(
         return None
     labelled = [one for one in spanned if one.label is not None]
     served = _served(labelled)
-    prices = _prices(rows, shadows)
+    prices = _prices(rows)
     present = [arm for arm in arms if arm.place >= 0]
     choices = [_always(arm, labelled, prices.get(arm.name)) for arm in present]
-    every = {arm.name: arm.id for arm in present}
     own = {arm.name: arm.id for arm in present if is_own_arm(arm)}
-    maps = {"map of own functions": own} | ({"map of all arms": every} if own != every else {})
-    choices += [
-        _mapped(name, labelled, _Located(cells, counters, ids)) for name, ids in maps.items()
-    ]
+    choices.append(_mapped(labelled, _Located(cells, counters, own)))
     found = [one for one in choices if one is not None]
     return ShadowOutcome(
         rows=len(spanned),
@@ -113,25 +130,18 @@ def shadow_outcome(
         drawn=len(drawn),
         complete=sum(one.is_complete for one in drawn),
         served_percent=percent(len(served) - float(served.sum()), len(served)),
-        paid=sum(bought.price for one in shadows for bought in one.bought.values()),
         estimates=found,
         peers=[_peer(arm, drawn, own) for arm in present if not is_own_arm(arm)],
     )
 
 
 def _served(rows: Sequence[KnownRow]) -> Array:
-    return np.array([float(one.request.answers[one.row] == one.label) for one in rows])
+    return np.array([float(one.correct) for one in rows])
 
 
-def _prices(rows: Sequence[KnownRow], shadows: Sequence[ShadowRow]) -> dict[str, float]:
+def _prices(rows: Sequence[KnownRow]) -> dict[str, float]:
     """Return the latest price of an answer of each arm, as far as it is known."""
-    prices = {
-        arm: bought.price for one in shadows for arm, bought in one.bought.items() if bought.price
-    }
-    for one in rows:
-        group = one.request.group(one.row)
-        prices[group.arm] = group.price
-    return prices
+    return {one.group.arm: one.group.price for one in rows}
 
 
 def _estimate(
@@ -155,22 +165,17 @@ def _always(arm: Arm, labelled: Sequence[KnownRow], price: float | None) -> Choi
     return _estimate(arm.name, rows, [one.is_right(arm.id) for one in rows], price)
 
 
-def _mapped(choice: str, labelled: Sequence[KnownRow], locate: "_Located") -> ChoiceEstimate | None:
-    """Return the estimate of the preferred arms of the cells.
+def _mapped(labelled: Sequence[KnownRow], locate: "_Located") -> ChoiceEstimate | None:
+    """Return the estimate of the preferred functions of the cells.
 
-    Where a cell prefers none, it is what was answered. None: an arm of the map is not run in the
-    shadow.
+    None: an arm of the map is not run in the shadow, or no own function has a label.
     """
-    used = {arm for arm in locate.arms if arm}
+    used = {*locate.arms, locate.overall}
     rows = [one for one in labelled if one.span is not None and used <= {*one.span.arms}]
-    if not rows or not used:
+    if not rows or not locate.overall:
         return None
-    right = []
-    for one in rows:
-        arm = locate.arm_of(one)
-        is_served = one.request.answers[one.row] == one.label
-        right.append(one.is_right(arm) if arm else int(is_served))
-    return _estimate(choice, rows, right)
+    right = [one.is_right(locate.arm_of(one)) for one in rows]
+    return _estimate("map of own functions", rows, right)
 
 
 class _Located:
@@ -179,20 +184,29 @@ class _Located:
     def __init__(
         self, cells: Sequence[CellView], counters: CellCounters, ids: Mapping[str, str]
     ) -> None:
-        self.arms = [_preferred(counters.get(cell.name, {}), ids) for cell in cells]
+        totals: Counter[str] = Counter()
+        rights: Counter[str] = Counter()
+        for counts in counters.values():
+            for arm, (labels, right) in counts.items():
+                totals[arm] += labels
+                rights[arm] += right
+        # The best own function over all cells stands in for one where none has a label.
+        self.overall = _preferred({arm: (totals[arm], rights[arm]) for arm in totals}, ids)
+        of_cells = (counters.get(cell.name, {}) for cell in cells)
+        self.arms = [_preferred(counts, ids) or self.overall for counts in of_cells]
         self._places = {cell.name: place for place, cell in enumerate(cells)}
         self._boxes = [(np.array(cell.low), np.array(cell.high)) for cell in cells]
 
     def arm_of(self, one: KnownRow) -> str:
-        """Return the id of the arm; "": there is none."""
-        place = self._places.get(one.request.group(one.row).cell)
+        """Return the id of the arm."""
+        place = self._places.get(one.group.cell)
         if place is not None:
             return self.arms[place]
         point = np.array(one.request.context(one.row))  # its cell was split later
         for arm, (low, high) in zip(self.arms, self._boxes, strict=True):
             if len(low) == len(point) and ((low <= point) & (point <= high)).all():
                 return arm
-        return ""
+        return self.overall
 
 
 def _preferred(counts: Mapping[str, tuple[int, int]], ids: Mapping[str, str]) -> str:
@@ -227,13 +241,12 @@ def _peer(arm: Arm, drawn: Sequence[KnownRow], own: Mapping[str, str]) -> PeerRo
 
 def remarks(found: ShadowOutcome) -> list[str]:
     """Return what was drawn, and what it tells of peers, in sentences."""
-    bought = f" Answers of peers in the shadow cost {found.paid:.2f}." if found.paid else ""
     missing = found.drawn - found.complete
     lost = f"; for {missing:,} of them some answers are missing" if missing else ""
     said = [
         f"Of {found.rows:,} rows since shadow mode is on, {found.drawn:,} were drawn{lost}. "
         f"{found.labelled:,} rows have a label; {number(found.served_percent, '.2f')}% of their "
-        f"answers were wrong.{bought}"
+        "answers were wrong."
     ]
     for one in found.peers:
         if one.rows:
@@ -256,12 +269,7 @@ def text(found: ShadowOutcome) -> str:
 
 def section(found: ShadowOutcome) -> str:
     """Return the estimates as a section of a page."""
-    lines = "".join(
-        f'<tr><th scope="row">{escape(name)}</th>'
-        + "".join(f"<td>{page.minus(cell)}</td>" for cell in cells)
-        + "</tr>"
-        for name, *cells in map(_printed, found.estimates)
-    )
+    lines = [page.TableRow(escape(name), cells) for name, *cells in map(_printed, found.estimates)]
     how = f"{_HOW} {' '.join(remarks(found))}"
     return page.section("Other choices", page.table(_HEADINGS, lines), escape(how))
 

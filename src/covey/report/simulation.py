@@ -7,7 +7,8 @@ from covey.replay.replay import ConfigLike
 from covey.report import figures, page
 from covey.report import text as report_text
 from covey.report.text import NONE, number, shorten
-from covey.simulation.comparison import Comparison, Estimate, Score
+from covey.simulation.comparison import Comparison, Score
+from covey.types import Interval
 
 _NAME = 24  # characters of a name in a table
 
@@ -35,10 +36,11 @@ def html(found: Comparison, *, config: ConfigLike | None = None) -> str:
         _growth(found),
         _numbers(found),
         _causes(found),
-        _descriptions(found),
-        *([] if config is None else [page.origin(config)]),
+        page.descriptions(
+            "Policies and environments", [*found.policies.items(), *found.environments.items()]
+        ),
     )
-    return page.document("\n".join(sections), title=found.name)
+    return page.document(sections, title=found.name, config=config)
 
 
 def _headings(found: Comparison) -> list[str]:
@@ -72,14 +74,14 @@ def _slot(slot: int | None) -> str:
     return number(slot, "," if slot is None or slot < 10**7 else ".2e")
 
 
-def _with_reach(value: Estimate | None, form: str, *, times: float = 1.0) -> str:
+def _with_reach(value: Interval | None, form: str, *, times: float = 1.0) -> str:
     if value is None:
         return NONE
-    reach = "" if value.high is None else f" ± {times * (value.high - value.mean):{form}}"
+    reach = "" if value.half_width is None else f" ± {times * value.half_width:{form}}"
     return f"{times * value.mean:{form}}{reach}"
 
 
-def _with_ends(value: Estimate | None) -> str:
+def _with_ends(value: Interval | None) -> str:
     if value is None:
         return NONE
     ends = "" if value.high is None else f" ({value.low:.3g}{NONE}{value.high:.3g})"
@@ -114,12 +116,11 @@ _RARE = {
 
 
 def _extent(found: Comparison) -> str:
-    counted = (
-        (len(found.policies), "policy", "policies"),
-        (len(found.environments), "environment", "environments"),
-        (len(found.seeds), "seed", "seeds"),
+    counts = (
+        report_text.count(found.policies, "policy", "policies"),
+        report_text.count(found.environments, "environment"),
+        report_text.count(found.seeds, "seed"),
     )
-    counts = [f"{count} {one if count == 1 else many}" for count, one, many in counted]
     return f"{', '.join(counts)}, {found.horizon_slots:,} slots each"
 
 
@@ -196,25 +197,21 @@ def _power(score: Score) -> str:
 
 def _numbers(found: Comparison) -> str:
     colours = figures.colours_of(found.policies, figures.LEARNER_COLOURS)
-    body = "".join(
+    body = [
         _line(score, found, colours[score.policy], opens=index == 0)
         for _, scores in _by_environment(found)
         for index, score in enumerate(scores)
-    )
+    ]
     titles, kind = ["environment", "policy", *_headings(found)], ' class="grouped"'
     table = page.table(titles, body, words=["policy"], kind=kind)
     terms = [f"<b>{escape(term)}</b>: {escape(line)}." for term, line in _meanings(found).items()]
     return page.section("Results", table, " ".join([*terms, _certainty(found)]))
 
 
-def _line(score: Score, found: Comparison, colour: str, *, opens: bool) -> str:
+def _line(score: Score, found: Comparison, colour: str, *, opens: bool) -> page.TableRow:
     environment = escape(shorten(score.environment, _NAME)) if opens else ""
-    cells = "".join(f"<td>{page.minus(cell)}</td>" for cell in _printed(score, found))
-    kind = ' class="opens"' if opens else ""
-    return (
-        f'<tr{kind}><th scope="row">{environment}</th>'
-        f'<td class="words">{page.key(colour, score.policy)}</td>{cells}</tr>'
-    )
+    cells = [page.key(colour, score.policy), *_printed(score, found)]
+    return page.TableRow(environment, cells, kind=' class="opens"' if opens else "")
 
 
 def _causes(found: Comparison) -> str:
@@ -235,16 +232,6 @@ def _causes(found: Comparison) -> str:
     )
     body = page.legend(keys) + page.grid(panels, columns=_columns(found))
     return page.section("Causes of regret", body, how)
-
-
-def _descriptions(found: Comparison) -> str:
-    """Return the section that describes the policies and environments."""
-    items = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>"
-        for described in (found.policies, found.environments)
-        for name, line in described.items()
-    )
-    return f'<section><h2>Policies and environments</h2><dl class="field">{items}</dl></section>'
 
 
 def _by_environment(found: Comparison) -> list[tuple[str, list[Score]]]:

@@ -4,39 +4,35 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey import config as configs
-from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import side, space_of
 from covey.data.contexts import Contexts
 from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
 from covey.errors import StoreError
-from covey.node.copies import opened_copy
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.fingerprint import preset_in
 from covey.node.requests import Arm, Request, ShadowRow, ShadowSpan, is_own
+from covey.node.store import Store
 from covey.replay.engine import CellView
-from covey.replay.gains import PairOutcome
-from covey.replay.outcome import ArmOutcome, LearnerOutcome, Outcome, Timeline
+from covey.replay.outcome import ArmOutcome, LearnerOutcome, Outcome, PairOutcome, Timeline
 from covey.replay.replay import ConfigLike
 from covey.report.results import Result
 from covey.report.shadow import KnownRow, is_own_arm, known_rows, shadow_outcome
-from covey.types import MEMORY, Array, Phase
+from covey.types import MEMORY, PHASES, Array, Phase
 
-PHASES = tuple(phase.name.lower() for phase in Phase)
 BUCKETS = 256
 
 
 def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
     """Return what the store of a site holds: its decisions, labels, costs and preferred arms.
 
-    `path` is a file, or the URL of a database. A copy is read, so the site may be running, in
-    another process. `config` is the file of the site, for the units of its contexts. Raises
-    `StoreError` if the store cannot be read.
+    `path` is a file, or the URL of a database; the site may be running. `config` is the file of
+    the site, for the units of its contexts. Raises `StoreError` if the store cannot be read.
     """
     return stored_result(store_place(str(path)), config=config)
 
@@ -49,10 +45,8 @@ def stored_result(place: Path | DatabaseUrl, *, config: ConfigLike | None = None
 
 def stored_site(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) -> "StoredSite":
     """Return what the store of a site holds; see `open_store`."""
-    with opened_copy(place) as store:
-        if store.is_new or not store.name():
-            raise StoreError(f"{place} holds no site yet; start it first")
-        loaded = store.load(store.name(), "")
+    with Store.reading(place) as store:
+        loaded = store.peek(store.name())
         requests = [request for request in store.requests() if is_own(request.source)]
         kept = StoredSite(
             name=store.name(),
@@ -101,20 +95,6 @@ def network_tables(config: ConfigLike) -> dict[str, Any]:
     return {**tables, "learner": learners}
 
 
-class DecidedRow(NamedTuple):
-    """One row of a client, as it was decided."""
-
-    slot: int
-    cell: str
-    phase: str
-    arm: str
-    function: str
-    answer: Any
-    label: Any  # None: has not arrived
-    price: float
-    peer: str
-
-
 class StoredSite(msgspec.Struct, frozen=True, dict=True):
     """What a store holds of a site; `trace` and `outcome` as a replay has them."""
 
@@ -128,14 +108,9 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
     contexts: Contexts | None
 
     @cached_property
-    def known(self) -> list[KnownRow]:
+    def rows(self) -> list[KnownRow]:
         """All rows that are still stored, by slot, with the answers to them that are known."""
         return known_rows(self.requests, self.spans, self.shadows)
-
-    @cached_property
-    def rows(self) -> list[DecidedRow]:
-        """All rows that are still stored, by slot."""
-        return [_row(one.request, one.row) for one in self.known]
 
     @property
     def preset(self) -> str:
@@ -151,14 +126,15 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
     def trace(self) -> Trace:
         """The decisions on rows of own clients that are still stored."""
         rows = self.rows
-        cells, cell = _coded(row.cell for row in rows)
-        arms, arm = _coded(row.arm for row in rows)
-        functions, function = _coded(row.function for row in rows)
+        cells, cell = _coded(row.group.cell for row in rows)
+        arms, arm = _coded(row.group.arm for row in rows)
+        functions, function = _coded(row.request.function(row.row) for row in rows)
         labels, codes = _coded([row.label for row in rows] + [row.answer for row in rows])
         label, answer = codes[: len(rows)], codes[len(rows) :]
         phase = np.array([_phase(row) for row in rows], np.int8)
+        correct = np.array([row.correct for row in rows], np.int8)
         trace = Trace(
-            DecisionColumns(cell, phase, arm, function, _right(rows)),
+            DecisionColumns(cell, phase, arm, function, correct),
             EncodedLog(
                 contexts=memoryview(b""),
                 predictions=np.broadcast_to(answer, (len(functions), len(rows))).data,
@@ -180,7 +156,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             },
         )
         trace.slot = np.array([row.slot for row in rows])  # they may have gaps
-        trace.cost = np.array([row.price for row in rows])
+        trace.cost = np.array([row.group.price for row in rows])
         return trace
 
     @cached_property
@@ -196,16 +172,14 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             learners=[self._learner()],
             functions={},
             context_ticks=self.contexts.ticks() if self.contexts is not None else [],
-            shadow=shadow_outcome(
-                self.known, self.shadows, self.arms, self._cells(), self.counters
-            ),
+            shadow=shadow_outcome(self.rows, self.arms, self._cells(), self.counters),
         )
 
     def _learner(self) -> LearnerOutcome:
         trace = self.trace
         judged = trace.correct >= 0
         wrong = np.where(judged, 1 - trace.correct, 0)
-        phases = Counter(row.phase for row in self.rows)
+        phases = Counter(row.group.phase for row in self.rows)
         return LearnerOutcome(
             name=self.name,
             functions=[arm.name for arm in self.arms if is_own_arm(arm)],
@@ -216,17 +190,17 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             explore=phases["explore"],
             exploit=len(self.rows) - phases["train"] - phases["explore"],
             cost_total=float(trace.cost.sum()),
-            arms=dict(Counter(row.arm for row in self.rows).most_common()),
+            arms=dict(Counter(row.group.arm for row in self.rows).most_common()),
             alone_errors=None,
             timeline=_timeline(trace, judged, wrong),
             cells=self._cells(),
             pairs=_pairs(self.rows),
-            by_arm=_by_arm(self.rows),
+            by_arm=_counted((row.group.arm or MEMORY, row) for row in self.rows),
         )
 
     def _cells(self) -> list[CellView]:
         """Return the cells of the rows; of cells that were split, those that were not."""
-        arrivals = Counter(row.cell for row in self.rows)
+        arrivals = Counter(row.group.cell for row in self.rows)
         split = {ancestor for cell in arrivals for ancestor in _ancestors(cell)}
         return [self._cell(name, count) for name, count in arrivals.items() if name not in split]
 
@@ -249,21 +223,6 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
         )
 
 
-def _row(request: Request, row: int) -> DecidedRow:
-    group, truth = request.group(row), request.truths[row]
-    return DecidedRow(
-        slot=request.slot_of(row),
-        cell=group.cell,
-        phase=group.phase,
-        arm=group.arm,
-        function=request.function(row),
-        answer=None if request.answers[row] is NO_ANSWER else request.answers[row],
-        label=None if truth is UNKNOWN else truth,
-        price=group.price,
-        peer=group.peer,
-    )
-
-
 def _coded(values: Iterable[Any]) -> tuple[list[Any], Array]:
     """Return the distinct values and their codes; -1 for None."""
     codes: dict[Any, int] = {None: -1}
@@ -271,13 +230,9 @@ def _coded(values: Iterable[Any]) -> tuple[list[Any], Array]:
     return list(codes)[1:], np.array(found, np.int32)
 
 
-def _phase(row: DecidedRow) -> int:
+def _phase(row: KnownRow) -> int:
     """Return the phase of a row; an answer from memory has none, and explores nothing."""
-    return PHASES.index(row.phase) if row.phase in PHASES else Phase.EXPLOIT
-
-
-def _right(rows: Sequence[DecidedRow]) -> Array:
-    return np.array([-1 if row.label is None else row.answer == row.label for row in rows], np.int8)
+    return PHASES.index(row.group.phase) if row.group.phase in PHASES else Phase.EXPLOIT
 
 
 def _timeline(trace: Trace, judged: Array, wrong: Array) -> Timeline:
@@ -297,41 +252,37 @@ def _timeline(trace: Trace, judged: Array, wrong: Array) -> Timeline:
     return Timeline(width, slots, labelled, list(errors), train, explore, rows[-1])
 
 
-def _pairs(rows: Sequence[DecidedRow]) -> list[PairOutcome]:
+def _counted(rows: Iterable[tuple[str, KnownRow]]) -> dict[str, ArmOutcome]:
+    """Return what rows came to, by the name that each has; names with most rows first."""
+    by_name: dict[str, list[KnownRow]] = {}
+    for name, row in rows:
+        by_name.setdefault(name, []).append(row)
+    return {
+        name: ArmOutcome(
+            decisions=len(named),
+            judged=sum(row.correct >= 0 for row in named),
+            errors=sum(row.correct == 0 for row in named),
+            cost_total=sum(row.group.price for row in named),
+        )
+        for name, named in sorted(by_name.items(), key=lambda pair: -len(pair[1]))
+    }
+
+
+def _pairs(rows: Sequence[KnownRow]) -> list[PairOutcome]:
     """Return what the site got from each peer that it asked."""
-    by_peer: dict[str, list[DecidedRow]] = {}
-    for row in rows:
-        if row.peer:
-            by_peer.setdefault(row.peer, []).append(row)
-    pairs = [
+    peers = _counted((row.group.peer, row) for row in rows if row.group.peer)
+    return [
         PairOutcome(
             peer=peer,
-            asked=len(asked),
-            paid=sum(row.price for row in asked),
-            judged=sum(row.label is not None for row in asked),
-            right=sum(row.label is not None and row.answer == row.label for row in asked),
+            asked=one.decisions,
+            paid=one.cost_total,
+            judged=one.judged,
+            right=one.judged - one.errors,
             best_own=None,
             best_own_right=0,
         )
-        for peer, asked in by_peer.items()
+        for peer, one in peers.items()
     ]
-    return sorted(pairs, key=lambda pair: -pair.asked)
-
-
-def _by_arm(rows: Sequence[DecidedRow]) -> dict[str, ArmOutcome]:
-    """Return what each arm decided, got wrong and cost; the most used ones first."""
-    by_arm: dict[str, list[DecidedRow]] = {}
-    for row in rows:
-        by_arm.setdefault(row.arm or MEMORY, []).append(row)
-    return {
-        arm: ArmOutcome(
-            decisions=len(mine),
-            judged=sum(row.label is not None for row in mine),
-            errors=sum(row.label is not None and row.answer != row.label for row in mine),
-            cost_total=sum(row.price for row in mine),
-        )
-        for arm, mine in sorted(by_arm.items(), key=lambda pair: -len(pair[1]))
-    }
 
 
 def _ancestors(cell: str) -> list[str]:

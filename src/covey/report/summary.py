@@ -3,27 +3,25 @@
 `docs/reference/summary.md` describes every field.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from covey.bandit.accounts import system_utility
-from covey.replay.gains import Gain, PairOutcome
-from covey.replay.outcome import ArmOutcome, EnsembleOutcome, LearnerOutcome, Outcome
-from covey.replay.sampled import ShadowOutcome
+from covey.replay.outcome import (
+    ArmOutcome,
+    EnsembleOutcome,
+    LearnerOutcome,
+    Outcome,
+    PairOutcome,
+    ShadowOutcome,
+)
 from covey.report.text import percent
+from covey.types import Interval
 
 LATEST = 100  # alarms whose slots are listed
-
-
-class Points(msgspec.Struct, frozen=True):
-    """A gain in points, with the ends of its 95 % interval; None: too few rows."""
-
-    mean: float
-    low: float | None
-    high: float | None
 
 
 class AlarmSummary(msgspec.Struct, frozen=True):
@@ -45,10 +43,9 @@ class LearnerSummary(msgspec.Struct, frozen=True):
     cost_total: float | None
     arms: dict[str, int]
     alone_percent: float | None
-    alone: float | None  # the former name of `alone_percent`
     best_own: str | None
     best_own_percent: float | None
-    net_gain_points: Points | None
+    net_gain_points: Interval | None
     pairs: list[PairOutcome]
     alarms: AlarmSummary
     candidates: dict[str, int] | UnsetType = UNSET
@@ -65,7 +62,7 @@ class TotalSummary(msgspec.Struct, frozen=True):
     error_percent: float | None
     cost_points: float | None
     best_own_percent: float | None
-    net_gain_points: Points | None
+    net_gain_points: Interval | None
     alone_percent: float | None
     train_percent: float | None
     explore_percent: float | None
@@ -119,7 +116,7 @@ def summarise(outcome: Outcome) -> Summary:
         version=version("covey"),
         policy=outcome.policy,
         slots=outcome.slots,
-        total=total_of(outcome),
+        total=total_of(outcome.learners, outcome.gain),
         learners={learner.name: _learner(learner, outcome) for learner in outcome.learners},
         functions=dict(outcome.functions),
         ensemble=UNSET if outcome.ensemble is None else _ensemble(outcome.ensemble),
@@ -136,29 +133,29 @@ def summarise(outcome: Outcome) -> Summary:
     )
 
 
-def total_of(outcome: Outcome) -> TotalSummary:
-    """Return the numbers of all learners together."""
+def total_of(learners: Sequence[LearnerOutcome], gain: Interval | None) -> TotalSummary:
+    """Return the numbers of learners together; `gain` is theirs."""
 
     def mean(of: Callable[[LearnerOutcome], float | None]) -> float | None:
-        known = [(each.slots, of(each)) for each in outcome.learners]
+        known = [(each.slots, of(each)) for each in learners]
         weighted = [(slots, value) for slots, value in known if value is not None]
         weight = sum(slots for slots, _ in weighted)
         return sum(slots * value for slots, value in weighted) / weight if weight else None
 
     return TotalSummary(
-        slots=sum(each.slots for each in outcome.learners),
+        slots=sum(each.slots for each in learners),
         error_percent=mean(lambda each: percent(each.errors, each.judged)),
         cost_points=mean(lambda each: percent(each.cost_total, each.slots)),
-        best_own_percent=mean(best_own_percent),
-        net_gain_points=points_of(outcome.gain),
+        best_own_percent=mean(_best_own_percent),
+        net_gain_points=points_of(gain),
         alone_percent=mean(lambda each: percent(each.alone_errors, each.judged)),
         train_percent=mean(lambda each: percent(each.train, each.slots)),
         explore_percent=mean(lambda each: percent(each.explore, each.slots)),
-        alarms=sum(len(each.alarms) for each in outcome.learners),
+        alarms=sum(len(each.alarms) for each in learners),
     )
 
 
-def best_own_percent(learner: LearnerOutcome) -> float | None:
+def _best_own_percent(learner: LearnerOutcome) -> float | None:
     """Return the error of the best own function on the learner's own rows."""
     if not learner.own_errors:
         return None
@@ -168,7 +165,6 @@ def best_own_percent(learner: LearnerOutcome) -> float | None:
 def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
     has_rows = learner.slots > 0
     account = (outcome.accounts or {}).get(learner.name)
-    alone = percent(learner.alone_errors, learner.judged)
     return LearnerSummary(
         slots=learner.slots,
         errors=learner.errors if has_rows else None,
@@ -178,10 +174,9 @@ def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
         exploit_percent=percent(learner.exploit, learner.slots),
         cost_total=learner.cost_total if has_rows else None,
         arms=dict(learner.arms) if has_rows else {},
-        alone_percent=alone,
-        alone=alone,
+        alone_percent=percent(learner.alone_errors, learner.judged),
         best_own=learner.best_own if learner.judged else None,
-        best_own_percent=best_own_percent(learner),
+        best_own_percent=_best_own_percent(learner),
         net_gain_points=points_of(learner.gain),
         pairs=learner.pairs,
         alarms=AlarmSummary(len(learner.alarms), learner.alarms[-LATEST:]),
@@ -193,14 +188,9 @@ def _learner(learner: LearnerOutcome, outcome: Outcome) -> LearnerSummary:
     )
 
 
-def points_of(gain: Gain | None) -> Points | None:
+def points_of(gain: Interval | None) -> Interval | None:
     """Return a gain in points."""
-    if gain is None:
-        return None
-    low, high = gain.interval or (None, None)
-    return Points(
-        100 * gain.mean, None if low is None else 100 * low, None if high is None else 100 * high
-    )
+    return None if gain is None else gain.times(100)
 
 
 def _ensemble(ensemble: EnsembleOutcome) -> EnsembleSummary:

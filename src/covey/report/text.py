@@ -3,13 +3,13 @@
 import sys
 import textwrap
 import time
-from collections.abc import Sequence
-from typing import Self
+from collections.abc import Mapping, Sequence, Sized
+from typing import Any, Self
 
 import msgspec
 
-from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable
-from covey.bandit.theorems import Term
+from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable, Term
+from covey.types import Interval
 
 COLUMNS = 100
 
@@ -45,6 +45,35 @@ def percent(part: float | None, whole: int) -> float | None:
 def number(value: float | None, form: str) -> str:
     """Return a formatted number, or a dash for None."""
     return NONE if value is None else format(value, form)
+
+
+def count(things: Sized, one: str, many: str = "") -> str:
+    """Return how many things there are, and what they are."""
+    return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"
+
+
+def interval(value: Interval, *, doubt: str) -> str:
+    """Return the interval of a gain; `doubt` is said where it may be none."""
+    low, high = value.low, value.high
+    if low is None or high is None:
+        return "too few rows for an interval"
+    return f"95 % interval {low:+.2f} to {high:+.2f}{'' if low > 0 or high < 0 else doubt}"
+
+
+Columns = Mapping[str, tuple[str, str]]  # heading -> attribute, which may have a dot; format
+
+
+def cells(record: object, columns: Columns) -> list[str]:
+    """Return the numbers of a record in these columns, formatted."""
+    return [number(_attribute(record, name), form) for name, form in columns.values()]
+
+
+def _attribute(record: object, name: str) -> float | None:
+    """Return an attribute of a record, or of one of its attributes; None where that is None."""
+    value: Any = record
+    for part in name.split("."):
+        value = getattr(value, part, None)
+    return value  # type: ignore[no-any-return]
 
 
 SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lines accumulate
@@ -183,9 +212,7 @@ def _detail(bound: Bound) -> str:
     head = f"{bound.theorem} {bound.title}: at most {value}, {per_slot} per slot"
     memory = f"Memory: {figure(bound.memory)} records, of order {bound.memory_order}."
     sentences = (_parameters(bound), memory, _reach(bound), *bound.notes)
-    return "\n".join(
-        [head, "", _terms(bound), "", *(fill(f"- {text}") for text in sentences if text)]
-    )
+    return "\n".join([head, "", _terms(bound), "", *(fill(f"- {text}") for text in sentences)])
 
 
 def _terms(bound: Bound) -> str:
@@ -202,7 +229,7 @@ def _growth(term: Term) -> str:
 
 
 def _parameters(bound: Bound) -> str:
-    parts = [] if bound.power is None else [f"z = {bound.power:.4g}"]
+    parts = [f"z = {bound.power:.4g}"]
     parts += [
         f"{name.replace('_', ' ')} {control.formula} = {figure(control.at_horizon)} at T"
         for name, control in bound.thresholds.items()
@@ -211,7 +238,7 @@ def _parameters(bound: Bound) -> str:
         parts.append(f"{figure(bound.slices)} slices per dimension")
     if bound.split_power is not None:
         parts.append(f"p = {bound.split_power:.4g}")
-    return f"Parameters: {', '.join(parts)}." if parts else ""
+    return f"Parameters: {', '.join(parts)}."
 
 
 def _reach(bound: Bound) -> str:

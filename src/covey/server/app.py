@@ -13,43 +13,34 @@ import random
 import signal
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
-from covey.bandit.preferences import CellPreference, preferences
-from covey.errors import ConfigError, CoveyError, StoreAway, StoreError, StoreFailed
+from covey.errors import ConfigError, CoveyError, PeerRefused, StoreAway, StoreError, StoreFailed
 from covey.node.change import Plan
 from covey.node.database import DatabaseUrl
-from covey.node.dependencies import NodeDependencies
-from covey.node.node import Node
-from covey.node.peers import Peer
-from covey.node.relay import RelayingNode
-from covey.node.spans import NO_SPANS, Observer, Spans
+from covey.node.node import Node, NodeDependencies
+from covey.node.requests import Commit
+from covey.node.spans import NO_SPANS, Spans
 from covey.node.store import Store
-from covey.node.tables import HOUR_S
-from covey.node.workers import Limits, ThreadWorkers
+from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
-from covey.server.client_api import OPEN_PATHS, PAGES, RELOAD, ROUTES, ClientApi
-from covey.server.config import SiteConfig
-from covey.server.events import EventLog, kept_events
+from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
+from covey.server.config import SiteConfig, pinned_keys
 from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
-from covey.server.metrics import Ends, Metrics, ObservedPeer
-from covey.server.neighbours import pinned_keys
-from covey.server.page_api import MOST_CELLS, PageApi
+from covey.server.log_lines import EventLog, kept_events
+from covey.server.metrics import Metrics
 from covey.server.peer_api import PATHS, PeerApi
-from covey.server.peer_client import HttpsPeers
-from covey.server.peer_messages import SiteInfo
-from covey.server.pulse import Pulse
-from covey.server.sessions import Sessions
-from covey.server.streams import EventStreams
-from covey.server.summaries import PeerStatuses, site_info
+from covey.server.peer_client import HttpsPeers, greeted, misfit
 
 log = logging.getLogger(__name__)
+NOTED_S = 5.0  # after which it is noted again what happens over time
 PATIENCE_S = 60.0  # for requests in progress, before a reload is given up
 STORE_AGAIN_S = 1.0  # after which a store that is away is tried again
+GREET_AGAIN_S = 1.0, 60.0  # after which a peer that is away is greeted again, at first and at most
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
@@ -68,16 +59,14 @@ async def serve(
     is_up: Callable[..., None],
     spans: Spans | None = None,
     waits_for_store: bool = False,
-    make: "MakeSite | None" = None,
 ) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 
     `is_up` gets the URL for clients and, if there is one, the URL for peers. `spans` trace
-    requests; the default are those of the file. `make` makes the site of its
-    parts; by default all of them are in this process. Raises `StoreFailed`
-    if the store cannot be written, after requests in progress are answered; with a full disk the
-    node continues and refuses requests. While another node has the store, or its server is away,
-    it is waited for, or `StoreAway` is raised.
+    requests; the default are those of the file. Raises `StoreFailed` if the store cannot be
+    written, after requests in progress are answered; with a full disk the node continues and
+    refuses requests. While another node has the store, or its server is away, it is waited for, or
+    `StoreAway` is raised.
     """
     certificate = own_certificate(served)
     stop = _stop_signal()
@@ -86,10 +75,13 @@ async def serve(
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
         metrics = Metrics(paths, PATHS, spans=spans or _spans(served, paths, stack))
         events = stack.enter_context(kept_events())
-        usual = partial(_in_one_process, stop if waits_for_store else None)
-        site = await (make or usual)(served, stack, metrics, events)
-        if site is None:
+        store = await _open_store(served, stop if waits_for_store else None)
+        if store is None:
             return
+        stack.callback(store.close)
+        threads = ThreadWorkers(store, metrics.spans, metrics.write)
+        stack.callback(threads.close)
+        site = ServedSite(store, threads, metrics, events=events)
         await site.open(served, certificate)
         stack.push_async_callback(site.close)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -133,19 +125,6 @@ def _what_holds(served: SiteConfig) -> str:
     return "the database" if isinstance(served.store, DatabaseUrl) else "the disk"
 
 
-async def _in_one_process(
-    stop: asyncio.Event | None,
-    served: SiteConfig,
-    stack: AsyncExitStack,
-    metrics: Metrics,
-    events: EventLog,
-) -> "ServedSite | None":
-    store = await open_store(served, stop)
-    if store is None:
-        return None
-    return ServedSite(store, open_threads(store, stack, metrics), metrics, events=events)
-
-
 def _log_start(node: Node) -> None:
     state = node.state()
     labels = sum(arm.labels for arm in state.arms)
@@ -173,18 +152,11 @@ class ServedSite:
         connect: Callable[[SiteConfig, keys.OwnCertificate | None], HttpsPeers | None]
         | None = None,
         events: EventLog | None = None,
-        kind: type[Node] | None = None,
     ) -> None:
-        """`connect` returns the clients of the peers with a url; the default is https.
-
-        `kind` is that of the node, if the file does not say it.
-        """
-        self._kind = kind
+        """`connect` returns the clients of the peers with a url; the default is https."""
         self._events = events
-        self._pulse = Pulse()
-        self._streams = EventStreams()
-        self._statuses = PeerStatuses()
-        self._connect = connect or _peers
+        self._connect = connect or partial(_peers, metrics)
+        self._greets = connect is None
         self.metrics = metrics
         self.listeners: list[Listener] = []
         self.failed: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
@@ -202,7 +174,7 @@ class ServedSite:
 
     async def open(self, served: SiteConfig, certificate: keys.OwnCertificate | None) -> None:
         """Begin with the parts of a file; raise `CoveyError` if they cannot be used."""
-        self._sessions = Sessions(served.serving.name)
+        await self._threads.open(served.functions)
         peers = self._connect(served, certificate)
         try:
             node = self._node(served, peers)
@@ -214,28 +186,23 @@ class ServedSite:
         self._use(served, node)
         _log_start(node)
 
+    def expect(self, peer: str) -> int:
+        """Count a message of a peer before its body is read; return the bytes that it may have."""
+        return self.for_peers.expect(peer)
+
     def _use(self, served: SiteConfig, node: Node) -> None:
         """Serve with these parts from now on."""
+        self._threads.keep(served.functions)
         self.served, self.node = served, node
-        self.gate, door = _gate(served, self._sessions)
-        self._statuses.stop()
-        clients = {} if self._peers is None else self._peers.by_name
-        self._statuses = PeerStatuses(
-            {name: one.status for name, one in clients.items() if name not in served.relays}
-        )
-        people = partial(
-            PageApi,
+        self.gate = _gate(served)
+        self.for_clients = ClientApi(
             served,
             node,
+            self.metrics,
+            self.reload,
             events=self._events,
-            door=door,
-            pulse=self._pulse,
             history=self._threads.history,
-            streams=self._streams,
-            peers=self._statuses,
-            cells=partial(self._cells, node),
         )
-        self.for_clients = self._client_api(served, node, people)
         self.for_peers = PeerApi(
             node,
             served.neighbours,
@@ -243,7 +210,6 @@ class ServedSite:
             features=served.serving.features,
             instance=served.serving.instance,
             spaces=served.spaces,
-            status=partial(self._info, node),
         )
         self.allowed.clear()
         self.allowed.update(pinned_keys(served.neighbours))
@@ -251,30 +217,48 @@ class ServedSite:
         self.metrics.know([*near, *served.relays])
         certificate = self._certificate
         ends = dict if certificate is None else certificate.ends
-        self._observe(served, node, ends)
+        self.metrics.follow(node, store=served.store, ends=ends)
         self._stop_watching()
-        follow = self._pulse.follow(node, self._threads)
-        self._watching = [asyncio.ensure_future(one) for one in (self._watch(node), follow)]
+        watching = (self._watch(node), self._note(node))
+        self._watching = [asyncio.ensure_future(one) for one in watching]
         if certificate is not None:
             self._watching.append(asyncio.ensure_future(certificate.watch()))
+        if self._greets and self._peers is not None:
+            greetings = [self._greet(served, self._peers, name) for name in near]
+            self._watching += [asyncio.ensure_future(greeting) for greeting in greetings]
         node.start()
 
-    def _info(self, node: Node) -> SiteInfo:
-        """Return what peers see that may see the status of the site."""
-        hour = self._threads.history.span(HOUR_S, time.time())
-        return site_info(node.state(), self._pulse.sample(node), hour)
+    async def _greet(self, served: SiteConfig, peers: HttpsPeers, name: str) -> None:
+        """Say if a peer and this site do not understand each other, when it answers first."""
+        assert served.identity is not None  # else there are no peers with a url
+        wait_s, longest_s = GREET_AGAIN_S
+        while True:
+            try:
+                seen = await greeted(name, peers, served.identity)
+                break
+            except PeerRefused as error:
+                log.error("peer %s: %s", name, error)
+                return
+            except CoveyError:  # it is away, and the site works without it
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, longest_s)
+        why = misfit(served, served.neighbours[name], seen)
+        if why:
+            log.error("peer %s does not fit this site: %s", name, why)
 
-    def _client_api(
-        self, served: SiteConfig, node: Node, people: Callable[..., PageApi]
-    ) -> ClientApi:
-        return ClientApi(served, node, self.metrics, self.reload, people)
+    async def _note(self, node: Node) -> None:
+        """Note what happens over time, until this is cancelled; commits write it."""
+        while True:
+            self._threads.history.note(node.state().arms, time.time())
+            await asyncio.sleep(NOTED_S)
 
-    def _observe(self, served: SiteConfig, node: Node, ends: Ends) -> None:
-        self.metrics.follow(node, store=served.store, ends=ends)
-
-    def _cells(self, node: Node) -> list[CellPreference]:
-        """Return the cells of the page's map."""
-        return preferences(node.learner, MOST_CELLS)
+    async def _write_series(self) -> None:
+        """Write what happened since the last commit, before the node is stopped."""
+        history, now_s = self._threads.history, time.time()
+        history.note(self.node.state().arms, now_s)
+        lines = history.due(now_s, is_last=True)
+        if lines and self.node.is_ready:
+            await self._threads.commit(Commit(series=lines))
 
     def _stop_watching(self) -> None:
         for task in self._watching:
@@ -288,34 +272,27 @@ class ServedSite:
     def _node(
         self, served: SiteConfig, peers: HttpsPeers | None, before: Node | None = None
     ) -> Node:
-        observed: dict[str, Peer] = {}
-        if peers is not None:
-            observed = {
-                name: ObservedPeer(name, peer, self.metrics) for name, peer in peers.by_name.items()
-            }
         limits = served.limits
-        kind = self._kind or (RelayingNode if served.is_relay else Node)
-        return kind(
+        return Node(
             served.site,
             served.learner,
             served.functions,
             NodeDependencies(
                 self._store,
-                observed,
+                {} if peers is None else peers.by_name,
                 random.SystemRandom(),
                 self._threads,
-                payees={} if peers is None else peers.by_name,
                 before=before,
                 answering=served.answering,
                 relays=served.relays,
-                shadow=served.shadow,
+                is_relay=served.is_relay,
+                shadow=served.serving.shadow,
             ),
             trust={name: one.trust for name, one in served.neighbours.items()},
             timeouts=served.timeouts,
             labels=served.labels,
-            limits=Limits(
-                tickets=limits.tickets, peer_tickets=limits.peer_tickets, cells=limits.cells
-            ),
+            limits=limits,
+            peer_tickets=served.peer_tickets,
             fingerprint=served.fingerprint,
             budgets=served.budgets,
         )
@@ -327,8 +304,8 @@ class ServedSite:
 
     async def close(self) -> None:
         self._stop_watching()
-        self._statuses.stop()
-        await self._pulse.finish(self.node, self._threads)
+        with suppress(StoreError):
+            await self._write_series()
         with suppress(StoreError):
             await self.node.pause()
         self.node.stop()
@@ -406,9 +383,11 @@ class ServedSite:
             certificate = own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
+                await self._threads.open(served.functions)
                 await self._quiet()
                 await self._become(served, peers, certificate)
             except BaseException:
+                self._threads.keep(before.functions)
                 if peers is not None:
                     await peers.close()
                 raise
@@ -437,10 +416,6 @@ class ServedSite:
         self._use(served, node)
         if old_peers is not None:
             await old_peers.close()
-
-
-# Makes the site of its configuration; what it opens is closed with the stack.
-MakeSite = Callable[[SiteConfig, AsyncExitStack, Metrics, EventLog], Awaitable[ServedSite | None]]
 
 
 def _log_failure(reload: "asyncio.Task[Plan]") -> None:
@@ -487,7 +462,7 @@ def own_certificate(
     return known or keys.OwnCertificate(*served.identity)
 
 
-async def open_store(served: SiteConfig, stop: asyncio.Event | None = None) -> Store | None:
+async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None:
     """Return the store; with `stop` it is waited for, and None is returned once that is set."""
     loop, told = asyncio.get_running_loop(), ""
     opened = partial(Store, served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
@@ -506,21 +481,12 @@ async def open_store(served: SiteConfig, stop: asyncio.Event | None = None) -> S
             return None
     if store.is_new:
         log.info("store %s is new: the site begins with no labels", served.store)
-    if store.copy is not None:
-        log.info(
-            "store %s of an earlier covey is migrated; the old file is %s", served.store, store.copy
-        )
     return store
 
 
-def open_threads(store: Store, stack: AsyncExitStack, watcher: Observer) -> ThreadWorkers:
-    stack.callback(store.close)
-    threads = ThreadWorkers(store, watcher)
-    stack.callback(threads.close)
-    return threads
-
-
-def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> HttpsPeers | None:
+def _peers(
+    metrics: Metrics, served: SiteConfig, certificate: keys.OwnCertificate | None
+) -> HttpsPeers | None:
     """Return the clients of the peers with a url; None for a site without keys."""
     if served.identity is None or certificate is None:
         return None
@@ -535,21 +501,18 @@ def _peers(served: SiteConfig, certificate: keys.OwnCertificate | None) -> Https
         announced=announced,
         relays=served.relays,
         own_name=served.serving.name,
-        processes=served.processes,
+        observed=metrics.calling,
     )
 
 
-def _gate(served: SiteConfig, sessions: Sessions) -> tuple[Authenticator, TokenAuth | None]:
-    """Return the gate of clients, and what logs people in; None: there are no tokens."""
-    door = None
+def _gate(served: SiteConfig) -> Authenticator:
+    """Return the gate of clients."""
     gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
-        gate = door = TokenAuth(
-            served.tokens, open_paths=OPEN_PATHS, pages=PAGES, sessions=sessions
-        )
+        gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
     if served.requests_per_s is not None:
         gate = RateLimited(gate, served.requests_per_s)
-    return gate, door
+    return gate
 
 
 def _for_clients(site: ServedSite) -> Listener:
@@ -562,13 +525,13 @@ def _for_clients(site: ServedSite) -> Listener:
         limits=served.limits,
         tls=tls if served.has_tls and served.identity is not None else None,
         side="front",
-        watcher=site.metrics,
+        metrics=site.metrics,
     )
 
 
 def _for_peers(site: ServedSite) -> Listener:
     assert site.served.peer_address is not None
-    gate = CertificateAuth(site.allowed)
+    gate = CertificateAuth(site.allowed, expect=site.expect)
     return Listener(
         Present(site, lambda: site.for_peers, lambda: gate),
         site.served.peer_address,
@@ -576,7 +539,7 @@ def _for_peers(site: ServedSite) -> Listener:
         limits=site.served.limits,
         tls=partial(site.identity, keys.server_context),
         side="back",
-        watcher=site.metrics,
+        metrics=site.metrics,
     )
 
 

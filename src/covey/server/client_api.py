@@ -1,14 +1,19 @@
-"""The API for clients: its routes, their OpenAPI document, and their handlers."""
+"""The API for clients: its routes, their OpenAPI document, their handlers, and the live page."""
 
 import re
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from html import escape
 from http import HTTPStatus
+from importlib import resources
 from importlib.metadata import version
-from typing import Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, NamedTuple, cast, get_args
+from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Meta
 
+from covey.bandit.preferences import preferences
 from covey.errors import (
     ConfigError,
     ConflictingLabel,
@@ -18,10 +23,11 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.node.change import Plan
-from covey.node.questions import Question
-from covey.node.requests import OWN, Request
-from covey.node.status import State
-from covey.server import oip, page, page_api, tensors
+from covey.node.node import Node
+from covey.node.requests import OWN, Question, Request
+from covey.node.status import DAY_S, MINUTE_S, AxisState, MapState, SiteHistory, State
+from covey.node.tables import HOUR_S
+from covey.server import oip
 from covey.server.config import SiteConfig
 from covey.server.http import (
     BINARY,
@@ -33,17 +39,121 @@ from covey.server.http import (
     HttpRequest,
     HttpResponse,
     ProblemBody,
+    invalid,
 )
-from covey.server.metrics import Metrics
-from covey.server.page_api import PageApi
-from covey.server.routed_node import AnyNode
-from covey.server.tensors import Inference, TensorTable
+from covey.server.log_lines import EventLog
+from covey.server.metrics import Metrics, disk_use
+from covey.server.oip import Inference, TensorTable
 from covey.types import Label
+
+# -- the live page: its files, and the state that it polls, which programs may read, too ----------
+
+PAGE = "/"
+# By path: the name of the file, and what it is.
+FILES = {
+    PAGE: ("page.html", "text/html; charset=utf-8"),
+    "/assets/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/assets/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/assets/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+# Nothing is loaded from elsewhere or written as markup, and no form is sent: a script reads it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+HEADERS = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+MOST_CELLS = 400  # of the map, in each context space
+MAP_S = 10.0  # for which all requests get the same map: of 40,000 cells it takes 26 ms
+
+
+def page_file(path: str, model: str) -> HttpResponse:
+    """Return a file of the page of a site."""
+    name, kind = FILES[path]
+    text = resources.files("covey.server").joinpath("assets", name).read_text("utf-8")
+    if path == PAGE:
+        text = text.replace("{model}", escape(model))
+    return HttpResponse(200, text.encode(), kind, HEADERS)
+
+
+class StateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request for the state may ask for besides."""
+
+    cells: Annotated[int, Meta(ge=0, le=MOST_CELLS)] = 0  # of the map, in each context space
+
+
+class LiveState:
+    """Reads the state of a site."""
+
+    def __init__(
+        self,
+        served: SiteConfig,
+        node: Node,
+        queue: AdmissionQueue,
+        *,
+        events: EventLog | None = None,
+        history: SiteHistory | None = None,
+    ) -> None:
+        self._store, self._node, self._queue = served.store, node, queue
+        self._events, self._history = events or EventLog(), history or SiteHistory()
+        self._axes = _axes(served)
+        self._made = (0, 0.0, MapState([], []))  # the latest map: most cells, and when
+
+    def read(self, query: str) -> State:
+        """Return the state, with the cells that the query of a request asks for."""
+        wanted, state = _query(query), self._node.state()
+        now_s, disk = time.time(), disk_use(self._store)
+        self._history.note(state.arms, now_s)
+        return msgspec.structs.replace(
+            state,
+            at=round(now_s, 3),
+            in_progress=self._queue.in_progress,
+            waiting=self._queue.waiting,
+            store_bytes=None if disk is None else disk.store_bytes,
+            free_bytes=None if disk is None else disk.free_bytes,
+            minutes=self._history.points(MINUTE_S, now_s - HOUR_S),
+            hours=self._history.points(HOUR_S, now_s - DAY_S),
+            events=self._events.latest(),
+            map=self._map(wanted.cells, now_s) if wanted.cells else None,
+        )
+
+    def _map(self, most: int, now_s: float) -> MapState:
+        if self._made[0] != most or abs(now_s - self._made[1]) >= MAP_S:
+            made = MapState(self._axes, preferences(self._node.learner, most))
+            self._made = most, now_s, made
+        return self._made[2]
+
+
+def _query(text: str) -> StateQuery:
+    try:
+        return msgspec.convert(
+            dict(parse_qsl(text, keep_blank_values=True)), StateQuery, strict=False
+        )
+    except (ValueError, msgspec.ValidationError) as error:
+        raise invalid(f"the query may have cells, from 0 to {MOST_CELLS}: {error}") from None
+
+
+def _axes(served: SiteConfig) -> list[AxisState]:
+    """Return the contexts, in the units of the features if the site makes them of these."""
+    if served.has_contexts:
+        made = served.contexts
+        return [AxisState(*part) for part in zip(made.names, made.ticks(), strict=True)]
+    ticks: list[tuple[float, float | str]] = [(quarter / 4, quarter / 4) for quarter in range(5)]
+    return [AxisState(f"context {k + 1}", ticks) for k in range(served.learner.dimension)]
+
+
+# -- routes ---------------------------------------------------------------------------------------
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
 RELOAD = "/admin/reload"
-OPEN_PATHS = frozenset([LIVE, READY]) | page_api.WITHOUT_TOKEN  # that need no token
-PAGES = frozenset([page_api.PAGE, page_api.EVENTS])  # for which a session is enough
+OPEN_PATHS = frozenset([LIVE, READY, *FILES])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
 _EVERYWHERE = {
@@ -68,7 +178,6 @@ _INFER = {
     "invalid": 422,
     "function_failed": 500,
     "policy_failed": 500,
-    "shard_away": 503,
     "store_failed": 503,
     "store_full": 507,
 }
@@ -92,8 +201,7 @@ class Route(NamedTuple):
     takes: Any = None  # JSON, or JSON with tensors in bytes after it
     gives_bytes: bool = False
     media: str = JSON  # of what it gives
-    takes_media: str = JSON
-    is_for_people: bool = False
+    query: Any = None  # what may be asked for after a question mark
     problems: frozenset[str] = frozenset()  # beyond those that are possible everywhere
 
     @property
@@ -111,78 +219,36 @@ class Route(NamedTuple):
         return EVERYWHERE | self.problems
 
 
-class LogInForm(msgspec.Struct, forbid_unknown_fields=True):
-    """What a person sends to log in."""
-
-    token: str
-
-
-class StreamEvent(msgspec.Struct):
-    """A server-sent event: sections of the page, as JSON by their ids."""
-
-    data: str
-    event: str = "message"  # or "ended": log in again
-    retry: int = page.RETRY_MS
-
-
-_page = partial(Route, media=page.HTML_KIND, is_for_people=True)
-_FOR_PEOPLE = (
-    _page(
-        "page",
-        page_api.PAGE,
-        "The live page; without a token or a session, the way to the log-in form.",
-        {200: TEXT, 303: TEXT},
+MODEL = "/v2/models/{model}"
+READINESS = {200: oip.Ready, 503: oip.Ready}
+_ROUTES = (
+    *(
+        Route("file", path, "A file of the live page.", {200: TEXT}, media=kind)
+        for path, (_, kind) in FILES.items()
+    ),
+    Route("live", LIVE, "Whether the server runs.", {200: oip.Live}),
+    Route("ready", READY, "Whether it can serve.", READINESS),
+    Route("server", "/v2", "What the server is.", {200: oip.ServerMetadata}),
+    Route("server", "/v2/", "What the server is.", {200: oip.ServerMetadata}),
+    Route("openapi", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
+    Route("model", MODEL, "What the model takes.", {200: oip.ModelMetadata}),
+    Route("ready", f"{MODEL}/ready", "Whether the model can serve.", READINESS),
+    Route(
+        "state",
+        f"{MODEL}/state",
+        "The state of the site: what its live page shows.",
+        {200: State},
         ("read",),
-    ),
-    _page(
-        "events",
-        page_api.EVENTS,
-        "The sections of the page as server-sent events: a stream for Accept: text/event-stream, "
-        "else one event.",
-        {200: StreamEvent},
-        ("read",),
-        media=page.STREAM_KIND,
-    ),
-    _page(
-        "login",
-        page_api.LOG_IN,
-        "The log-in form; without tokens, the way to the page.",
-        {200: TEXT, 303: TEXT},
-    ),
-    _page(
-        "session",
-        page_api.SESSION,
-        "Log in with a token that has scope read: sets a cookie for at most 12 hours.",
-        {303: TEXT, 401: TEXT, 403: TEXT},
-        takes=LogInForm,
-        takes_media=page_api.FORM,
+        query=StateQuery,
         problems=frozenset(["invalid"]),
     ),
-    _page("logout", page_api.LOG_OUT, "Log out.", {303: TEXT}, takes=Nothing),
-    *(
-        _page("asset", path, "A file of the page.", {200: TEXT}, media=page.ASSETS[name])
-        for path, name in page_api.ASSET_PATHS.items()
-    ),
-)
-MODEL = "/v2/models/{model}"
-READINESS = {200: tensors.Ready, 503: tensors.Ready}
-_ROUTES = (
-    *_FOR_PEOPLE,
-    Route("live", LIVE, "Whether the server runs.", {200: tensors.Live}),
-    Route("ready", READY, "Whether it can serve.", READINESS),
-    Route("server", "/v2", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("server", "/v2/", "What the server is.", {200: tensors.ServerMetadata}),
-    Route("openapi", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
-    Route("model", MODEL, "What the model takes.", {200: tensors.ModelMetadata}),
-    Route("ready", f"{MODEL}/ready", "Whether the model can serve.", READINESS),
-    Route("state", f"{MODEL}/state", "The state of the site.", {200: State}, ("read",)),
     Route(
         "infer",
         f"{MODEL}/infer",
         "Labels for instances, with the tickets under which true labels are sent.",
-        {200: tensors.InferenceResponse},
+        {200: oip.InferenceResponse},
         ("infer",),
-        takes=tensors.Inference,
+        takes=oip.Inference,
         gives_bytes=True,
         problems=frozenset(_INFER),
     ),
@@ -190,9 +256,9 @@ _ROUTES = (
         "feedback",
         f"{MODEL}/feedback",
         "True labels of a ticket, or of rows: 202 if any is new, 200 if all were known.",
-        {200: tensors.Settled, 202: tensors.Settled},
+        {200: oip.Settled, 202: oip.Settled},
         ("feedback", "feedback-any"),
-        takes=tensors.Feedback,
+        takes=oip.Feedback,
         problems=frozenset(_FEEDBACK),
     ),
     Route(
@@ -309,18 +375,28 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         "summary": route.says,
         "responses": responses,
     }
+    if route.query is not None:
+        operation["parameters"] = _query_parameters(route.query)
     if route.takes is not None:
-        content = _content(route.takes, schemas, route.takes_media)
-        if route.takes is not Nothing and route.takes_media == JSON:
+        content = _content(route.takes, schemas, JSON)
+        if route.takes is not Nothing:
             content |= {BINARY: {"schema": BYTES}}
             operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         operation["requestBody"] = {"required": route.takes is not Nothing, "content": content}
     if has_tokens and route.path not in OPEN_PATHS:
-        # The page leads to the log-in form without one.
-        operation["security"] = [{"token": []}, *([{}] if 303 in route.gives else [])]
+        operation["security"] = [{"token": []}]
         if route.scopes:
             operation["description"] = f"Needs scope {' or '.join(route.scopes)}."
     return operation
+
+
+def _query_parameters(query: Any) -> list[Schema]:
+    (_,), components = msgspec.json.schema_components([query])
+    fields = components[query.__name__]["properties"]
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in fields.items()
+    ]
 
 
 def _content(kind: Any, schemas: dict[int, Schema], media: str) -> Schema:
@@ -347,22 +423,20 @@ class ClientApi:
     def __init__(
         self,
         served: SiteConfig,
-        node: AnyNode,
+        node: Node,
         metrics: Metrics,
         reload: Callable[[], Awaitable[Plan]] | None = None,
-        people: Callable[[AdmissionQueue], PageApi] | None = None,
+        events: EventLog | None = None,
+        history: SiteHistory | None = None,
     ) -> None:
-        """`reload` applies the file of the site and returns what that has changed.
-
-        `people` returns what answers people; by default there is nothing to see but the state.
-        """
+        """`reload` applies the file of the site and returns what that has changed."""
         self._reload = reload
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
         # Of requests that may wait for functions and peers; all others are answered meanwhile.
-        self._queue = AdmissionQueue(served.limits.in_flight, served.limits.queue)
-        self._people = (people or partial(PageApi, served, node))(self._queue)
+        self._queue = AdmissionQueue(served.limits.in_flight)
+        self._live = LiveState(served, node, self._queue, events=events, history=history)
         self._contexts = served.contexts
         self._node = node
         self._metrics = metrics
@@ -376,12 +450,11 @@ class ClientApi:
         )
         self._routes = {route.at(self._serving.name): route for route in ROUTES}
         self._pages: dict[str, Callable[[], HttpResponse]] = {
-            "live": lambda: _json(tensors.Live(True)),
-            "ready": lambda: _json(tensors.Ready(node.is_ready), 200 if node.is_ready else 503),
-            "server": lambda: _json(tensors.ServerMetadata("covey", "2", EXTENSIONS)),
+            "live": lambda: _json(oip.Live(True)),
+            "ready": lambda: _json(oip.Ready(node.is_ready), 200 if node.is_ready else 503),
+            "server": lambda: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
             "openapi": lambda: HttpResponse(body=self._document),
             "model": self._metadata,
-            "state": lambda: _json(node.state()),
             "metrics": metrics.page,
         }
 
@@ -392,8 +465,6 @@ class ClientApi:
         if call.method != route.method:
             takes = {"Allow": route.method}
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
-        if route.is_for_people:
-            return self._people.handle(route.name, call)
         if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
         if route.name == "infer":
@@ -401,6 +472,10 @@ class ClientApi:
                 return await self._infer(call)
         if route.name == "reload":
             return await self._apply(call)
+        if route.name == "state":
+            return _json(self._live.read(call.query))
+        if route.name == "file":
+            return page_file(call.path, self._serving.name)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
@@ -430,16 +505,16 @@ class ClientApi:
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
-        asked = oip.inference(head, tail or b"", depth=self._limits.depth)
+        asked = oip.inference(head, tail or b"")
         request = asked.request
         rows = oip.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
         slot = oip.first_slot(request, self._serving, count=rows.count)
         id_ = request.id or self._node.new_id()
         question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
         answered = await self._answer(rows, question, slot)
-        parameters: dict[str, tensors.Scalar] = {}
+        parameters: dict[str, oip.Scalar] = {}
         if rows.count == 1:
-            columns = _columns_of(answered, get_args(tensors.OutputName))
+            columns = _columns_of(answered, get_args(oip.OutputName))
             parameters = {name: columns[name][0] for name in HOW}
         else:
             columns = _columns_of(answered, [one.name for one in oip.wanted_of(request)])
@@ -472,7 +547,7 @@ class ClientApi:
 
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
-        feedback = oip.feedback(head, tail, depth=self._limits.depth, most=self._limits.rows)
+        feedback = oip.feedback(head, tail, most=self._limits.rows)
         count = 1 if feedback.rows is None else len(feedback.rows)
         source = _asker(call, (feedback.parameters or {}).get("client", call.who))
         try:
@@ -489,7 +564,7 @@ class ClientApi:
                 self._metrics.take(word, labels)
         return _json(settled, 202 if new else 200)
 
-    async def _settle(self, feedback: tensors.Feedback, source: str) -> tensors.Settled:
+    async def _settle(self, feedback: oip.Feedback, source: str) -> oip.Settled:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
         id_, truth = feedback.id, cast("Any", feedback.truth)
         if feedback.rows is not None:
@@ -497,10 +572,10 @@ class ClientApi:
             many = await self._node.learn_rows(
                 id_, feedback.rows, truth, source=source, costs=costs
             )
-            return tensors.Settled(id_, many.is_new, many.is_right)
+            return oip.Settled(id_, many.is_new, many.is_right)
         cost = cast("Any", feedback.cost)
         one = await self._node.learn(id_, truth, source=source, cost=cost)
-        return tensors.Settled(id_, one.is_new, one.is_right)
+        return oip.Settled(id_, one.is_new, one.is_right)
 
     def _previous_label(self) -> Label | None:
         """Return the label to look back at; None if it is from before the classes were changed."""

@@ -1,33 +1,253 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from covey import config, toml
 from covey.bandit.learner import Learner
-from covey.config import LearnerSpec, NetworkConfig
+from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
 from covey.data.contexts import Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
-from covey.errors import ConfigError, DataError
+from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
-from covey.node.budgets import Budgets, BudgetTable, prices_of
+from covey.node import change
+from covey.node.change import Plan, wanted_arms
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
-from covey.node.peers import PeerTimeouts
-from covey.node.shadow import ShadowSettings
+from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
+from covey.node.requests import NO_INSTANCE, AskRow, Loaded
+from covey.node.store import Store
+from covey.node.trust import Trust
+from covey.node.workers import PEER_TICKETS, Limits
 from covey.server import certificates, http
-from covey.server.http import Address, SiteLimits, is_loopback
-from covey.server.neighbours import WHERE, PeerConfig, check_site, furnished, read_peers, relays_of
+from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
 from covey.types import Label, Loss
+
+WHERE = "[[peer]]"
+MOST_FUNCTIONS = 10**6
+SHARES = ("none", "context", "data")  # ascending
+
+
+class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A `[[peer]]` table: another site, identified by name and key."""
+
+    name: str
+    key: str  # the hash that `covey keys show` prints
+    url: str | None = None  # None: it is never queried
+    share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
+    trust: Trust = "earned"  # use of its labels
+    may_ask: bool = False
+    asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
+    functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
+    rate_per_s: float | None = None  # of its messages; None: 1,000
+    in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
+    budget: BudgetTable | None = None  # for its answers; None: no limit
+    relays: dict[str, float] = {}  # other sites that it forwards to, and at what price beyond its
+
+    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
+        """Return the requests; raise `PeerError` if `share` does not permit them."""
+        needed = "context" if all(row.instance is NO_INSTANCE for row in requests) else "data"
+        if not self.may_see(needed):
+            raise PeerError(f"share = {self.share!r} does not permit this request")
+        return requests
+
+    def may_see(self, needed: str) -> bool:
+        """Return whether `share` permits `needed`, one of `SHARES`."""
+        return SHARES.index(self.share) >= SHARES.index(needed)
+
+
+def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, PeerConfig]:
+    """Return the peers by name, in the order of the file; `first` is the number of the first.
+
+    Raises `ConfigError` that names the table and the key.
+    """
+    if not isinstance(tables, list):
+        raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
+    known: dict[str, PeerConfig] = {}
+    for number, table in enumerate(tables, first):
+        name = table.get("name") if isinstance(table, Mapping) else None
+        where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {number}"
+        one = _checked(toml.read(table, PeerConfig, where=where), where)
+        if one.name == own_name:
+            raise ConfigError(f"{where} is this site itself; list other sites only")
+        if one.name in known:
+            raise ConfigError(f"duplicate {where}; keep one table per site")
+        known[one.name] = one
+    return known
+
+
+def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
+    """Return the allow list: names and key hashes."""
+    return {name: one.key for name, one in neighbours.items()}
+
+
+def furnished(
+    tables: Tables,
+    neighbours: Mapping[str, PeerConfig],
+    *,
+    own_name: str,
+    free: Sequence[str] = (),
+) -> Tables:
+    """Return a site's configuration with a learner added for every peer without one.
+
+    Such a learner provides a name and a number of functions (thresholds depend on the largest
+    one). A site without `peers` queries none. `free` are functions whose tables say that they are.
+    """
+    if neighbours and tables.settings.carry_serving_costs:
+        raise ConfigError(
+            "[policy] carry-serving-costs needs the serving costs of peers, which a site does not "
+            "know; remove it, and include them in the prices"
+        )
+    default: dict[str, float] | None = None if "link" in tables.links else {}
+    own = [_own(one, own_name, neighbours, default) for one in tables.members]
+    own = [_with_free(one, free) if one.name == own_name else one for one in own]
+    names = [one.name for one in own]
+    _check_relays(neighbours, own, has_links=default is None)
+    others = [
+        LearnerTable(
+            name=one.name,
+            functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
+            peers=one.relays or default,
+            relay=bool(one.relays),
+        )
+        for one in neighbours.values()
+        if one.name not in names
+    ]
+    known = {*names, *neighbours}
+    far = dict.fromkeys(far for one in neighbours.values() for far in one.relays)
+    others += [
+        LearnerTable(name=name, functions=[f"{name}/1"], peers=default)
+        for name in far
+        if name not in known
+    ]
+    return tables._replace(members=[*own, *others])
+
+
+def _check_relays(
+    neighbours: Mapping[str, PeerConfig], members: Sequence[LearnerTable], *, has_links: bool
+) -> None:
+    """Raise `ConfigError` if the paths of relays are given twice."""
+    named = [one.name for one in members]
+    for name, one in neighbours.items():
+        if one.relays and (has_links or name in named):
+            where = "[[link]] tables" if has_links else f"a [[learner]] table {name!r}"
+            raise ConfigError(
+                f"{WHERE} {name!r} has relays, but the file has {where}; remove relays, and set "
+                f"relay = true in [[learner]] {name!r}"
+            )
+
+
+def check_site(
+    site: LearnerSpec,
+    names: Sequence[str],
+    neighbours: Mapping[str, PeerConfig],
+    relays: Mapping[str, str],
+) -> None:
+    """Raise `ConfigError` unless every queried peer, or its relay, has a url and may see enough."""
+    for key, places, needed in (
+        ("peers", site.peers, "data"),
+        ("context-peers", site.context_peers, "context"),
+    ):
+        for name in [relays.get(names[place], names[place]) for place in places]:
+            one = neighbours.get(name)
+            if one is None:
+                raise ConfigError(
+                    f"learner {site.name!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
+                )
+            listed = f"learner {site.name!r} has {name!r} in {key}"
+            if one.url is None:
+                raise ConfigError(
+                    f"{listed}, but {WHERE} {name!r} has no url; add "
+                    f'url = "https://...", or remove it from {key}'
+                )
+            if not one.may_see(needed):
+                raise ConfigError(
+                    f"{listed}, which needs share = {needed!r}, but "
+                    f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+                )
+
+
+def _checked(one: PeerConfig, where: str) -> PeerConfig:
+    try:
+        certificates.check_name(one.name)
+    except ConfigError as error:
+        raise ConfigError(f"{where} name: {error}") from None
+    certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
+    if one.rate_per_s is not None and not 0 < one.rate_per_s < math.inf:
+        raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
+    if one.asks_by_context and not one.may_ask:
+        raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
+    if one.url is None:
+        return one
+    return msgspec.structs.replace(one, url=_root(one.url, f"{where} url"))
+
+
+def _root(url: str, where: str) -> str:
+    """Return the root URL of a site, with its port."""
+    shape = "write it like https://south.example:8443"
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 443
+    except ValueError as error:
+        raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
+    if parts.scheme != "https":
+        raise ConfigError(f"{where} is {url!r}; only https is supported, {shape}")
+    if not parts.hostname or parts.username is not None or parts.path.strip("/"):
+        raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
+    if parts.query or parts.fragment:
+        raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
+    (host,) = certificates.check_hosts([parts.hostname])
+    return Address(host, port).url("https")
+
+
+def _own(
+    learner: LearnerTable,
+    own_name: str,
+    neighbours: Mapping[str, PeerConfig],
+    default: dict[str, float] | None,
+) -> LearnerTable:
+    if learner.name != own_name:
+        return learner
+    for key, listed in (("peers", learner.peers or {}), ("context-peers", learner.context_peers)):
+        for peer in listed:
+            if peer not in neighbours and peer != own_name:
+                hint = toml.nearest(peer, neighbours)
+                raise ConfigError(
+                    f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
+                    f"missing{hint}"
+                )
+    return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
+
+
+def _with_free(learner: LearnerTable, free: Sequence[str]) -> LearnerTable:
+    """Return a learner of which these functions are free, too."""
+    if isinstance(learner.free, bool):
+        listed = learner.functions if learner.free else []
+    else:
+        listed = learner.free
+    both = [*listed, *(name for name in free if name in learner.functions)]
+    return msgspec.structs.replace(learner, free=both) if free else learner
+
+
+def relays_of(setup: NetworkConfig, site: LearnerSpec) -> dict[str, str]:
+    """Return the peers that a site asks through another one, and which that is."""
+    if setup.wiring is None:
+        return {}
+    peers = [setup.sites[place].name for place in site.peers]
+    hops = {peer: setup.wiring.hop(site.name, peer) for peer in peers}
+    return {peer: hop for peer, hop in hops.items() if hop != peer}
+
 
 TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
 MOST_DIMENSIONS = 16
@@ -65,7 +285,6 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
     traces: str | None = None  # the URL of a collector of OpenTelemetry
     shadow: float = 0.0  # share of own rows that all own functions answer, too
-    shadow_peers: bool = False  # peers are asked about these rows, and paid
 
 
 class Identity(NamedTuple):
@@ -88,7 +307,7 @@ class SiteConfig(NamedTuple):
     address: Address
     timeouts: PeerTimeouts
     neighbours: dict[str, PeerConfig]
-    limits: SiteLimits
+    limits: Limits
     labels: LabelSet
     contexts: Contexts  # that the site makes of features: those of its own learner
     tokens: Path | None = None
@@ -99,7 +318,6 @@ class SiteConfig(NamedTuple):
     path: Path = Path()  # of the file
     digest: str = ""  # of its content
     answering: ByArm = ByArm()
-    processes: int = 1  # that serve the site; more than one: this is a part of it
 
     @property
     def is_relay(self) -> bool:
@@ -118,11 +336,6 @@ class SiteConfig(NamedTuple):
         return _with_voters(self.setup, self.site, self.answering.voters)
 
     @property
-    def shadow(self) -> ShadowSettings:
-        """Which rows are run in the shadow."""
-        return ShadowSettings(self.serving.shadow, self.serving.shadow_peers)
-
-    @property
     def has_contexts(self) -> bool:
         """Whether contexts are computed from features; otherwise clients send them."""
         return bool(self.setup.plan.entries)
@@ -138,6 +351,11 @@ class SiteConfig(NamedTuple):
         learner = self.learner
         scales = self.setup.context.scales
         return schema_fingerprint(learner.arms, learner.policies, scales, learner.counted_parts)
+
+    @property
+    def peer_tickets(self) -> int:
+        """How many rows of a peer are held: those of a long wait, and two requests more."""
+        return max(PEER_TICKETS, self.learner.label_wait + 2 * http.PEER_ROWS)
 
     @property
     def requests_per_s(self) -> float | None:
@@ -195,9 +413,7 @@ def from_table(
     free = [name for name, one in given.items() if one.table.free]
     tables = furnished(config.read(table), known, own_name=serving.name, free=free)
     setup = config.assemble(tables)
-    if setup.settings.check_claims is None:
-        settings = msgspec.structs.replace(setup.settings, check_claims=True)
-        setup = setup._replace(settings=settings)
+    setup = setup._replace(settings=setup.settings.checked())
     names = [site.name for site in setup.sites]
     if serving.name not in names:
         hint = toml.nearest(serving.name, names)
@@ -277,9 +493,9 @@ def _resolved(store: Path | DatabaseUrl) -> Path | DatabaseUrl:
     return store if isinstance(store, DatabaseUrl) else store.resolve()
 
 
-def _of_listener(limits: SiteLimits) -> SiteLimits:
+def _of_listener(limits: Limits) -> Limits:
     """Return limits without those of a node."""
-    return msgspec.structs.replace(limits, tickets=0, peer_tickets=0, cells=0)
+    return msgspec.structs.replace(limits, tickets=0, cells=0)
 
 
 def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts: Contexts) -> None:
@@ -287,9 +503,6 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
     toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
     toml.check_ranges(serving, _RANGES, where="[node]")
     _check_traces(serving.traces)
-    if serving.shadow_peers and not (serving.shadow and (site.peers or site.context_peers)):
-        what = "the learner has no peers" if serving.shadow else "shadow is 0"
-        raise ConfigError(f"[node] shadow-peers = true, but {what}; set both, or remove it")
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
@@ -305,7 +518,6 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
             "costs are learnt; remove one of them",
         ),
         (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
-        (setup.settings.reading.ties == "random", 'ties = "random", which a node cannot restore'),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
@@ -458,10 +670,10 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
             "create them with `covey keys`"
         )
     for name, one in known.items():
-        if (one.may_ask or one.may) and serving.peer_address is None:
-            right = "may-ask = true" if one.may_ask else 'may = ["status"]'
+        if one.may_ask and serving.peer_address is None:
             raise ConfigError(
-                f'[[peer]] {name!r} has {right}; [node] needs peer-address, such as "0.0.0.0:8443"'
+                f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, such as "
+                '"0.0.0.0:8443"'
             )
 
 
@@ -475,3 +687,25 @@ def _hosts(serving: NodeTable) -> tuple[str, ...]:
         return certificates.check_hosts(serving.hosts)
     except ConfigError as error:
         raise ConfigError(f"[node] hosts: {error}") from None
+
+
+def has_store(site: SiteConfig) -> bool:
+    """Return whether the site has been started before; raise `StoreError` if that is not known."""
+    if isinstance(site.store, DatabaseUrl):
+        from covey.node import postgres  # needs an optional package
+
+        return postgres.look(site.store).has_store
+    return site.store.exists()
+
+
+def planned(site: SiteConfig) -> tuple[Plan, Loaded]:
+    """Return what a start would change in the store, and what the store has now.
+
+    Raises `StoreError` if the store could not be used.
+    """
+    trust = {name: peer.trust for name, peer in site.neighbours.items()}
+    wanted = wanted_arms(site.learner, site.functions)
+    with Store.reading(site.store) as store:
+        loaded = store.peek(site.serving.name)
+        plan, _ = change.planned(store, loaded, site.learner, wanted, site.fingerprint, trust)
+    return plan, loaded

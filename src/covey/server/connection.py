@@ -6,14 +6,16 @@ import ssl
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from covey.errors import MissingExtra, need_of
-from covey.node.spans import Observer
+from covey.node.workers import Limits
 from covey.server.http import (
     KIB,
     LENGTH,
@@ -23,23 +25,34 @@ from covey.server.http import (
     HttpProblem,
     HttpRequest,
     HttpResponse,
-    SiteLimits,
     head_too_large,
+    most_bytes,
     not_compressed,
     not_http,
     respond,
+    too_dense,
     too_large,
     unexpected,
 )
 from covey.server.keys import Tls
+from covey.server.metrics import Metrics
 
 try:
     from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 except ImportError as missing:
     raise MissingExtra(need_of("served sites", "httptools", extra="node")) from missing
 
+HANDSHAKE_S = 5.0  # within which TLS is agreed on
+HEAD_S = 5.0  # within which the head of a request comes
+BODY_S = 10.0  # within which its body comes
+ANSWER_S = 10.0  # within which the answer is taken
+IDLE_S = 60.0  # after which a connection without a request is closed
+HEAD_KIB = 16  # of a request's head
+BODIES_MIB = 128  # of all bodies that the connections of a port hold at once
 READ_BYTES = 64 * KIB  # of a connection at once
 MOST_PIPELINED = 64  # requests of a connection that wait for the answer to another one
+INFLATED_BYTES = 64 * KIB  # of a compressed body in one turn of the event loop
+MOST_RATIO, MOST_DENSE = 100, 256 * KIB  # of a body to its compressed form, beyond so many bytes
 LINGER_S = 1.0  # for which an unwanted body is still read, so that the response arrives
 # Of which a second one would let two programs understand a request differently.
 _OF_BODIES = ("content-encoding", "content-length", "content-type", "expect", LENGTH.lower())
@@ -60,6 +73,8 @@ class Exchange(NamedTuple):
     begun_s: float | None = None  # None: not even its head was understood
     is_head: bool = False  # the response has no body
     is_last: bool = False  # the connection is closed after it
+    coding: str = ""  # by which the body is compressed
+    most: int = 0  # bytes of the body, once it is inflated
 
     @property
     def size(self) -> int:
@@ -74,16 +89,16 @@ class Port:
         self,
         handler: HttpHandler,
         gate: Authenticator,
-        limits: SiteLimits,
+        limits: Limits,
         *,
         side: str,
-        watcher: Observer,
+        metrics: Metrics,
     ) -> None:
         self.handler = handler
         self.gate = gate
         self.limits = limits
         self.side = side
-        self.watcher = watcher
+        self.metrics = metrics
         self.held_bytes = 0  # of bodies
         self.is_closing = False
         self.is_empty = asyncio.Event()  # set when the last connection is closed at the end
@@ -123,9 +138,8 @@ class Port:
         more = b"Connection: close\r\n" if is_last else b""
         for name, value in reply.headers.items():
             more += f"{name}: {value}\r\n".encode()
-        if reply.follow is None:  # else the end of the connection is that of the body
-            more += b"Content-Length: %d\r\n" % len(reply.body)
-        return first + more + b"Date: %b\r\n\r\n" % self._now()
+        size = b"Content-Length: %d\r\n" % len(reply.body)
+        return first + more + size + b"Date: %b\r\n\r\n" % self._now()
 
     def _now(self) -> bytes:
         second = int(time.time())
@@ -158,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
         self._tls = None if context is None else Tls(context)
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._reading = HANDSHAKE
-        self.due_s = self._loop.time() + self._limits.handshake_s
+        self.due_s = self._loop.time() + HANDSHAKE_S
         self._pending: deque[Exchange] = deque()
         self._is_answering = False
         self._is_blocked = False  # the client does not read
@@ -166,7 +180,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ending = False
         self._is_refused = False  # so that bytes may come that nothing reads
         self._held = b""  # read while a request was answered
-        self._unfollow: Callable[[], None] | None = None  # while more follows a response
         self._begin_message()
 
     @property
@@ -195,7 +208,6 @@ class Connection(asyncio.BufferedProtocol):
         self._begin_message()
         self._is_deaf, self.due_s = True, math.inf
         self._transport = self._tls = self._parser = None  # they refer to each other
-        self._forget_reader()
         if self._leave is not None:
             self._leave()
 
@@ -205,8 +217,6 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         data = self._port.buffer[:nbytes]
         tls = self._tls
-        if self._unfollow is not None and tls is not None:
-            self._look_for_end(tls, data)
         if self._is_deaf:
             return
         if tls is None:
@@ -222,31 +232,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._feed(self._port.plain[:count])
 
-    def _look_for_end(self, tls: Tls, data: memoryview) -> None:
-        """End what follows a response if the client has ended TLS; all else is not asked for."""
-        tls.incoming.write(data)
-        while (count := tls.read(self._port.plain)) is not None:
-            if not count:
-                self.finish()
-                return
-
     def eof_received(self) -> bool:
         """Keep the connection until what was asked is answered."""
         if self._reading == BODY and not self._is_deaf:
             self._refuse(HttpProblem(400, "broken_body", "the body is incomplete"))
             return True
         self._is_deaf = True
-        is_following = self._unfollow is not None
-        return (self._is_answering and not is_following) or bool(self._pending)
+        return self._is_answering or bool(self._pending)
 
     def pause_writing(self) -> None:
         self._is_blocked = True
-        self.due_s = self._loop.time() + self._limits.answer_s
+        self.due_s = self._loop.time() + ANSWER_S
 
     def resume_writing(self) -> None:
         self._is_blocked = False
-        if self._unfollow is not None:
-            self.due_s = math.inf
         self._next()
 
     def expire(self) -> None:
@@ -256,17 +255,15 @@ class Connection(asyncio.BufferedProtocol):
         elif self._reading in (FIRST, IDLE):
             self._end()
         else:
-            what, within_s = "head", self._limits.head_s
+            what, within_s = "head", HEAD_S
             if self._reading == BODY:
-                what, within_s = "body", self._limits.body_s
+                what, within_s = "body", BODY_S
             detail = f"the {what} did not arrive within {within_s:g} s"
             self._refuse(HttpProblem(408, "too_slow", detail))
 
     def stop(self) -> None:
         """End the connection, after the requests in progress are answered."""
-        if self._unfollow is not None:
-            self.finish()
-        elif self._reading != BODY and not self._is_answering and not self._pending:
+        if self._reading != BODY and not self._is_answering and not self._pending:
             self._end()
 
     def abort(self) -> None:
@@ -293,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _open(self) -> None:
         self._reading = FIRST
-        self.due_s = self._loop.time() + self._limits.head_s
+        self.due_s = self._loop.time() + HEAD_S
         if self._refusal is not None:
             self._refuse(self._refusal)
 
@@ -306,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         was = self._reading
         if was in (FIRST, IDLE):
             self._reading = HEAD
-            self.due_s = self._loop.time() + self._limits.head_s
+            self.due_s = self._loop.time() + HEAD_S
         self._has_body = False
         parser = self._parser
         assert parser is not None
@@ -325,10 +322,10 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(self._problem)
             return
         if was != BODY and self._reading == BODY:
-            self.due_s = self._loop.time() + self._limits.body_s
+            self.due_s = self._loop.time() + BODY_S
         self._bare_bytes = 0 if self._has_body else self._bare_bytes + len(data)
-        if self._bare_bytes > self._limits.head_kib * KIB:
-            self._refuse(head_too_large(self._limits.head_kib))
+        if self._bare_bytes > HEAD_KIB * KIB:
+            self._refuse(head_too_large(HEAD_KIB))
 
     def _begin_message(self) -> None:
         self._url = b""
@@ -339,7 +336,8 @@ class Connection(asyncio.BufferedProtocol):
         self._problem: HttpProblem | None = None
         self._body: bytes | bytearray = b""
         self._size = 0
-        self._inflater: Any = None
+        self._most = 0
+        self._coding = ""
 
     def on_message_begin(self) -> None:
         self._reading = HEAD
@@ -363,8 +361,8 @@ class Connection(asyncio.BufferedProtocol):
         parser, headers = self._parser, self._headers
         assert parser is not None
         self._reading = BODY
-        if self._head_bytes + len(self._url) > self._limits.head_kib * KIB:
-            raise head_too_large(self._limits.head_kib)
+        if self._head_bytes + len(self._url) > HEAD_KIB * KIB:
+            raise head_too_large(HEAD_KIB)
         self._version = parser.get_http_version()
         if self._version not in ("1.1", "1.0"):
             raise not_http()
@@ -391,12 +389,13 @@ class Connection(asyncio.BufferedProtocol):
             raise HttpProblem(400, "bad_http", only)
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise not_http()
-        self._most = self._limits.most_bytes(headers)
+        most = self._caller.most_bytes
+        self._most = most_bytes(self._limits, headers) if most is None else most
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
             if coding not in WINDOW_BITS:
                 raise HttpProblem(415, "media_type", "send the body plain, or by gzip or deflate")
-            self._inflater = zlib.decompressobj(WINDOW_BITS[coding])
+            self._coding = coding
         if int(headers.get("content-length", "0")) > self._most:
             raise too_large(self._most)
         if headers.get("expect", "").lower() == "100-continue" and self._version == "1.1":
@@ -407,7 +406,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._problem is not None:
             return
         try:
-            self._take(data if self._inflater is None else self._inflated(data))
+            self._take(data)
         except HttpProblem as problem:
             self._problem = problem
             self._port.held_bytes -= self._size
@@ -424,37 +423,29 @@ class Connection(asyncio.BufferedProtocol):
         self._port.held_bytes += len(chunk)
         if self._size > self._most:
             raise too_large(self._most)
-        if self._port.held_bytes > self._limits.bodies_mib * MIB:
-            raise HttpProblem(503, "busy", "too many bytes are being received; retry later")
+        self._check_room()
 
-    def _inflated(self, data: bytes) -> bytes:
-        """Decompress part of a body, to no more than may be sent plain."""
-        try:
-            found: bytes = self._inflater.decompress(data, self._most - self._size + 1)
-        except zlib.error:
-            raise not_compressed() from None
-        if self._inflater.unused_data:
-            raise not_compressed()
-        return found
+    def _check_room(self) -> None:
+        if self._port.held_bytes > BODIES_MIB * MIB:
+            raise HttpProblem(503, "busy", "too many bytes are being received; retry later")
 
     def on_message_complete(self) -> None:
         """Queue the request, or the refusal, for its answer."""
         parser, call = self._parser, self._head
         assert parser is not None
         self._reading = IDLE
-        if self._problem is None and self._inflater is not None and not self._inflater.eof:
-            self._port.held_bytes -= self._size
-            self._problem = not_compressed()
         answered: HttpRequest | HttpProblem
         if self._problem is not None or call is None:
             answered = self._problem or not_http()
         else:
             body = bytes(self._body)  # no copy if it came at once
-            parts = call.method, call.path, call.headers, body, *self._caller
-            answered = HttpRequest(*parts, self._query)
+            caller = self._caller.name, self._caller.rights
+            answered = HttpRequest(call.method, call.path, call.headers, body, *caller, self._query)
         is_head, is_last = self._method == "HEAD", not parser.should_keep_alive()
         is_last |= self._is_upgrade or self._version == "1.0"
-        self._pending.append(Exchange(answered, self._path, self._begun_s, is_head, is_last))
+        is_last |= isinstance(answered, HttpProblem) and answered.is_last
+        how = self._path, self._begun_s, is_head, is_last, self._coding, self._most
+        self._pending.append(Exchange(answered, *how))
         self._begin_message()
         if len(self._pending) > MOST_PIPELINED:
             self._port.held_bytes -= self._pending.pop().size
@@ -491,25 +482,52 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
                 self._feed(memoryview(data))
             else:
-                limits = self._limits
-                within_s = limits.idle_s
+                within_s = IDLE_S
                 if self._reading != IDLE:
-                    within_s = limits.body_s if self._reading == BODY else limits.head_s
+                    within_s = BODY_S if self._reading == BODY else HEAD_S
                 self.due_s = self._loop.time() + within_s
             return
 
     async def _answer(self, exchange: Exchange, call: HttpRequest) -> None:
         port = self._port
         try:
-            with port.watcher.spans.request(call.method, call.path, call.headers) as span:
+            with port.metrics.spans.request(call.method, call.path, call.headers) as span:
+                if exchange.coding:
+                    call = await self._inflated(exchange, call)
                 reply = await respond(port.handler, call)
                 span.note("http.response.status_code", reply.status)
+        except HttpProblem as problem:  # of the compressed body
+            reply, exchange = problem.reply(), exchange._replace(is_last=True)
         finally:
             port.held_bytes -= len(call.body)
             del port.tasks[self]
         self._is_answering = False
         self._reply(exchange, reply)
         self._next()
+
+    async def _inflated(self, exchange: Exchange, call: HttpRequest) -> HttpRequest:
+        """Return a request with its body decompressed; others have their turn after each part.
+
+        Raises `HttpProblem` if the body holds more than may be sent plain, or is not compressed as
+        it says.
+        """
+        port, parts, size = self._port, [], 0
+        try:
+            for part, used in inflate(call.body, exchange.coding):
+                parts.append(part)
+                size += len(part)
+                port.held_bytes += len(part)
+                if size > exchange.most:
+                    raise too_large(exchange.most)
+                if size > MOST_DENSE and size > MOST_RATIO * used:
+                    raise too_dense(MOST_RATIO)
+                self._check_room()
+                await asyncio.sleep(0)
+        except BaseException:
+            port.held_bytes -= size
+            raise
+        port.held_bytes -= len(call.body)
+        return msgspec.structs.replace(call, body=b"".join(parts))
 
     def _drop_pending(self) -> None:
         self._port.held_bytes -= sum(one.size for one in self._pending)
@@ -519,36 +537,15 @@ class Connection(asyncio.BufferedProtocol):
         """Send a response, unless the client is gone."""
         begun_s = exchange.begun_s
         took_s = 0.0 if begun_s is None else self._loop.time() - begun_s
-        self._port.watcher.answer(self._port.side, exchange.path, reply.status, took_s)
+        self._port.metrics.answer(self._port.side, exchange.path, reply.status, took_s)
         if self._transport is None:
             return
-        is_last = exchange.is_last or self._port.is_closing or reply.follow is not None
+        is_last = exchange.is_last or self._port.is_closing
         if is_last:
             self._is_deaf = True
             self._drop_pending()
         head = self._port.head(reply, is_last=is_last)
         self._send(head if exchange.is_head else head + reply.body)
-        if reply.follow is not None and not (exchange.is_head or self._port.is_closing):
-            self._is_answering = True
-            self._unfollow = reply.follow(self)
-
-    def push(self, data: bytes) -> bool:
-        """Send what follows a response; return False if the client has yet to read."""
-        if self._is_blocked or self._transport is None:
-            return False
-        self._send(data)
-        return True
-
-    def finish(self) -> None:
-        """End what follows a response, and the connection."""
-        self._forget_reader()
-        self._is_answering = False
-        self._next()
-
-    def _forget_reader(self) -> None:
-        unfollow, self._unfollow = self._unfollow, None
-        if unfollow is not None:
-            unfollow()
 
     def _send(self, data: bytes) -> None:
         try:
@@ -574,6 +571,28 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         else:
             self._transport.close()
+
+
+def inflate(body: bytes, coding: str) -> Iterator[tuple[bytes, int]]:
+    """Yield what a body holds in parts, each with the bytes of the body used so far.
+
+    Raises `HttpProblem` if the body is not compressed by `coding`, or not one whole.
+    """
+    inflater, view = zlib.decompressobj(WINDOW_BITS[coding]), memoryview(body)
+    for start in range(0, len(body), INFLATED_BYTES):
+        rest: bytes | memoryview = view[start : start + INFLATED_BYTES]
+        end, is_full = start + len(rest), True
+        while rest or is_full:  # a full part may have left more to come without more input
+            try:
+                part = inflater.decompress(rest, INFLATED_BYTES)
+            except zlib.error:
+                raise not_compressed() from None
+            rest, is_full = inflater.unconsumed_tail, len(part) == INFLATED_BYTES
+            yield part, end - len(rest)
+        if inflater.unused_data:
+            break
+    if inflater.unused_data or not inflater.eof:
+        raise not_compressed()
 
 
 def _problem_of(cause: BaseException | None) -> HttpProblem:

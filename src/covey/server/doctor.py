@@ -2,11 +2,8 @@
 
 import ipaddress
 import shutil
-import sqlite3
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,12 +27,12 @@ from covey.errors import (
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
 from covey.node.database import DatabaseUrl
-from covey.node.horizon import after_horizon, in_epochs
-from covey.server import config, keys, peer_client, planning, tokens
-from covey.server.config import Identity, NodeTable, SiteConfig
-from covey.server.http import Address, SiteLimits
-from covey.server.neighbours import PeerConfig, read_peers
-from covey.server.sharded import check_divisible, check_stores, shard_stores
+from covey.node.fingerprint import after_horizon, in_epochs
+from covey.node.store_file import is_in_use
+from covey.node.workers import Limits
+from covey.server import config, keys, peer_client, tokens
+from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig, read_peers
+from covey.server.http import Address
 
 SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
@@ -106,9 +103,7 @@ def _tables(
     found = [
         *_failures("file", partial(network_config.check_tables, table, config.TABLES)),
         *_failures("file", partial(toml.read, table.get("node", {}), NodeTable, where="[node]")),
-        *_failures(
-            "file", partial(toml.read, table.get("limits", {}), SiteLimits, where="[limits]")
-        ),
+        *_failures("file", partial(toml.read, table.get("limits", {}), Limits, where="[limits]")),
         *_failures("file", partial(network_config.read, rest)),
     ]
     node = table.get("node")
@@ -286,11 +281,7 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
         return
-    parts = shard_stores(site.store)
-    if parts:
-        yield _divided(site, int(parts[0].name.rpartition("-")[2]))
-    for store in parts or [site.store]:
-        yield _store_file(site._replace(store=store), store)
+    yield from _store_file(site, site.store)
     free = shutil.disk_usage(folder).free
     text = f"{folder} has {free >> 20:,} MiB left"
     if free < NO_BYTES:
@@ -299,23 +290,12 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, text)
 
 
-def _divided(site: SiteConfig, shards: int) -> Finding:
-    """Check a site that has stores of shards."""
-    try:
-        check_divisible(site, shards)
-        check_stores(site, shards)
-    except ConfigError as error:
-        return Finding("shards", FAILURE, str(error))
-    return Finding("shards", OK, f"serve it with --shards {shards}, as its stores are")
-
-
-def _store_file(site: SiteConfig, store: Path) -> Finding:
+def _store_file(site: SiteConfig, store: Path) -> Iterator[Finding]:
     """Check the file of a store."""
     if not store.exists():
-        return Finding("store", OK, f"{store} is not there yet; it will be made")
-    if is_in_use(store):
-        return Finding("store", OK, f"{store} is in use, so a node is running")
-    return _kept(site)
+        yield Finding("store", OK, f"{store} is not there yet; it will be made")
+        return
+    yield _kept(site, is_in_use=is_in_use(store))
 
 
 def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
@@ -342,48 +322,18 @@ def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
     if not state.has_store:
         yield Finding("store", OK, f"{url} holds no store yet; it will be made")
         return
-    if state.is_in_use:
-        yield Finding("store", OK, f"{url} is in use, so a node is running")
-    yield _kept(site)
+    yield _kept(site, is_in_use=state.is_in_use)
 
 
-def is_in_use(store: Path) -> bool:
-    """Whether a process has the store open.
-
-    Raises `StoreError` if the file cannot be read.
-    """
-    # A read-only connection cannot take the lock, so SQLite stops there and creates no file.
-    uri = f"{store.absolute().as_uri()}?mode=ro"
+def _kept(site: SiteConfig, *, is_in_use: bool) -> Finding:
+    """Read the store as a start would."""
     try:
-        with closing(sqlite3.connect(uri, uri=True, timeout=0)) as base:
-            base.execute("PRAGMA locking_mode = EXCLUSIVE").fetchall()
-            base.execute("PRAGMA schema_version").fetchall()
-    except sqlite3.Error as error:
-        name = getattr(error, "sqlite_errorname", "")
-        if name == "SQLITE_CANTOPEN":
-            raise StoreError(f"{store} cannot be opened: {error}") from None
-        return name.startswith("SQLITE_BUSY")
-    return False
-
-
-def _parts(store: Path) -> list[Path]:
-    return [Path(f"{store}{end}") for end in ("", "-wal")]
-
-
-def _kept(site: SiteConfig) -> Finding:
-    """Open a copy as a node would: opening writes, and the store must not change."""
-    parts = [] if isinstance(site.store, DatabaseUrl) else _parts(site.store)
-    needed = sum(one.stat().st_size for one in parts if one.exists())
-    folder = tempfile.gettempdir()
-    if shutil.disk_usage(folder).free < needed + NO_BYTES:
-        text = f"{site.store} was not looked into: no room for a copy in {folder}"
-        return Finding("store", WARNING, f"{text}; `covey check` does that, on the file itself")
-    try:
-        plan, loaded = planning.planned(site)
+        plan, loaded = config.planned(site)
     except StoreError as error:
         return Finding("store", FAILURE, str(error))
-    text = f"{site.store} agrees with its labels; {loaded.starts - 1} starts so far"
+    text = f"{site.store} agrees with its labels; {loaded.starts} starts so far"
     text = f"{text}, {len(loaded.deliveries)} undelivered labels"
+    text += "; it is in use, so a node is running" if is_in_use else ""
     is_whole = len(site.functions) == len(site.site.functions)  # else the file is not valid
     if plan.is_change and is_whole:
         text = f"{text}; the next start changes it: `covey plan {site.path}`"
@@ -395,11 +345,11 @@ def _clock_of_contexts(site: SiteConfig) -> Iterator[Finding]:
     for scale in site.contexts.scales:
         if isinstance(scale, Slot):
             yield Finding("context slot", OK, scale.sequel)
-    horizon = site.setup.settings.horizon
-    if isinstance(horizon, int):
-        yield Finding("horizon", OK, after_horizon(horizon))
-    elif horizon == "doubling":
-        yield Finding("horizon", OK, in_epochs(site.setup.settings.first_epoch))
+    settings = site.setup.settings
+    if settings.slots is not None:
+        yield Finding("horizon", OK, after_horizon(settings.slots))
+    elif settings.doubling is not None:
+        yield Finding("horizon", OK, in_epochs(settings.doubling.first_epoch))
 
 
 def _late_answers(site: SiteConfig) -> Iterator[Finding]:
@@ -483,7 +433,7 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
     if peer.url is None or site.identity is None:
         yield Finding(what, OK, "has no url: it may ask this site, and is not asked")
         return
-    asks = _asks(site, peer.name)
+    asks = peer_client.asks_of(site, peer.name)
     try:
         behind = [name for name, hop in site.relays.items() if hop == peer.name]
         seen = peer_client.probe(peer, site.identity, asks=asks, relayed=behind)
@@ -503,29 +453,9 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
         for name, code in seen.relaying.items():
             yield _forwarding(f"{what}, relaying", peer.name, name, code)
         if asks is not None or peer.may_ask:
-            by_data = asks == "data" or (asks is None and not peer.asks_by_context)
-            ways = [way for way, is_used in ((True, asks), (False, peer.may_ask)) if is_used]
-            found = list(
-                dict.fromkeys(
-                    one
-                    for way in ways
-                    for one in peer_client.differences(site, seen, is_asked=way, by_data=by_data)
-                )
-            )
-            text = f"{'; '.join(found)}; so questions would be refused"
-            yield Finding(
-                f"{what}, settings",
-                FAILURE if found else OK,
-                f"{text}: write the same settings in both files" if found else "compatible",
-            )
+            text = peer_client.misfit(site, peer, seen)
+            yield Finding(f"{what}, settings", FAILURE if text else OK, text or "compatible")
         yield from _clock(f"{what}, clock", seen.ahead_s)
-
-
-def _asks(site: SiteConfig, name: str) -> peer_client.Asks | None:
-    place = [one.name for one in site.setup.sites].index(name)
-    if place in site.asked.peers and name not in site.relays:
-        return "data"
-    return "context" if place in site.site.context_peers else None
 
 
 def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:

@@ -8,7 +8,7 @@ import math
 import socket
 import ssl
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -27,6 +27,7 @@ from covey.errors import (
     StoreFull,
     UnknownTicket,
 )
+from covey.node.workers import Limits
 
 
 class TokenBucket:
@@ -38,12 +39,12 @@ class TokenBucket:
         self._tokens = self._most
         self._at_s = -math.inf
 
-    def spend(self, refusal: str, count: float = 1.0) -> None:
+    def spend(self, refusal: str, count: float = 1.0, *, is_last: bool = False) -> None:
         """Count calls; raise `HttpProblem` with this sentence if they come too early."""
         wait_s = self.take(asyncio.get_running_loop().time(), count)
         if wait_s:
             retry = {"Retry-After": str(math.ceil(wait_s))}
-            raise HttpProblem(429, "too_often", refusal, retry)
+            raise HttpProblem(429, "too_often", refusal, retry, is_last=is_last)
 
     def take(self, now_s: float, count: float = 1.0) -> float:
         """Return 0 if so many calls are fine; else for how many seconds they are not."""
@@ -54,10 +55,6 @@ class TokenBucket:
             self._tokens -= count
             return 0.0
         return (count - self._tokens) / self._rate_per_s
-
-
-class ShardAway(LimitError):
-    """The process that has a cell restarts; what it did with the request is not known."""
 
 
 JSON = "application/json"
@@ -72,7 +69,6 @@ STATUSES: tuple[tuple[type[CoveyError], int, str], ...] = (
     (UnknownTicket, 404, "ticket_unknown"),
     (ConflictingLabel, 409, "conflict"),
     (DataError, 422, "invalid"),
-    (ShardAway, 503, "shard_away"),
     (LimitError, 503, "busy"),
     (StoreFull, 507, "store_full"),
     (StoreError, 503, "store_failed"),
@@ -94,16 +90,6 @@ class HttpRequest(msgspec.Struct, frozen=True):
     query: str = ""  # as it was sent
 
 
-class Reader(Protocol):
-    """A client that gets more after the body of a response, until it leaves."""
-
-    def push(self, data: bytes) -> bool:
-        """Send; return False if the client has yet to read what came before."""
-
-    def finish(self) -> None:
-        """End the response."""
-
-
 class HttpResponse(msgspec.Struct, frozen=True):
     """A response."""
 
@@ -111,8 +97,6 @@ class HttpResponse(msgspec.Struct, frozen=True):
     body: bytes = b""
     kind: str = JSON
     headers: Mapping[str, str] = {}
-    # Begins to send more to a reader; what it returns is called when the reader has left.
-    follow: Callable[[Reader], Callable[[], None]] | None = None
 
 
 class HttpHandler(Protocol):
@@ -127,6 +111,7 @@ class Caller(NamedTuple):
 
     name: str = ""
     rights: frozenset[str] = frozenset()
+    most_bytes: int | None = None  # of its body; None: as the limits of the site say
 
 
 class Authenticator(Protocol):
@@ -151,9 +136,17 @@ class HttpProblem(Exception):
     """Why a request cannot be served: a status, a stable code, and a sentence."""
 
     def __init__(
-        self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        is_last: bool = False,
     ) -> None:
+        """`is_last`: the connection is closed after the response."""
         super().__init__(detail)
+        self.is_last = is_last
         self.status = status
         self.code = code
         self.detail = detail
@@ -202,7 +195,13 @@ def not_compressed() -> HttpProblem:
 
 
 def too_large(most: int) -> HttpProblem:
-    return HttpProblem(413, "too_large", f"the body may have at most {most} bytes")
+    detail = f"the body may have at most {most} bytes"
+    return HttpProblem(413, "too_large", detail, is_last=True)
+
+
+def too_dense(most: int) -> HttpProblem:
+    detail = f"more than {most} times as large as its compressed form; send the body plain"
+    return HttpProblem(413, "too_large", f"the body is {detail}", is_last=True)
 
 
 def head_too_large(head_kib: int) -> HttpProblem:
@@ -226,90 +225,47 @@ def problem_of(error: CoveyError) -> HttpProblem:
 KIB = 1_024
 MIB = 1_024 * KIB
 PEER_ROWS = 1_024  # of one request of a peer
-
-
-class SiteLimits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """The limits of a site; clients and peers have a port each and are counted separately."""
-
-    json_kib: int = 256  # of a body in JSON
-    binary_kib: int = 16_384  # of any other body
-    bodies_mib: int = 128  # of all bodies that are held at once
-    head_kib: int = 16  # of a request's head
-    depth: int = 8  # of JSON: lists and objects within each other
-    rows: int = 1_024  # of a request
-    handshake_s: float = 5.0  # within which TLS is agreed on
-    head_s: float = 5.0  # within which the head of a request comes
-    body_s: float = 10.0  # within which its body comes
-    answer_s: float = 10.0  # within which the answer is taken
-    idle_s: float = 60.0  # after which a connection without a request is closed
-    finish_s: float = 15.0  # to finish requests in progress at the end
-    connections: int = 256
-    connections_per_address: int = 128
-    in_flight: int = 64  # requests that are being answered
-    queue: int = 256  # requests that wait for their turn
-    requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
-    peer_messages_per_s: float = 1_000.0  # of a peer; a decision can take three
-    peer_rows_per_s: float = 10_000.0  # that a peer asks about or labels
-    tickets: int = 1_000_000  # of own clients in memory, labelled or not; more for a long wait
-    peer_tickets: int = 100_000  # of each peer; the same
-    tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
-    cells: int = 65_536  # that each peer may make known
-
-    def most_bytes(self, headers: Mapping[str, str]) -> int:
-        """Return how many bytes the body of a request with these headers may have."""
-        return (self.json_kib if is_all_json(headers) else self.binary_kib) * KIB
+QUEUED = 256  # requests that wait for their turn
 
 
 RANGES: toml.Ranges = {
+    "rows": (1, 65_536),
     "json_kib": (1, 65_536),
     "binary_kib": (1, 1_048_576),
-    "bodies_mib": (1, 1_048_576),
-    "head_kib": (1, 1_024),
-    "depth": (5, 64),
-    "rows": (1, 65_536),
-    "handshake_s": (0.05, 600),
-    "head_s": (0.05, 600),
-    "body_s": (0.05, 600),
-    "answer_s": (0.05, 600),
-    "idle_s": (0.05, 86_400),
-    "finish_s": (0, 600),
     "connections": (1, 65_536),
-    "connections_per_address": (1, 65_536),
     "in_flight": (1, 65_536),
-    "queue": (0, 65_536),
     "requests_per_s": (0.001, 1e9),
-    "peer_messages_per_s": (0.001, 1e9),
     "peer_rows_per_s": (PEER_ROWS, 1e9),  # one message must be possible
     "tickets": (1, 1e8),
-    "peer_tickets": (1, 1e8),
     "tickets_kept": (1, 1e10),
     "cells": (1, 1e8),
 }
 
 
-def read_limits(table: object, *, label_wait: int) -> SiteLimits:
+def read_limits(table: object, *, label_wait: int) -> Limits:
     """Return the limits of a table, for a site that waits so many slots for a label.
 
     Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
     """
-    limits = toml.read(table, SiteLimits, where="[limits]")
+    limits = toml.read(table, Limits, where="[limits]")
     toml.check_ranges(limits, RANGES, where="[limits]")
-    given = table if isinstance(table, Mapping) else {}
     # A ticket is held until `label_wait` slots have passed, which only new tickets let pass.
     # Besides, rows wait for the last of their request, and the next request needs room.
+    needed, (_, most) = label_wait + 2 * limits.rows, RANGES["tickets"]
     waits = f"[policy] label-wait is {label_wait}, and the tickets of so many slots are held"
-    room = {"tickets": limits.tickets, "peer_tickets": limits.peer_tickets}
-    for name, rows in (("tickets", limits.rows), ("peer_tickets", PEER_ROWS)):
-        key, needed, (_, most) = name.replace("_", "-"), label_wait + 2 * rows, RANGES[name]
-        if needed > most:
-            raise ConfigError(f"{waits}; make it {most - 2 * rows:.0f} at most")
-        if key in given and room[name] < needed:
-            raise ConfigError(
-                f"{waits}, for which [limits] {key} = {room[name]} is no room; make that {needed} "
-                "or more, or label-wait less"
-            )
-        room[name] = max(room[name], needed)
-    return msgspec.structs.replace(limits, **room)
+    if needed > most:
+        raise ConfigError(f"{waits}; make it {most - 2 * limits.rows:.0f} at most")
+    if isinstance(table, Mapping) and "tickets" in table and limits.tickets < needed:
+        raise ConfigError(
+            f"{waits}, for which [limits] tickets = {limits.tickets} is no room; make that "
+            f"{needed} or more, or label-wait less"
+        )
+    return msgspec.structs.replace(limits, tickets=max(limits.tickets, needed))
+
+
+def most_bytes(limits: Limits, headers: Mapping[str, str]) -> int:
+    """Return how many bytes the body of a request with these headers may have."""
+    return (limits.json_kib if is_all_json(headers) else limits.binary_kib) * KIB
 
 
 class ConnectionLimit:
@@ -345,11 +301,10 @@ class ConnectionLimit:
 
 
 class AdmissionQueue:
-    """Serves up to `most` requests at once and queues up to `queue`; refuses the rest."""
+    """Serves up to `most` requests at once and queues some more; refuses the rest."""
 
-    def __init__(self, most: int, queue: int) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._queue = queue
         self._free = most
         self._waiting: deque[asyncio.Future[None]] = deque()
 
@@ -367,7 +322,7 @@ class AdmissionQueue:
         if self._free:
             self._free -= 1
             return
-        if len(self._waiting) >= self._queue:
+        if len(self._waiting) >= QUEUED:
             raise HttpProblem(503, "busy", f"{self._most} requests are in progress; retry later")
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)

@@ -55,13 +55,11 @@ def new_authority(
     return _create(contents, now)
 
 
-def request(
-    name: str, *, hosts: Iterable[str] = (), folder: Path, now: datetime | None = None
-) -> KeyInfo:
+def request(name: str, *, hosts: Iterable[str] = (), folder: Path) -> KeyInfo:
     """Create a site's key and a certificate request in `folder`."""
     key = certificates.new_key()
     asked = certificates.request(key, name, hosts)
-    return _create({folder / f"{name}.key": key, folder / f"{name}.csr": asked}, now)
+    return _create({folder / f"{name}.key": key, folder / f"{name}.csr": asked}, None)
 
 
 def sign(
@@ -107,7 +105,7 @@ def renew(
     _check_issuer(path, authority / AUTHORITY_CERTIFICATE)
     certificate = _signed(old, authority, _span(days, now))
     with _sentences(path):
-        files_module.replace_durably(path, certificate, mode=_PUBLIC)
+        files_module.replace(path, certificate, mode=_PUBLIC)
     return _info(certificates.read(certificate), now, [path])
 
 
@@ -159,9 +157,9 @@ def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
     return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
 
 
-def issuer(path: Path, authority: Path, *, now: datetime | None = None) -> KeyInfo:
+def issuer(path: Path, authority: Path) -> KeyInfo:
     """Return the authority of a certificate, of those in a file; raise `ConfigError` if none is."""
-    return _info(_check_issuer(path, authority), now, [authority])
+    return _info(_check_issuer(path, authority), None, [authority])
 
 
 def _check_issuer(path: Path, authority: Path) -> CertificateReading:
@@ -296,6 +294,13 @@ def peer_name_and_hash(connection: ssl.SSLObject | ssl.SSLSocket) -> tuple[str, 
 
     Raises `PeerRefused` if it showed no certificate of a site.
     """
+    reading = _shown(connection)
+    assert reading.name is not None
+    return reading.name, reading.key_hash
+
+
+def _shown(connection: ssl.SSLObject | ssl.SSLSocket) -> CertificateReading:
+    """Return the certificate that the other site showed."""
     der = connection.getpeercert(binary_form=True)
     if der is None:
         raise PeerRefused("the peer showed no certificate")
@@ -305,16 +310,32 @@ def peer_name_and_hash(connection: ssl.SSLObject | ssl.SSLSocket) -> tuple[str, 
         raise PeerRefused(f"the peer's certificate: {error}") from None
     if reading.kind != "certificate" or reading.name is None:
         raise PeerRefused("the peer showed the certificate of an authority; it must show its own")
-    return reading.name, reading.key_hash
+    return reading
 
 
-def admit(connection: ssl.SSLObject | ssl.SSLSocket, allowed: Mapping[str, str]) -> str:
+def admit(
+    connection: ssl.SSLObject | ssl.SSLSocket,
+    allowed: Mapping[str, str],
+    *,
+    now: datetime | None = None,
+) -> str:
     """Return the name of the site at the other end, if its key is the one on the allow list.
 
-    Raises `PeerRefused`, whose sentence is for the own log: do not send it to the peer.
+    Raises `PeerRefused`, whose sentence is for the own log: do not send it to the peer. TLS looks
+    at the end of a certificate in the handshake alone, and a connection may stay open for months.
     """
-    name, key_hash = peer_name_and_hash(connection)
-    return certificates.check_peer(name, key_hash, allowed)
+    reading = _shown(connection)
+    name = certificates.check_peer(reading.name or "", reading.key_hash, allowed)
+    if reading.span is not None and _state(reading.span, now or datetime.now(UTC)) == "expired":
+        raise PeerRefused(f"the certificate of site {name!r} expired on {_moment(reading.span[1])}")
+    return name
+
+
+def valid_until(connection: ssl.SSLObject | ssl.SSLSocket) -> datetime:
+    """Return the end of the certificate of the site at the other end."""
+    span = _shown(connection).span
+    assert span is not None  # as of all certificates
+    return span[1]
 
 
 def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:

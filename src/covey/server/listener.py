@@ -8,11 +8,12 @@ import logging
 import os
 import ssl
 from collections.abc import Callable, Container, Iterable, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from covey.errors import ConfigError, CoveyError, PeerRefused
-from covey.node.spans import Observer
+from covey.node.workers import Limits
 from covey.server import keys, tokens
 from covey.server.connection import Connection, Port
 from covey.server.http import (
@@ -23,11 +24,10 @@ from covey.server.http import (
     HttpHandler,
     HttpProblem,
     HttpRequest,
-    SiteLimits,
     TokenBucket,
     is_loopback,
 )
-from covey.server.sessions import READ, Sessions
+from covey.server.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -54,68 +54,34 @@ class LoopbackOnly:
                 "not_allowed",
                 "without tokens, use 127.0.0.1, localhost or a name that [node] hosts lists",
             )
-        _check_origin(head)
+        # And under any name: a browser adds whose page it is to what such a page posts.
+        origin = head.headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != host:
+            raise HttpProblem(
+                403,
+                "not_allowed",
+                "web pages of another origin may not call this site (Origin header)",
+            )
         return EVERYTHING
-
-
-def _check_origin(head: HttpRequest) -> None:
-    """Raise `HttpProblem` for a request that a browser sends for a page of another site."""
-    origin = head.headers.get("origin")
-    if origin is None:
-        return
-    if origin.partition("://")[2].lower() != head.headers.get("host", "").lower():
-        raise HttpProblem(
-            403, "not_allowed", "web pages of another origin may not call this site (Origin header)"
-        )
 
 
 class TokenAuth:
     """Admits clients by the tokens of a file, which is read again when it has changed."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        open_paths: Container[str] = (),
-        pages: Container[str] = (),
-        sessions: Sessions | None = None,
-    ) -> None:
-        """Require a token except for `open_paths`; for `pages` a session of one is enough.
-
-        Pages without either are admitted with no scope, so that they can show a log-in form.
-        """
+    def __init__(self, path: Path, *, open_paths: Container[str] = ()) -> None:
+        """Require a token except for `open_paths`."""
         self._path = path
         self._open_paths = open_paths
-        self._pages = pages
-        self._sessions = Sessions("") if sessions is None else sessions
         self._version = _version(path)
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        _check_origin(head)
         if head.path in self._open_paths:
             return Caller()
-        header = head.headers.get("authorization")
-        if header is None and head.path in self._pages:
-            person = self._sessions.find(head.headers.get("cookie"), self._present())
-            return Caller() if person is None else Caller(person.name, frozenset([READ]))
-        found = tokens.find(self._present(), header)
+        found = tokens.find(self._present(), head.headers.get("authorization"))
         if isinstance(found, tokens.Refused):
             raise HttpProblem(401, "no_token", found.sentence, {"WWW-Authenticate": "Bearer"})
         return Caller(found.name, frozenset(found.scopes))
-
-    def log_in(self, secret: str, cookie: str | None) -> str | tokens.Refused:
-        """Return the Set-Cookie header of a session of a token with scope `read`."""
-        found = tokens.find(self._present(), f"Bearer {secret}")
-        if isinstance(found, tokens.Refused):
-            return found
-        if READ not in found.scopes:
-            return tokens.Refused("scope")
-        return self._sessions.begin(found, cookie)
-
-    def log_out(self, cookie: str | None) -> str:
-        """End a session; return the Set-Cookie header that removes its cookie."""
-        return self._sessions.end(cookie)
 
     def _present(self) -> tuple[tokens.Token, ...]:
         """Return the tokens of the file as it is now."""
@@ -154,18 +120,28 @@ class RateLimited:
 class CertificateAuth:
     """Admits peers whose name and key are on the allow list."""
 
-    def __init__(self, allowed: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        allowed: Mapping[str, str],
+        *,
+        expect: Callable[[str], int | None] = lambda peer: None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`expect` counts a message of a peer, and returns how many bytes it may have."""
         self._allowed = allowed
+        self._expect = expect
+        self._now = now
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the peer; the list is looked up for every request, so a change counts at once."""
+        """Return the peer; list and clock are looked at for every request, so both count now."""
         if connection is None:
             raise HttpProblem(403, "not_allowed", "peers must use TLS")
         try:
-            return Caller(keys.admit(connection, self._allowed))
+            name = keys.admit(connection, self._allowed, now=self._now())
         except PeerRefused as refused:
             log.warning("peer refused: %s", refused)
             raise HttpProblem(403, "not_allowed", "access denied") from None
+        return Caller(name, most_bytes=self._expect(name))
 
 
 def _version(path: Path) -> tuple[int, ...]:
@@ -178,6 +154,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 BACKLOG = 128  # connections that wait to be accepted
+FINISH_S = 15.0  # to finish requests in progress at the end
 MOST_LATE_S = 0.25  # by which the end of a time limit may be noticed
 MOST_EXCESS = 32  # connections beyond the limits that are told so at the same time
 BUSY = HttpProblem(503, "busy", "there are too many connections; retry later")
@@ -192,24 +169,22 @@ class Listener:
         address: Address,
         *,
         gate: Authenticator,
-        limits: SiteLimits,
+        limits: Limits,
         tls: Callable[[], ssl.SSLContext] | None = None,
         side: str = "",
-        watcher: Observer | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """`tls` reads the certificate, at the start and for every reload.
 
-        `watcher` gets every response, under the name `side`.
+        `metrics` gets every response, under the name `side`.
         """
         self._address = address
         self._limits = limits
         self._tls = tls
-        self._port = Port(handler, gate, limits, side=side, watcher=watcher or Observer())
+        self._port = Port(handler, gate, limits, side=side, metrics=metrics or Metrics())
         self._context: ssl.SSLContext | None = None
-        self._limit = ConnectionLimit(limits.connections, limits.connections_per_address)
+        self._limit = ConnectionLimit(limits.connections, max(1, limits.connections // 2))
         self._excess = ConnectionLimit(MOST_EXCESS, MOST_EXCESS)
-        times = (limits.handshake_s, limits.head_s, limits.body_s, limits.answer_s, limits.idle_s)
-        self._sweep_s = min(MOST_LATE_S, *(one / 4 for one in times))
 
     async def open(self) -> str:
         """Start to listen; return the URL."""
@@ -234,7 +209,7 @@ class Listener:
         port = self._port
         port.stop()
         try:
-            async with asyncio.timeout(self._limits.finish_s):
+            async with asyncio.timeout(FINISH_S):
                 await port.is_empty.wait()
                 if port.tasks:
                     await asyncio.wait(port.tasks.values())
@@ -255,7 +230,7 @@ class Listener:
         """
         port, limit = self._port, self._limit
         if not limit.enter(host):
-            port.watcher.turn_away(port.side)
+            port.metrics.turn_away(port.side)
             rival = port.silent_one(limit.rival(host))
             if rival is None:
                 is_told = self._excess.enter(host)
@@ -270,4 +245,4 @@ class Listener:
         now_s = loop.time()
         for one in [one for one in self._port.connections if one.due_s <= now_s]:
             one.expire()
-        self._sweeper = loop.call_later(self._sweep_s, self._sweep)
+        self._sweeper = loop.call_later(MOST_LATE_S, self._sweep)

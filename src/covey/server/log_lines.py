@@ -1,25 +1,29 @@
-"""Lines of the log of a served site, plain or JSON."""
+"""Lines of the log of a served site, plain or JSON, and the latest of them as events."""
 
 import logging
 import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TextIO
 
 import msgspec
 
 from covey.errors import place_of
+from covey.node.status import SiteEvent
 
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence
+MOST_EVENTS = 100
 
 
 class _Line(logging.Formatter):
     """Makes one line of a record: nothing in it ends the line or steers a terminal."""
 
-    def __init__(self, form: str, shard: str) -> None:
+    def __init__(self, form: str) -> None:
         super().__init__()
         self._is_json = form == "json"
-        self._shard = {"shard": shard} if shard else {}
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
@@ -27,7 +31,6 @@ class _Line(logging.Formatter):
         event = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
-            **self._shard,
             "from": record.name,
             "event": "".join(one if one.isprintable() else repr(one)[1:-1] for one in short),
         }
@@ -39,14 +42,46 @@ class _Line(logging.Formatter):
         return " ".join(event.values())
 
 
-def set_up_logging(form: str, stream: TextIO | None = None, *, shard: str = "") -> None:
-    """Write what happens to `stream`, the standard error if none is given.
-
-    `shard` is that of a site in several processes.
-    """
+def set_up_logging(form: str, stream: TextIO | None = None) -> None:
+    """Write what happens to `stream`, the standard error if none is given."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
-    handler.setFormatter(_Line(form, shard))
+    handler.setFormatter(_Line(form))
     ours = logging.getLogger("covey")
     ours.handlers = [handler]
     ours.propagate = False
     ours.setLevel(logging.INFO)
+
+
+class EventLog(logging.Handler):
+    """Keeps the latest lines of the log."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self._kept: deque[SiteEvent] = deque(maxlen=MOST_EVENTS)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()[:LONGEST]
+        self._kept.append(SiteEvent(round(record.created, 3), record.levelname.lower(), text))
+
+    def latest(self) -> list[SiteEvent]:
+        """Return the events, newest first."""
+        return list(reversed(self._kept))
+
+
+@contextmanager
+def kept_events() -> Iterator[EventLog]:
+    """Keep the events of covey until the end; standard error gets what it gets without."""
+    events, ours = EventLog(), logging.getLogger("covey")
+    added: list[logging.Handler] = [events]
+    if not ours.hasHandlers() and logging.lastResort is not None:
+        added.append(logging.lastResort)  # which is used as long as there is no handler
+    level = ours.level
+    ours.setLevel(min(ours.getEffectiveLevel(), logging.INFO))
+    for handler in added:
+        ours.addHandler(handler)
+    try:
+        yield events
+    finally:
+        for handler in added:
+            ours.removeHandler(handler)
+        ours.setLevel(level)

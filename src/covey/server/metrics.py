@@ -2,26 +2,21 @@
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
-from covey.kernel.rules import Report
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node
-from covey.node.peers import Peer
-from covey.node.requests import AskRow, Assistance
-from covey.node.spans import NO_SPANS, Observer, Spans
+from covey.node.spans import NO_SPANS, Spans
 from covey.node.status import State
 from covey.server.http import HttpResponse
-from covey.types import Label
-
-Given = TypeVar("Given")
 
 
 class DiskUse(NamedTuple):
@@ -41,45 +36,6 @@ def disk_use(store: Path | DatabaseUrl) -> DiskUse | None:
         return DiskUse(size, shutil.disk_usage(store.parent).free)
     except OSError:
         return None
-
-
-class ObservedPeer:
-    """A peer whose calls are observed."""
-
-    def __init__(self, name: str, peer: Peer, watcher: Observer) -> None:
-        self._name = name
-        self._peer = peer
-        self._watcher = watcher
-
-    async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        return await self._watched("ask", self._peer.ask(requests))
-
-    async def report(self, cell: str, slot: int) -> Report:
-        return await self._watched("report", self._peer.report(cell, slot))
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        call = self._peer.estimate(cell, slot, is_by_context=is_by_context)
-        return await self._watched("estimate", call)
-
-    async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        return await self._watched("labels", self._peer.deliver(labels))
-
-    async def _watched(self, name: str, call: Awaitable[Given]) -> Given:
-        loop, word = asyncio.get_running_loop(), "failed"
-        begun_s = loop.time()
-        try:
-            with self._watcher.spans.peer(self._name, name):
-                given = await call
-            word = "answered"
-        except PeerBusy:
-            word = "busy"
-            raise
-        except asyncio.CancelledError:
-            word = "given_up"
-            raise
-        finally:
-            self._watcher.ask(self._name, word, loop.time() - begun_s)
-        return given
 
 
 try:
@@ -112,19 +68,51 @@ OUTCOMES = ("answered", "failed", "busy", "given_up")  # of calls to peers
 PHASES = ("train", "explore", "exploit")  # of own clients' rows
 Ends = Callable[[], Mapping[str, datetime]]  # when the own certificate and its authority expire
 
+Values = Mapping[tuple[str, ...], float]  # by the values of labels
+TOTAL, NOW = CounterMetricFamily, GaugeMetricFamily
+# What a node counts itself, by name: kind, labels, and what it is.
+FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
+    "decisions": (TOTAL, ("phase", "arm", "arm_kind"), "Decisions since the start."),
+    "decisions_alone": (TOTAL, (), "Rows decided without peers, since one failed or was late."),
+    "cost": (TOTAL, ("arm", "arm_kind"), "What answers have cost since the start."),
+    "arm_labels": (TOTAL, ("arm", "arm_kind"), "Labels of own clients, over all starts."),
+    "arm_labels_right": (TOTAL, ("arm", "arm_kind"), "Those that the arm got right."),
+    "reward_ratio": (NOW, (), "The share of own clients' labels that the arm got right."),
+    "served_cost": (TOTAL, (), "What answers to peers have cost this site since the start."),
+    "utility": (NOW, (), "Right answers since the start, less payments and serving costs."),
+    "function_failures": (TOTAL, ("function",), "Calls of own functions that failed."),
+    "alarms": (TOTAL, ("space",), "Alarms of the change detection since the start."),
+    "shadow_rows": (TOTAL, ("outcome",), "Rows drawn for the shadow since the start, by outcome."),
+    "shadow_waiting_rows": (NOW, (), "Drawn rows that are not run yet."),
+    "ready": (NOW, (), "1 if labels can be kept."),
+    "slot": (NOW, (), "The latest slot."),
+    "pending_labels": (NOW, (), "Tickets with a pending label."),
+    "active_cells": (NOW, (), "Cells that are known."),
+    "peer_open": (NOW, ("peer",), "0 while the circuit of a peer that failed or is busy is open."),
+    "peer_rows": (TOTAL, ("peer",), "Rows that a peer has asked since the start."),
+    "peer_unfit_answers": (TOTAL, ("peer",), "Answers of a peer that are not among the classes."),
+    "peer_pooled": (NOW, ("peer",), "0 while labels of a peer with earned trust are kept apart."),
+    "outbox_labels": (NOW, ("peer",), "Undelivered labels to a peer."),
+    "certificate_expiry_timestamp_seconds": (
+        *(NOW, ("of",)),
+        "When the certificate that is in use, and its authority, expire.",
+    ),
+    "store_bytes": (NOW, (), "Size of the store, its log included."),
+    "store_free_bytes": (NOW, (), "Free space on the disk of the store."),
+}
 
-class Metrics(Observer):
+
+class Metrics:
     """The metrics of one node, in its own registry; series exist before the first event."""
 
     def __init__(
         self,
-        front: Mapping[str, str],
+        front: Mapping[str, str] | None = None,
         back: Sequence[str] = (),
-        peers: Sequence[str] = (),
         spans: Spans = NO_SPANS,
     ) -> None:
         """`front` maps paths for clients to label values; `back` are the paths for peers."""
-        self.spans = spans
+        self.spans, front = spans, front or {}
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
@@ -167,7 +155,6 @@ class Metrics(Observer):
                 self._requests.labels(side, path, "200")
         for state in LABEL_STATES:
             self._labels.labels(state)
-        self.know(peers)
 
     def know(self, peers: Iterable[str]) -> None:
         """Begin the series of peers."""
@@ -180,14 +167,10 @@ class Metrics(Observer):
         self, node: Node, *, store: Path | DatabaseUrl | None = None, ends: Ends = dict
     ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
-        self.include(_NodeCollector(node, store, ends))
-
-    def include(self, collector: Collector) -> None:
-        """Include what else is counted, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
-        self._collector = collector
-        self._registry.register(collector)
+        self._collector = _NodeCollector(node, store, ends)
+        self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
         """Return all metrics as text."""
@@ -212,11 +195,26 @@ class Metrics(Observer):
     def take(self, word: str, labels: int = 1) -> None:
         self._labels.labels(word).inc(labels)
 
-    def ask(self, peer: str, word: str, took_s: float) -> None:
-        self._peer_calls.labels(peer, word).inc()
-        self._peer_s.labels(peer).observe(took_s)
+    @contextmanager
+    def calling(self, peer: str, call: str) -> Iterator[None]:
+        """Observe a call to a peer, and how it ends."""
+        loop, outcome = asyncio.get_running_loop(), "failed"
+        begun_s = loop.time()
+        try:
+            with self.spans.peer(peer, call):
+                yield
+            outcome = "answered"
+        except PeerBusy:
+            outcome = "busy"
+            raise
+        except asyncio.CancelledError:
+            outcome = "given_up"
+            raise
+        finally:
+            self._peer_calls.labels(peer, outcome).inc()
+            self._peer_s.labels(peer).observe(loop.time() - begun_s)
 
-    def write(self, took_s: float, *, is_written: bool) -> None:
+    def write(self, took_s: float, is_written: bool) -> None:
         self._write_s.observe(took_s)
         if not is_written:
             self._failed_writes.inc()
@@ -234,136 +232,68 @@ class _NodeCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        state = self._node.state()
-        kernel = "compiled" if kernel_module.is_compiled() else "plain"
-        yield InfoMetricFamily(
-            "covey_build", "What runs.", {"version": version("covey"), "kernel": kernel}
-        )
-        yield from self._arms(state)
-        yield from self._labels()
-        alarms = CounterMetricFamily(
-            "covey_alarms", "Alarms of the change detection since the start.", labels=["space"]
-        )
-        counted = self._node.counters.alarms
-        yield _filled(alarms, {(space,): counted[space] for space in self._node.learner.policies})
-        for name, says, value in (
-            ("covey_ready", "1 if labels can be kept.", float(state.is_ready)),
-            ("covey_slot", "The latest slot.", state.slot),
-            ("covey_pending_labels", "Tickets with a pending label.", state.open_tickets),
-            ("covey_active_cells", "Cells that are known.", state.cells),
-        ):
-            yield GaugeMetricFamily(name, says, value)
-        is_open = GaugeMetricFamily(
-            "covey_peer_open",
-            "0 while the circuit of a peer that failed or is busy is open.",
-            labels=["peer"],
-        )
-        asked = [peer for peer in state.peers if peer.state != "not asked"]
-        yield _filled(is_open, {(peer.name,): peer.state == "open" for peer in asked})
-        owed = GaugeMetricFamily(
-            "covey_outbox_labels", "Undelivered labels to a peer.", labels=["peer"]
-        )
-        owing = [peer for peer in state.peers if peer in asked or peer.owed]
-        yield _filled(owed, {(peer.name,): peer.owed for peer in owing})
-        rows = CounterMetricFamily(
-            "covey_peer_rows", "Rows that a peer has asked since the start.", labels=["peer"]
-        )
-        yield _filled(rows, {(peer.name,): peer.asked for peer in state.peers})
-        yield from _shadow(state)
-        pooled = GaugeMetricFamily(
-            "covey_peer_pooled",
-            "0 while the labels of a peer with earned trust differ, and are kept apart.",
-            labels=["peer"],
-        )
-        yield _filled(pooled, {(one.source,): one.state == "pooled" for one in state.trust})
-        yield from self._files()
-
-    def _files(self) -> Iterator[Metric]:
-        ends = GaugeMetricFamily(
-            "covey_certificate_expiry_timestamp_seconds",
-            "When the certificate that is in use, and its authority, expire.",
-            labels=["of"],
-        )
-        yield _filled(ends, {(of,): end.timestamp() for of, end in self._ends().items()})
-        size = GaugeMetricFamily("covey_store_bytes", "Size of the store, its log included.")
-        free = GaugeMetricFamily("covey_store_free_bytes", "Free space on the disk of the store.")
-        found = None if self._store is None else disk_use(self._store)
-        if found is not None:
-            size.add_metric([], found.store_bytes)
-            free.add_metric([], found.free_bytes)
-        yield from (size, free)
-
-    def _arms(self, state: State) -> Iterator[Metric]:
-        ledger, kinds = self._node.counters, self._node.arm_kinds
-        counts = {(phase, arm.name): 0 for arm in state.arms for phase in PHASES} | ledger.decisions
-        decisions = CounterMetricFamily(
-            "covey_decisions", "Decisions since the start.", labels=["phase", "arm", "arm_kind"]
-        )
-        for (phase, arm), count in counts.items():
-            decisions.add_metric([phase, arm, kinds.get(arm, "own")], count)
-        yield decisions
-        yield CounterMetricFamily(
-            "covey_decisions_alone",
-            "Rows decided as if there were no peers, since one failed or was late.",
-            ledger.alone,
-        )
-        for name, says, field in (
-            ("covey_cost", "What answers have cost since the start.", "spent"),
-            ("covey_arm_labels", "Labels of own clients, over all starts.", "labels"),
-            ("covey_arm_labels_right", "Those that the arm got right.", "right"),
-        ):
-            family = CounterMetricFamily(name, says, labels=["arm", "arm_kind"])
-            yield _filled(family, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms})
-        account = state.account
-        served = CounterMetricFamily(
-            "covey_served_cost", "What answers to peers have cost this site since the start."
-        )
-        yield _filled(served, {} if account is None else {(): account.served_cost})
-        utility = GaugeMetricFamily(
-            "covey_utility", "Right answers since the start, less what was paid and serving costs."
-        )
-        yield _filled(utility, {} if account is None else {(): account.utility})
-        failures = CounterMetricFamily(
-            "covey_function_failures", "Calls of own functions that failed.", labels=["function"]
-        )
-        yield _filled(failures, {(name,): count for name, count in self._node.failures.items()})
-
-    def _labels(self) -> Iterator[Metric]:
-        ledger = self._node.counters
-        labels, right = ledger.labels.total(), ledger.right.total()
-        ratio = GaugeMetricFamily(
-            "covey_reward_ratio", "The share of own clients' labels that the arm got right."
-        )
-        yield _filled(ratio, {(): right / labels} if labels else {})
+        counters, state = self._node.counters, self._node.state()
+        for name, values in (*self._values(state), *self._values_of_peers(state)):
+            kind, labels, says = FAMILIES[name]
+            family = kind(f"covey_{name}", says, labels=labels)
+            for names, value in values.items():
+                family.add_metric(names, float(value))
+            yield family
         waits = HistogramMetricFamily(
             "covey_label_delay_slots", "Slots between a decision and its label, of peers too."
         )
-        waits.add_metric([], _cumulated(ledger.waits), ledger.waited_slots)
+        waits.add_metric([], _cumulated(counters.waits), counters.waited_slots)
         yield waits
+        kernel = "compiled" if kernel_module.is_compiled() else "plain"
+        what = {"version": version("covey"), "kernel": kernel}
+        yield InfoMetricFamily("covey_build", "What runs.", what)
 
+    def _values(self, state: State) -> Iterator[tuple[str, Values]]:
+        node, counters, kinds = self._node, self._node.counters, self._node.arm_kinds
+        counts = {(phase, arm.name): 0 for arm in state.arms for phase in PHASES}
+        yield (
+            "decisions",
+            {
+                (phase, arm, kinds.get(arm, "own")): count
+                for (phase, arm), count in (counts | counters.decisions).items()
+            },
+        )
+        fields = {"cost": "spent", "arm_labels": "labels", "arm_labels_right": "right"}
+        for name, field in fields.items():
+            yield name, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms}
+        yield "decisions_alone", {(): counters.alone}
+        yield "alarms", {(space,): counters.alarms[space] for space in node.learner.policies}
+        yield "function_failures", {(name,): count for name, count in node.failures.items()}
+        labels = counters.labels.total()
+        yield "reward_ratio", {(): counters.right.total() / labels} if labels else {}
+        account, shadow = state.account, state.shadow
+        yield "served_cost", {} if account is None else {(): account.served_cost}
+        yield "utility", {} if account is None else {(): account.utility}
+        ends = () if shadow is None else ("complete", "incomplete", "dropped")
+        yield "shadow_rows", {(end,): getattr(shadow, end) for end in ends}
+        yield "shadow_waiting_rows", {} if shadow is None else {(): shadow.waiting}
+        yield "ready", {(): state.is_ready}
+        yield "slot", {(): state.slot}
+        yield "pending_labels", {(): state.open_tickets}
+        yield "active_cells", {(): state.cells}
+        certificates = self._ends().items()
+        yield (
+            "certificate_expiry_timestamp_seconds",
+            {(of,): end.timestamp() for of, end in certificates},
+        )
+        use = None if self._store is None else disk_use(self._store)
+        yield "store_bytes", {} if use is None else {(): use.store_bytes}
+        yield "store_free_bytes", {} if use is None else {(): use.free_bytes}
 
-def _shadow(state: State) -> Iterator[Metric]:
-    found = state.shadow
-    rows = CounterMetricFamily(
-        "covey_shadow_rows",
-        "Rows drawn for the shadow since the start, by what became of them.",
-        labels=["outcome"],
-    )
-    waiting = GaugeMetricFamily("covey_shadow_waiting_rows", "Drawn rows that are not run yet.")
-    if found is not None:
-        for outcome in ("complete", "incomplete", "dropped"):
-            rows.add_metric([outcome], getattr(found, outcome))
-        waiting.add_metric([], found.waiting)
-    yield from (rows, waiting)
-
-
-def _filled(
-    family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[tuple[str, ...], float]
-) -> Metric:
-    """Return a family with a value for each tuple of labels."""
-    for labels, value in values.items():
-        family.add_metric(labels, float(value))
-    return family
+    def _values_of_peers(self, state: State) -> Iterator[tuple[str, Values]]:
+        asked = [peer for peer in state.peers if peer.state != "not asked"]
+        owing = [peer for peer in state.peers if peer in asked or peer.owed]
+        yield "peer_open", {(peer.name,): peer.state == "open" for peer in asked}
+        yield "outbox_labels", {(peer.name,): peer.owed for peer in owing}
+        yield "peer_rows", {(peer.name,): peer.asked for peer in state.peers}
+        unfit = self._node.unfit_answers.items()
+        yield "peer_unfit_answers", {(peer,): count for peer, count in unfit}
+        yield "peer_pooled", {(one.source,): one.state == "pooled" for one in state.trust}
 
 
 def _cumulated(waits: Mapping[int, int]) -> list[tuple[str, float]]:

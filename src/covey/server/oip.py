@@ -5,15 +5,20 @@ An invalid message is a `HttpProblem` with a stable code; nothing is coerced.
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
+import numpy as np
+from msgspec import Meta
 
 from covey.data.inputs import MOST_WHOLE
-from covey.functions.remote import Parameters, RemoteTensor
-from covey.server import tensors
+from covey.functions import function
+from covey.functions.remote import Output, Parameters, RemoteTensor
+from covey.node.workers import Limits
 from covey.server.config import FeatureType, NodeTable
 from covey.server.http import (
     BINARY,
@@ -24,13 +29,424 @@ from covey.server.http import (
     HttpProblem,
     HttpRequest,
     HttpResponse,
-    SiteLimits,
     content_type,
     invalid,
     is_all_json,
 )
-from covey.server.tensors import Feedback, Inference, Scalar, TensorKind, Wanted
-from covey.types import Label
+from covey.types import Context, Label
+
+MOST_ID = 200
+Scalar = function.Scalar
+MOST_ROW = 65_535
+Place = Annotated[int, Meta(ge=0, le=MOST_ROW)]
+Id = Annotated[str, Meta(min_length=1, max_length=MOST_ID)]
+TicketId = Annotated[str, Meta(min_length=1, max_length=MOST_ID + len(f":{MOST_ROW}"))]
+OutputName = Literal["label", "ticket", "phase", "arm", "function", "price"]
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True):
+    """An output that a client asks for; label and ticket by default."""
+
+    name: OutputName
+    parameters: Parameters = None
+
+
+class Inference(msgspec.Struct):
+    """A request for labels. Clients send further fields, such as the name of the model."""
+
+    inputs: list[RemoteTensor]
+    id: Annotated[str, Meta(max_length=MOST_ID)] | None = None  # empty: none
+    parameters: Parameters = None
+    outputs: list[Wanted] | None = None
+
+
+class Feedback(msgspec.Struct, forbid_unknown_fields=True):
+    """A true label for a ticket, or labels for `rows` of a request."""
+
+    id: TicketId
+    truth: Scalar | list[Scalar]
+    rows: list[Place] | None = None
+    parameters: Parameters = None
+    # Of the arm, beyond its price; or by the columns of the arm and of the links that were used.
+    cost: float | dict[str, float] | list[float | dict[str, float] | None] | None = None
+
+
+class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
+    """Labels for rows of a request, as the tensors `rows` and `truth`."""
+
+    id: Id
+    inputs: list[RemoteTensor]
+    parameters: Parameters = None
+
+
+class Live(msgspec.Struct):
+    """Whether the server runs."""
+
+    live: bool
+
+
+class Ready(msgspec.Struct):
+    """Whether it answers, and stores labels."""
+
+    ready: bool
+
+
+class ServerMetadata(msgspec.Struct):
+    """What the server is."""
+
+    name: str
+    version: str
+    extensions: list[str]
+
+
+class TensorKind(msgspec.Struct, omit_defaults=True):
+    """A tensor that the model takes or gives; -1 is any number of rows."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    parameters: dict[str, str] = {}
+
+
+class ModelMetadata(msgspec.Struct):
+    """What the model takes and gives."""
+
+    name: str
+    versions: list[str]
+    platform: str
+    inputs: list[TensorKind]
+    outputs: list[TensorKind]
+
+
+class InferenceResponse(msgspec.Struct, omit_defaults=True):
+    """Labels and tickets; for a single row also how it was decided."""
+
+    model_name: str
+    id: str
+    outputs: list[Output]
+    parameters: dict[str, Scalar] = {}
+
+
+class Settled(msgspec.Struct):
+    """What was taken: `new` unless it was there before; lists where `rows` were given."""
+
+    id: str
+    new: bool | list[bool]
+    right: bool | list[bool]
+
+
+INSTANCES, CONTEXT = "instances", "context"
+SIZE, IN_BYTES = "binary_data_size", "binary_data"  # parameters of an input, and of an output
+NUMBERS = ("FP16", "FP32", "FP64")
+WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
+Column = list[Any] | np.ndarray
+Parts = Mapping[str, memoryview]  # name -> bytes of a binary tensor
+_LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
+    name: f"<{name[0].lower()}{int(name.lstrip('UINT')) // 8}" for name in WHOLE
+}
+_HELD = {"BOOL": np.bool_, "INT64": np.int64, "FP64": np.float64}
+_LENGTH = struct.Struct("<I")
+
+
+class TensorRow(NamedTuple):
+    """One instance of a request, with the client's context, if any."""
+
+    record: dict[str, Any]
+    context: Context | None
+
+
+class TensorTable(msgspec.Struct, frozen=True):
+    """The rows of a request by column, with the client's contexts, if any."""
+
+    columns: dict[str, Column]
+    contexts: Column | None  # flat
+    count: int
+
+    def row(self, place: int) -> TensorRow:
+        some = slice(place, place + 1)
+        record = {name: plain(column[some])[0] for name, column in self.columns.items()}
+        if self.contexts is None:
+            return TensorRow(record, None)
+        width = len(self.contexts) // self.count
+        return TensorRow(record, tuple(plain(self.contexts[place * width : (place + 1) * width])))
+
+    def points(self) -> np.ndarray | None:
+        """Return the contexts of all rows."""
+        if self.contexts is None:
+            return None
+        return np.array(self.contexts, np.float64).reshape(self.count, -1)
+
+    def records(self) -> list[dict[str, Any]]:
+        names = list(self.columns)
+        rows = zip(*map(plain, self.columns.values()), strict=True)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def matrix(self) -> np.ndarray | list[list[Any]]:
+        """Return all rows as one array if all columns have the same numeric type, else as lists."""
+        columns = list(self.columns.values())
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
+            return np.column_stack(arrays)
+        return [list(row) for row in zip(*map(plain, columns), strict=True)]
+
+
+def parts_of(inputs: Sequence[RemoteTensor], tail: bytes | memoryview) -> Parts:
+    """Split the bytes after the JSON by tensor; all bytes must be used."""
+    parts, rest = {}, memoryview(tail)
+    for tensor in inputs:
+        size = (tensor.parameters or {}).get(SIZE)
+        if size is None and tensor.data is not msgspec.UNSET:
+            continue
+        where = f"input {tensor.name!r}"
+        if size is None:
+            raise invalid(f"{where} has neither data nor {SIZE}")
+        if type(size) is not int or size < 0:
+            raise invalid(f"{where}: {SIZE} must be a number of bytes")
+        if tensor.data is not msgspec.UNSET:
+            raise invalid(f"{where} has both data and {SIZE}")
+        if size > len(rest):
+            raise broken(f"{where} needs {size} bytes; {len(rest)} are left after the JSON")
+        parts[tensor.name], rest = rest[:size], rest[size:]
+    if len(rest):
+        raise broken(f"{len(rest)} bytes after the JSON belong to no input")
+    return parts
+
+
+def table_of(
+    inputs: Sequence[RemoteTensor],
+    parts: Parts,
+    features: Mapping[str, FeatureType],
+    *,
+    dimension: int | None,
+    most: int,
+) -> TensorTable:
+    """Return up to `most` rows; with a `dimension`, the client sends contexts."""
+    tensors = by_name(inputs)
+    check_counts(inputs, most)
+    context = tensors.pop(CONTEXT, None)
+    contexts = _contexts(context, parts, dimension)
+    columns = _columns(tensors, parts, features)
+    count = len(next(iter(columns.values())))
+    if any(len(column) != count for column in columns.values()):
+        raise invalid("the inputs differ in their number of rows")
+    if count == 0:
+        raise invalid("there are no rows")
+    if context is not None and context.shape[0] != count:
+        raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
+    return TensorTable(columns, contexts, count)
+
+
+def check_counts(inputs: Sequence[RemoteTensor], most: int) -> None:
+    """Raise a `HttpProblem` for more than `most` rows, before any of their values is read."""
+    for tensor in inputs:
+        check_count(tensor.shape[0] if tensor.shape else 0, most)
+
+
+def check_count(count: int, most: int) -> None:
+    """Raise a `HttpProblem` for more than `most` rows."""
+    if count > most:
+        raise HttpProblem(413, "too_many_rows", f"{count} rows; at most {most} at once")
+
+
+def by_name(inputs: Sequence[RemoteTensor]) -> dict[str, RemoteTensor]:
+    """Return tensors by name; names must be unique."""
+    tensors = {tensor.name: tensor for tensor in inputs}
+    if len(tensors) != len(inputs):
+        raise invalid("duplicate input name")
+    return tensors
+
+
+def column_of(tensor: RemoteTensor, parts: Parts, kind: FeatureType | None = None) -> Column:
+    """Return a tensor of one column; the default `kind` is its own datatype."""
+    if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
+    return _values(tensor, parts, kind or _own_kind(tensor))
+
+
+def plain(column: Column) -> list[Any]:
+    """Return a column as plain values."""
+    return column.tolist() if isinstance(column, np.ndarray) else column
+
+
+def datatype_of(values: Sequence[Any]) -> str | None:
+    """Return the datatype of values; None if they are of several types, or if there are none."""
+    kinds = set(map(type, values))
+    return _WORDS.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def output_of(name: str, values: Sequence[Any], *, is_binary: bool) -> tuple[Output, bytes]:
+    """Return a tensor of one column and its bytes; mixed types are sent as text."""
+    datatype = datatype_of(values)
+    if datatype is None:
+        datatype, values = "BYTES", [str(value) for value in values]
+    if not is_binary:
+        return Output(name, [len(values)], datatype, list(values)), b""
+    content = _bytes(datatype, values)
+    return Output(name, [len(values)], datatype, parameters={SIZE: len(content)}), content
+
+
+def broken(detail: str) -> HttpProblem:
+    """Return the problem of a wrong number of bytes."""
+    return HttpProblem(400, "broken_body", detail)
+
+
+def _contexts(tensor: RemoteTensor | None, parts: Parts, dimension: int | None) -> Column | None:
+    if dimension is None:
+        if tensor is not None:
+            raise invalid("contexts are computed from the features; remove input 'context'")
+        return None
+    if tensor is None:
+        if dimension:
+            raise invalid(f"input 'context' is missing; send FP64 of shape [rows, {dimension}]")
+        return None
+    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
+        raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
+    values = _values(tensor, parts, "FP64")
+    if len(values):
+        _check_unit(values)
+    return values
+
+
+def _check_unit(values: Column) -> None:
+    if isinstance(values, np.ndarray):
+        low, high = values.min(), values.max()
+    else:
+        low, high = min(values), max(values)
+    if low < 0.0 or high > 1.0:
+        outside = low if low < 0.0 else high
+        raise invalid(f"input 'context' holds {outside}; it must lie in [0, 1]")
+
+
+def _columns(
+    tensors: Mapping[str, RemoteTensor], parts: Parts, features: Mapping[str, FeatureType]
+) -> dict[str, Column]:
+    """Return a column per feature, sent separately or together in one tensor of any name."""
+    if len(tensors) == 1:
+        (tensor,) = tensors.values()
+        if tensor.name == INSTANCES or (tensor.name not in features and len(tensor.shape) == 2):
+            return _together(tensor, parts, features)
+    if INSTANCES in tensors and INSTANCES not in features:
+        others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
+        raise invalid(f"'instances' contains all features; remove {others}")
+    for name in tensors:
+        if name not in features:
+            raise invalid(f"unknown feature {name!r}; known: {', '.join(features)}")
+    for name in features:
+        if name not in tensors:
+            raise invalid(f"input {name!r} is missing")
+    return {name: column_of(tensors[name], parts, kind) for name, kind in features.items()}
+
+
+def _together(
+    tensor: RemoteTensor, parts: Parts, features: Mapping[str, FeatureType]
+) -> dict[str, Column]:
+    width = len(features)
+    if len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {width}]")
+    (kind, *others) = set(features.values())
+    if others:
+        raise invalid("the features have different datatypes; send each as a separate input")
+    values = _values(tensor, parts, kind)
+    return {name: values[k::width] for k, name in enumerate(features)}
+
+
+def _own_kind(tensor: RemoteTensor) -> FeatureType:
+    return next(kind for kind, (takes, _) in _KINDS.items() if tensor.datatype in takes)
+
+
+def _values(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
+    """Return the values of a tensor, flat and checked against the expected datatype."""
+    takes, is_one = _KINDS[kind]
+    if tensor.datatype not in takes:
+        raise invalid(f"input {tensor.name!r} has datatype {tensor.datatype!r}; expected {kind}")
+    if tensor.name in parts:
+        return _from_bytes(tensor, parts[tensor.name], kind)
+    values, types = _flat(tensor.data, tensor.name)
+    if len(values) != math.prod(tensor.shape):
+        raise invalid(f"input {tensor.name!r} has {len(values)} values for shape {tensor.shape}")
+    if types == _PLAIN.get(kind):
+        return values
+    for value in values:
+        if not is_one(value):
+            shown = "null" if value is None else repr(value)[:40]
+            raise invalid(f"input {tensor.name!r} holds {shown}, which is not {kind}")
+    return list(map(float, values)) if kind == "FP64" else values
+
+
+def _flat(data: Any, name: str) -> tuple[list[Any], set[type]]:
+    """Return the values of nested lists, and their types."""
+    values: list[Any] = data
+    types = set(map(type, values))
+    while list in types:
+        if len(types) > 1:
+            raise invalid(f"input {name!r} mixes lists and values")
+        values = [value for inner in values for value in inner]
+        types = set(map(type, values))
+    return values, types
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) <= MOST_WHOLE
+
+
+_KINDS: dict[FeatureType, tuple[tuple[str, ...], Callable[[Any], bool]]] = {
+    "BOOL": (("BOOL",), lambda value: type(value) is bool),
+    "INT64": (WHOLE, _is_whole),
+    "FP64": ((*NUMBERS, *WHOLE), lambda value: type(value) is float or _is_whole(value)),
+    "BYTES": (("BYTES",), lambda value: type(value) is str),
+}
+_PLAIN: dict[FeatureType, set[type]] = {"BOOL": {bool}, "FP64": {float}, "BYTES": {str}}
+_WORDS: dict[type, str] = {bool: "BOOL", int: "INT64", float: "FP64", str: "BYTES"}
+
+
+def _from_bytes(tensor: RemoteTensor, part: memoryview, kind: FeatureType) -> Column:
+    where, count = f"input {tensor.name!r}", math.prod(tensor.shape)
+    if kind == "BYTES":
+        return _texts(bytes(part), count, where)
+    dtype = np.dtype(_LITTLE[tensor.datatype])
+    if len(part) != count * dtype.itemsize:
+        raise invalid(f"{where} has {len(part)} bytes for {tensor.datatype} {tensor.shape}")
+    values = np.frombuffer(part, dtype)
+    if not _are(values, kind):
+        raise invalid(f"{where} holds a value that is not {kind}")
+    return values.astype(_HELD[kind])
+
+
+def _are(values: np.ndarray, kind: FeatureType) -> bool:
+    """Return whether values are finite, exact as floats, and 0 or 1 for BOOL."""
+    if values.dtype.kind == "f":
+        return bool(np.isfinite(values).all())
+    if not values.size:
+        return True
+    low, high = int(values.min()), int(values.max())
+    return high <= 1 if kind == "BOOL" else low >= -MOST_WHOLE and high <= MOST_WHOLE
+
+
+def _texts(part: bytes, count: int, where: str) -> list[str]:
+    """Return length-prefixed texts."""
+    texts, at = [], 0
+    if count * _LENGTH.size > len(part):
+        raise invalid(f"{where} has {len(part)} bytes, too few for {count} texts")
+    try:
+        for _ in range(count):
+            (length,) = _LENGTH.unpack_from(part, at)
+            at += _LENGTH.size + length
+            texts.append(part[at - length : at].decode())
+    except UnicodeDecodeError:
+        raise invalid(f"{where} holds a text that is not UTF-8") from None
+    except struct.error:
+        at = len(part) + 1
+    if at != len(part):
+        raise invalid(f"{where} has {len(part)} bytes, which do not match {count} texts")
+    return texts
+
+
+def _bytes(datatype: str, values: Sequence[Any]) -> bytes:
+    if datatype != "BYTES":
+        return np.array(values, _LITTLE[datatype]).tobytes()
+    texts = [value.encode() for value in values]
+    return b"".join([part for text in texts for part in (_LENGTH.pack(len(text)), text)])
+
 
 SLOT = "slot"
 VERSION = "1"  # the only one of a model: what it learns changes no version
@@ -43,10 +459,10 @@ class Asked(NamedTuple):
 
     request: Inference
     digest: str
-    parts: tensors.Parts
+    parts: Parts
 
 
-def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | None]:
+def halves(call: HttpRequest, limits: Limits) -> tuple[bytes, memoryview | None]:
     """Return the JSON of a body, and the bytes after it; None for a body that is all JSON."""
     if is_all_json(call.headers):
         return call.body, None
@@ -54,21 +470,21 @@ def halves(call: HttpRequest, limits: SiteLimits) -> tuple[bytes, memoryview | N
         raise HttpProblem(415, "media_type", f"send {JSON}, or {BINARY} with {LENGTH}")
     text = call.headers.get(LENGTH.lower(), "")
     if not re.fullmatch("[0-9]{1,9}", text) or int(text) > len(call.body):
-        raise tensors.broken(f"{LENGTH} must say how many bytes of the body are JSON")
+        raise broken(f"{LENGTH} must say how many bytes of the body are JSON")
     size = int(text)
     if size > limits.json_kib * KIB:
         raise HttpProblem(413, "too_large", f"the JSON may have {limits.json_kib} KiB")
     return call.body[:size], memoryview(call.body)[size:]
 
 
-def feedback(body: bytes, tail: memoryview | None = None, *, depth: int, most: int) -> Feedback:
-    """Return up to `most` true labels: JSON no deeper than `depth`, or tensors with `tail`."""
-    raw = _parsed(body, depth)
+def feedback(body: bytes, tail: memoryview | None = None, *, most: int) -> Feedback:
+    """Return up to `most` true labels: JSON, or tensors with `tail`."""
+    raw = _parsed(body)
     request = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail, most)
     if request.rows is not None and isinstance(request.truth, list):
         if not request.rows:
             raise invalid("there are no rows")
-        tensors.check_count(len(request.rows), most)
+        check_count(len(request.rows), most)
         if len(request.rows) != len(request.truth):
             raise invalid(f"there are {len(request.rows)} rows and {len(request.truth)} labels")
     return request
@@ -92,16 +508,16 @@ def _plain_feedback(raw: Any) -> Feedback:
 
 
 def _binary_feedback(raw: Any, tail: memoryview, most: int) -> Feedback:
-    request: tensors.BinaryFeedback = _typed(raw, tensors.BinaryFeedback)
-    parts = tensors.parts_of(request.inputs, tail)
-    inputs = tensors.by_name(request.inputs)
+    request: BinaryFeedback = _typed(raw, BinaryFeedback)
+    parts = parts_of(request.inputs, tail)
+    inputs = by_name(request.inputs)
     if inputs.keys() != {"rows", "truth"}:
         raise invalid("labels are the inputs 'rows' and 'truth', and no others")
-    tensors.check_counts(request.inputs, most)
-    rows = tensors.plain(tensors.column_of(inputs["rows"], parts, "INT64"))
-    if rows and not 0 <= min(rows) <= max(rows) <= tensors.MOST_ROW:
-        raise invalid(f"input 'rows' holds a row that is not one from 0 to {tensors.MOST_ROW}")
-    truths = tensors.plain(tensors.column_of(inputs["truth"], parts))
+    check_counts(request.inputs, most)
+    rows = plain(column_of(inputs["rows"], parts, "INT64"))
+    if rows and not 0 <= min(rows) <= max(rows) <= MOST_ROW:
+        raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
+    truths = plain(column_of(inputs["truth"], parts))
     return Feedback(request.id, truths, rows, request.parameters)
 
 
@@ -110,27 +526,25 @@ def wanted_of(request: Inference) -> Sequence[Wanted]:
     return USUAL if request.outputs is None else request.outputs
 
 
-def inference(body: bytes, tail: bytes | memoryview = b"", *, depth: int) -> Asked:
-    """Return a request, nested no deeper than `depth`, with `tail` after its JSON."""
-    raw = _parsed(body, depth)
+def inference(body: bytes, tail: bytes | memoryview = b"") -> Asked:
+    """Return a request, with `tail` after its JSON."""
+    raw = _parsed(body)
     request: Inference = _typed(raw, Inference)
     _is_said(request.parameters, ALL_BINARY)
     for one in request.outputs or ():
-        _is_said(one.parameters, tensors.BINARY)
+        _is_said(one.parameters, IN_BYTES)
     try:
         digest = hashlib.sha256(_SORTED.encode([raw["inputs"], slot_of(request)]))
     except OverflowError:
         raise invalid("inputs hold a whole number that is too large") from None
     digest.update(tail)
-    return Asked(request, digest.hexdigest(), tensors.parts_of(request.inputs, tail))
+    return Asked(request, digest.hexdigest(), parts_of(request.inputs, tail))
 
 
-def rows_of(
-    asked: Asked, serving: NodeTable, *, dimension: int | None, most: int
-) -> tensors.TensorTable:
+def rows_of(asked: Asked, serving: NodeTable, *, dimension: int | None, most: int) -> TensorTable:
     """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
     inputs, features = asked.request.inputs, serving.features
-    return tensors.table_of(inputs, asked.parts, features, dimension=dimension, most=most)
+    return table_of(inputs, asked.parts, features, dimension=dimension, most=most)
 
 
 def slot_of(request: Inference) -> Any:
@@ -162,12 +576,12 @@ def answer(
     is_usual = _is_said(request.parameters, ALL_BINARY)
     outputs, bodies, has_binary = [], [], False
     for one in wanted_of(request):
-        is_binary = _is_said(one.parameters, tensors.BINARY, is_usual)
-        output, body = tensors.output_of(one.name, columns[one.name], is_binary=is_binary)
+        is_binary = _is_said(one.parameters, IN_BYTES, is_usual)
+        output, body = output_of(one.name, columns[one.name], is_binary=is_binary)
         outputs.append(output)
         bodies.append(body)
         has_binary |= is_binary
-    head = msgspec.json.encode(tensors.InferenceResponse(model, id, outputs, dict(parameters)))
+    head = msgspec.json.encode(InferenceResponse(model, id, outputs, dict(parameters)))
     if not has_binary:
         return HttpResponse(body=head)
     return HttpResponse(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
@@ -175,21 +589,19 @@ def answer(
 
 def metadata(
     serving: NodeTable, *, dimension: int | None, classes: Sequence[Label]
-) -> tensors.ModelMetadata:
+) -> ModelMetadata:
     """Return what the model takes and gives; its labels are of the datatype of its classes."""
     inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
     if dimension is not None:
-        inputs.append(TensorKind(tensors.CONTEXT, "FP64", [-1, dimension]))
+        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
     if len(set(serving.features.values())) == 1:
         (kind,) = set(serving.features.values())
         together = {"instead_of": ", ".join(serving.features)}
         shape = [-1, len(serving.features)]
-        inputs.append(TensorKind(tensors.INSTANCES, kind, shape, together))
-    kinds = {"label": tensors.datatype_of(classes) or "BYTES", "price": "FP64"}
-    outputs = [
-        TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in get_args(tensors.OutputName)
-    ]
-    return tensors.ModelMetadata(serving.name, [VERSION], "covey", inputs, outputs)
+        inputs.append(TensorKind(INSTANCES, kind, shape, together))
+    kinds = {"label": datatype_of(classes) or "BYTES", "price": "FP64"}
+    outputs = [TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in get_args(OutputName)]
+    return ModelMetadata(serving.name, [VERSION], "covey", inputs, outputs)
 
 
 def example(serving: NodeTable, *, dimension: int | None) -> Inference:
@@ -199,7 +611,7 @@ def example(serving: NodeTable, *, dimension: int | None) -> Inference:
         RemoteTensor(name, [1], kind, [values[kind]]) for name, kind in serving.features.items()
     ]
     if dimension:
-        inputs.append(RemoteTensor(tensors.CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
+        inputs.append(RemoteTensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
     return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
 
 
@@ -212,13 +624,14 @@ def _is_said(parameters: Parameters, name: str, usual: bool = False) -> bool:
     return value
 
 
+MOST_DEPTH = 8  # of JSON: lists and objects within each other
 # Text, also such that never ends, and all that opens or closes something.
 _MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 
-def _parsed(body: bytes, depth: int) -> Any:
+def _parsed(body: bytes) -> Any:
     """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
-    _check_depth(body, depth)
+    _check_depth(body)
     try:
         raw = msgspec.json.decode(body)
     except UnicodeDecodeError:
@@ -246,16 +659,18 @@ def _pairs(value: dict[str, Any]) -> int:
     return count
 
 
-def _check_depth(body: bytes, most: int) -> None:
+def _check_depth(body: bytes) -> None:
     """Raise a `HttpProblem` for JSON that is nested too deeply, before it is read."""
-    if body.count(b"[") + body.count(b"{") <= most:
+    if body.count(b"[") + body.count(b"{") <= MOST_DEPTH:
         return
     depth = 0
     for mark in _MARKS.findall(body):
         if mark in b"[{":
             depth += 1
-            if depth > most:
-                raise HttpProblem(400, "bad_json", f"the body is nested more than {most} deep")
+            if depth > MOST_DEPTH:
+                raise HttpProblem(
+                    400, "bad_json", f"the body is nested more than {MOST_DEPTH} deep"
+                )
         elif mark in b"]}":
             depth -= 1
 

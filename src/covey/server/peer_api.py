@@ -1,6 +1,6 @@
 """Answers the messages of peers, which their certificates identify. No sockets."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,26 +15,27 @@ from covey.errors import (
     TicketError,
 )
 from covey.node.fingerprint import describe_cells, preset_of
-from covey.node.relay import RelayingNode
+from covey.node.node import Node
 from covey.node.requests import NO_INSTANCE, AskRow
+from covey.node.workers import Limits
 from covey.server import peer_messages
+from covey.server.config import PeerConfig
 from covey.server.http import (
     AdmissionQueue,
     HttpProblem,
     HttpRequest,
     HttpResponse,
-    SiteLimits,
     TokenBucket,
 )
-from covey.server.neighbours import PeerConfig
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
-from covey.server.routed_node import AnyNode
 from covey.server.spaces import SpaceNames
 
 ROOT = peer_messages.ROOT
-NAMES = ("ask", "report", "estimate", "labels", "hello", "payments", "status")
+NAMES = ("ask", "report", "estimate", "labels", "hello")
 PATHS = tuple(f"{ROOT}/{name}" for name in NAMES)
+MESSAGES_PER_S = 1_000.0  # of a peer whose table has no number; a decision can take three
 RIGHTLESS_PER_S = 20.0  # messages of a peer that may not ask
+RIGHTLESS_BYTES = 64 * 1_024  # of each of them
 # The first match counts. A sentence says no more of this site than a peer needs to know; without
 # one, the error is about what the peer sent, and it gets the message of the error.
 PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
@@ -53,21 +54,18 @@ class PeerApi:
 
     def __init__(
         self,
-        node: AnyNode,
+        node: Node,
         neighbours: Mapping[str, PeerConfig],
         *,
-        limits: SiteLimits | None = None,
+        limits: Limits | None = None,
         features: Mapping[str, str] | None = None,
         instance: str = "",
         spaces: SpaceNames | None = None,
-        status: Callable[[], peer_messages.SiteInfo] | None = None,
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it.
 
         `spaces` says what its cells mean; without it, names of cells are taken as they are.
-        `status` returns what the site does now, for peers that may see it.
         """
-        self._site_info = status
         self._spaces = SpaceNames({}, ()) if spaces is None else spaces
         self._node = node
         self._headers = peer_messages.announcement()
@@ -75,22 +73,35 @@ class PeerApi:
         self._features = [peer_messages.FeatureInfo(*one) for one in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
-        self._limits = SiteLimits() if limits is None else limits
-        self._queue = AdmissionQueue(self._limits.in_flight, self._limits.queue)
+        self._limits = Limits() if limits is None else limits
+        self._queue = AdmissionQueue(self._limits.in_flight)
         self._rates_per_s = {name: self._rate_per_s(one) for name, one in neighbours.items()}
         self._messages = {name: TokenBucket(rate) for name, rate in self._rates_per_s.items()}
         self._rows = {name: TokenBucket(self._limits.peer_rows_per_s) for name in neighbours}
         self._in_flight = dict.fromkeys(neighbours, 0)
         answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
-        self._calls = dict(zip(PATHS, (*answers, self._payments, self._status), strict=True))
+        self._calls = dict(zip(PATHS, answers, strict=True))
 
-    async def handle(self, call: HttpRequest) -> HttpResponse:
-        peer = self._neighbours.get(call.who)
+    def expect(self, name: str) -> int:
+        """Count a message of a peer; return how many bytes it may have.
+
+        Raises `HttpProblem` if it comes too early. This is asked before the body is read.
+        """
+        peer = self._known(name)
+        refusal = f"you may call {self._rates_per_s[name]:g} times a second; wait a little"
+        self._messages[name].spend(refusal, is_last=True)
+        # One that may ask no longer still delivers the labels of what it has asked.
+        may_send = peer.may_ask or self._node.has_asked(name)
+        return peer_messages.MOST_BYTES if may_send else RIGHTLESS_BYTES
+
+    def _known(self, name: str) -> PeerConfig:
+        peer = self._neighbours.get(name)
         if peer is None:
             raise HttpProblem(403, "not_allowed", "this site does not know you")
-        self._messages[peer.name].spend(
-            f"you may call {self._rates_per_s[peer.name]:g} times a second; wait a little"
-        )
+        return peer
+
+    async def handle(self, call: HttpRequest) -> HttpResponse:
+        peer = self._known(call.who)
         answer = self._calls.get(call.path)
         if answer is None:
             raise HttpProblem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
@@ -121,22 +132,16 @@ class PeerApi:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
         route = peer_messages.route_of(query)
         async with self._queue:
-            if route is None:
-                given = await self._node.assist(rows, source=peer.name)
-            else:
-                given = await self._relay().relay(rows, route, source=peer.name)
+            given = await self._node.assist(rows, source=peer.name, route=route)
         return peer_messages.helped(query, given)
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = self._read(call, peer, peer_messages.ReportQuery)
         cell = self._local(query.cell, call, peer)
-        route = peer_messages.route_of(query)
-        if route is None:
-            found = await self._node.report(cell, query.slot, source=peer.name)
-        else:
-            found = await self._relay().relay_report(cell, query.slot, route, source=peer.name)
-        arrivals, low, high = found
+        arrivals, low, high = await self._node.report(
+            cell, query.slot, source=peer.name, route=peer_messages.route_of(query)
+        )
         return peer_messages.ReportReply(
             version=VERSION, request=query.request, arrivals=arrivals, low=low, high=high
         )
@@ -145,14 +150,13 @@ class PeerApi:
         _check_may_ask(peer)
         query = self._read(call, peer, peer_messages.EstimateQuery)
         cell = self._local(query.cell, call, peer)
-        route, how = peer_messages.route_of(query), {"is_by_context": query.is_by_context}
-        if route is None:
-            found = await self._node.estimate(cell, query.slot, source=peer.name, **how)
-        else:
-            found = await self._relay().relay_estimate(
-                cell, query.slot, route, source=peer.name, **how
-            )
-        accuracy, labels = found
+        accuracy, labels = await self._node.estimate(
+            cell,
+            query.slot,
+            source=peer.name,
+            is_by_context=query.is_by_context,
+            route=peer_messages.route_of(query),
+        )
         return peer_messages.EstimateReply(
             version=VERSION, request=query.request, accuracy=accuracy, labels=labels
         )
@@ -165,12 +169,6 @@ class PeerApi:
         self._spend_rows(peer, len(query.labels))
         labels = [(one.id, one.label) for one in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
-        return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
-
-    async def _payments(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
-        """Take payments, also of a peer that may no longer ask: they are for earlier answers."""
-        query = self._read(call, peer, peer_messages.PaymentsQuery)
-        words = await self._node.take_payments(peer_messages.payments_of(query, peer=peer.name))
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
     async def _hello(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
@@ -193,14 +191,6 @@ class PeerApi:
             features=self._features if knows_data else [],
         )
 
-    async def _status(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
-        if "status" not in peer.may or self._site_info is None:
-            raise HttpProblem(403, "not_allowed", "you may not see the status of this site")
-        query = self._read(call, peer, peer_messages.StatusQuery)
-        return peer_messages.StatusReply(
-            version=VERSION, request=query.request, site=self._site_info()
-        )
-
     def _read(self, call: HttpRequest, peer: PeerConfig, kind: type[AnyMessage]) -> AnyMessage:
         """Return the query of a call; raise `HttpProblem` if its deadline is over.
 
@@ -210,15 +200,10 @@ class PeerApi:
         if isinstance(query, peer_messages.RoutedMessage):
             route = peer_messages.route_of(query)
             if route is not None:
-                self._relay().next_hop(route, peer.name)
+                self._node.next_hop(route, peer.name)
         if not query.deadline_ms:
             raise HttpProblem(408, "deadline_over", "deadline exceeded; request not processed")
         return query
-
-    def _relay(self) -> RelayingNode:
-        if not isinstance(self._node, RelayingNode):
-            raise PeerDeclined(f"{self._node.name!r} forwards nothing: it has no relay = true")
-        return self._node
 
     def _local(self, cell: str, call: HttpRequest, peer: PeerConfig) -> str:
         """Return the name here of a cell; raise `DataError` if the peer means other cells."""
@@ -232,9 +217,7 @@ class PeerApi:
         return [msgspec.structs.replace(row, cell=local[str(row.cell)]) for row in rows]
 
     def _rate_per_s(self, peer: PeerConfig) -> float:
-        rate_per_s = (
-            self._limits.peer_messages_per_s if peer.rate_per_s is None else peer.rate_per_s
-        )
+        rate_per_s = MESSAGES_PER_S if peer.rate_per_s is None else peer.rate_per_s
         return rate_per_s if peer.may_ask else min(rate_per_s, RIGHTLESS_PER_S)
 
     def _spend_rows(self, peer: PeerConfig, rows: int) -> None:

@@ -8,6 +8,8 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from types import MappingProxyType
@@ -30,12 +32,11 @@ from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
-from covey.node.requests import AskRow, Assistance, Payment
+from covey.node.requests import AskRow, Assistance
 from covey.node.spans import TRACE
 from covey.server import keys, peer_messages, spaces
-from covey.server.config import Identity, SiteConfig
+from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import Address, HttpResponse
-from covey.server.neighbours import PeerConfig, pinned_keys
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.server.spaces import Meaning
 from covey.types import Label
@@ -44,6 +45,8 @@ from covey.types import Label
 Post = Callable[[str, bytes], Awaitable[HttpResponse]]
 BUSY = ("too_often", "busy")  # codes of a peer that is overloaded
 LATE = ("deadline_over", "too_slow")  # codes of a peer that got the message too late
+# What surrounds the calls to a peer, by the names of peer and call.
+Observed = Callable[[str, str], AbstractContextManager[object]]
 USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
 
 
@@ -58,8 +61,13 @@ class PeerClient:
         *,
         to: str = "",
         own_name: str = "",
+        observed: Observed = lambda peer, call: nullcontext(),
     ) -> None:
-        """`to` is the site that the neighbour forwards questions of the site `own_name` to."""
+        """`to` is the site that the neighbour forwards questions of the site `own_name` to.
+
+        `observed` gets the name of the peer and of each call; the call is made within the block.
+        """
+        self._observed = partial(observed, to or neighbour.name)
         self._neighbour = neighbour
         self._to, self._own_name = to, own_name
         self._post = post
@@ -97,16 +105,6 @@ class PeerClient:
         answer = await self._send("labels", query, peer_messages.DeliveryReply)
         return peer_messages.words_of(answer)
 
-    async def state(self, payments: Sequence[Payment]) -> list[str]:
-        query = peer_messages.statement(payments, **self._head())
-        answer = await self._send("payments", query, peer_messages.DeliveryReply)
-        return peer_messages.words_of(answer)
-
-    async def status(self) -> peer_messages.SiteInfo:
-        """Return what the peer does now; raise `PeerDeclined` if this site may not see it."""
-        query = peer_messages.StatusQuery(version=VERSION, **self._head())
-        return (await self._send("status", query, peer_messages.StatusReply)).site
-
     async def hello(self) -> HelloReply:
         """Return the settings of the peer; raise `PeerError` if it is another site."""
         query = peer_messages.HelloQuery(version=VERSION, **self._head())
@@ -116,10 +114,11 @@ class PeerClient:
         return greeting
 
     async def _send(self, call: str, query: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        reply = await self._post(f"{ROOT}/{call}", peer_messages.write(query))
-        if reply.status != 200:
-            raise _refused(reply, *read_refusal(reply.body))
-        return peer_messages.read_answer(reply.body, kind, query)
+        with self._observed(call):
+            reply = await self._post(f"{ROOT}/{call}", peer_messages.write(query))
+            if reply.status != 200:
+                raise _refused(reply, *read_refusal(reply.body))
+            return peer_messages.read_answer(reply.body, kind, query)
 
     def _route(self) -> dict[str, Any]:
         """Return where the neighbour forwards a question, and what it has passed."""
@@ -173,21 +172,22 @@ class HttpsPeers:
         announced: Mapping[str, str] | None = None,
         relays: Mapping[str, str] | None = None,
         own_name: str = "",
-        processes: int = 1,
+        observed: Observed = lambda peer, call: nullcontext(),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`identify` is `keys.client_context` with the files of the own identity.
 
         `announced` are the headers that say what cells of the site mean.
         `relays` has the peers that are asked through another one, for the site `own_name`.
         `fault` says why every peer refuses this site, if so: peers only disconnect.
-        `processes` of the site share the connections that a peer accepts.
         """
         self._identify = identify
         self._fault = fault
         self._keys = pinned_keys(neighbours)
-        self._context = _pinned(identify(), self._keys)
-        most = max(1, AT_ONCE // processes)
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=most, keepalive_timeout=IDLE_S)
+        self._now = now
+        self._ends: dict[str, datetime] = {}  # of the certificates that peers have shown
+        self._context = self._pinned()
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(),
@@ -203,11 +203,16 @@ class HttpsPeers:
         )
         self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
         self.by_name = {
-            name: PeerClient(neighbours[name], partial(self.post, name), chance)
+            name: PeerClient(neighbours[name], partial(self.post, name), chance, observed=observed)
             for name in self._urls
         } | {
             name: PeerClient(
-                neighbours[hop], partial(self.post, hop), chance, to=name, own_name=own_name
+                neighbours[hop],
+                partial(self.post, hop),
+                chance,
+                to=name,
+                own_name=own_name,
+                observed=observed,
             )
             for name, hop in (relays or {}).items()
         }
@@ -215,7 +220,7 @@ class HttpsPeers:
     def reload(self) -> None:
         """Read the own certificate again; open connections stay open."""
         try:
-            self._context = _pinned(self._identify(), self._keys)
+            self._context = self._pinned()
         except ConfigError as error:
             log.error("certificate not reloaded, the old one stays in use: %s", error)
 
@@ -228,6 +233,11 @@ class HttpsPeers:
         Raises `PeerRefused` if the two sites do not accept each other's certificates, `ConfigError`
         if the host is unknown, and `PeerError` if there is no response, or one that is too long.
         """
+        end = self._ends.get(name)
+        if end is not None and self._now() > end:
+            # Connections have the certificate of their handshake; another context makes new ones.
+            del self._ends[name]
+            self.reload()
         try:
             async with self._session.post(
                 self._urls[name] + path,
@@ -245,6 +255,24 @@ class HttpsPeers:
             )
             fault = self._fault() if is_reached else ""
             raise (PeerRefused(fault) if fault else _failure(error)) from error
+
+    def _pinned(self) -> ssl.SSLContext:
+        """Let the handshake fail if a site's key is not the listed one, before anything is sent."""
+        allowed, ends, now = self._keys, self._ends, self._now
+
+        class Pinned(ssl.SSLObject):
+            def do_handshake(self) -> None:
+                super().do_handshake()
+                name: Any = self.server_hostname
+                try:
+                    keys.admit(self, {name: allowed[name]}, now=now())
+                except PeerRefused as error:
+                    raise ssl.SSLCertVerificationError(str(error)) from None
+                ends[name] = keys.valid_until(self)
+
+        context = self._identify()
+        context.sslobject_class = Pinned
+        return context
 
 
 def _failure(error: Exception) -> CoveyError:
@@ -282,26 +310,34 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _pinned(context: ssl.SSLContext, allowed: Mapping[str, str]) -> ssl.SSLContext:
-    """Let the handshake fail if the site's key is not the listed one, before anything is sent."""
-
-    class Pinned(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            super().do_handshake()
-            name: Any = self.server_hostname
-            try:
-                keys.admit(self, {name: allowed[name]})
-            except PeerRefused as error:
-                raise ssl.SSLCertVerificationError(str(error)) from None
-
-    context.sslobject_class = Pinned
-    return context
-
-
 MOST_SHOWN = 40  # characters of a name that a peer has sent
 
 
-def differences(site: SiteConfig, seen: "Probe", *, is_asked: bool, by_data: bool) -> list[str]:
+def asks_of(site: SiteConfig, name: str) -> "Asks | None":
+    """Return what a site shows a peer that it asks directly; None: it does not."""
+    place = [one.name for one in site.setup.sites].index(name)
+    if place in site.asked.peers and name not in site.relays:
+        return "data"
+    return "context" if place in site.site.context_peers else None
+
+
+def misfit(site: SiteConfig, peer: PeerConfig, seen: "Probe") -> str:
+    """Return why this site and a peer would refuse questions of each other; empty: they fit."""
+    asks = asks_of(site, peer.name)
+    by_data = asks == "data" or (asks is None and not peer.asks_by_context)
+    found = [
+        difference
+        for is_asked, is_used in ((True, asks is not None), (False, peer.may_ask))
+        if is_used
+        for difference in _differences(site, seen, is_asked=is_asked, by_data=by_data)
+    ]
+    if not found:
+        return ""
+    why = "; ".join(dict.fromkeys(found))
+    return f"{why}; so questions would be refused: write the same settings in both files"
+
+
+def _differences(site: SiteConfig, seen: "Probe", *, is_asked: bool, by_data: bool) -> list[str]:
     """Return the settings of a site and a peer that keep one from asking the other.
 
     `is_asked`: this site asks the peer; else the peer may ask this site. Missing fields are not
@@ -323,7 +359,7 @@ def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[st
     """Compare the spaces in which one site asks with those that the other knows."""
     here, told = site.spaces, seen.greeting.spaces
     policies = site.learner.policies
-    if not here.known or len(seen.known) < len(told):  # of 0.1.0, or clients send the contexts
+    if not here.known or len(seen.known) < len(told):  # clients send the contexts
         there = {one.name: one for one in told}
         for space in site.learner.own_spaces:
             if space in there:
@@ -410,6 +446,15 @@ def probe(
     the other, and `ConfigError` if its host is unknown.
     """
     return asyncio.run(_visit(peer, identity, asks, relayed))
+
+
+async def greeted(name: str, peers: HttpsPeers, identity: Identity) -> Probe:
+    """Return what a peer announces; raise `PeerError` as `probe` does."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await _talk(name, peers, None, keys.show(identity.certificate))
+    except TimeoutError:
+        raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
 
 
 async def _visit(

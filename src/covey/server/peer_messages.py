@@ -13,10 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
-from covey.node.budgets import STATED_AT_ONCE
-from covey.node.peers import OUTCOMES
-from covey.node.relay import MOST_HOPS, RelayRoute
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Payment
+from covey.node.peers import MOST_HOPS, MOST_PRICE, OUTCOMES, RelayRoute
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance
 from covey.server.http import HttpProblem, invalid
 from covey.types import Label
 
@@ -103,9 +101,9 @@ def _check_number(value: float) -> None:
 
 
 VERSION = 1  # of the protocol and of every message
-# Bodies are strict, so a site announces in headers what it speaks: 0.1.0 ignores these.
+# Bodies are strict, so a site announces in headers what it speaks.
 VERSIONS_HEADER, SOFTWARE_HEADER = "Covey-Versions", "Covey-Software"
-FIRST_SOFTWARE = "covey 0.1.0"
+NOT_ANNOUNCED = "not announced"
 MOST_ANNOUNCED = 40  # characters of such a header that are shown
 ROOT = "/covey/v1"
 KIND = "application/msgpack"
@@ -114,10 +112,8 @@ MOST_PLAIN_BYTES = 1024 * 1024  # of instances that are not a block of numbers
 NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
-MOST_PAYMENTS = STATED_AT_ONCE
 MOST_DEADLINE_MS = 600_000
 MOST_SPACES = 1_024  # that a greeting has
-MOST_LINKS = 256  # that a status has
 
 Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]  # to be stored
 CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -128,6 +124,7 @@ Slot = Annotated[int, Meta(ge=1, le=MOST_WHOLE)]
 Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Whole = Annotated[int, Meta(ge=-MOST_WHOLE, le=MOST_WHOLE)]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Truth = Text | Whole | Finite | bool
 
 
@@ -169,6 +166,7 @@ class AskQuery(RoutedMessage, frozen=True, kw_only=True):
     """Asks for labels; with neither `block` nor `values`, only the cells are shown."""
 
     rows: Annotated[list[AskEntry], Meta(min_length=1, max_length=MOST_ROWS)]
+    price: Annotated[int, Meta(ge=0, le=MOST_PRICE)] = 0  # of each answered row, in millionths
     block: NumericBlock | None = None
     values: msgspec.Raw = NONE  # a list of plain instances
 
@@ -201,35 +199,15 @@ class LabelsQuery(PeerMessage, frozen=True, kw_only=True):
     labels: Annotated[list[LabelEntry], Meta(min_length=1, max_length=MOST_LABELS)]
 
 
-class PaymentEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What the sender pays: the id of the first answered row, when, for how many, how much."""
-
-    id: Id
-    at_ms: Count
-    rows: Annotated[int, Meta(ge=1, lt=MOST_WHOLE)]
-    amount: Annotated[int, Meta(ge=1, lt=MOST_WHOLE)]  # in millionths
-
-
-class PaymentsQuery(PeerMessage, frozen=True, kw_only=True):
-    """Payments for earlier answers."""
-
-    payments: Annotated[list[PaymentEntry], Meta(min_length=1, max_length=MOST_PAYMENTS)]
-
-
 class HelloQuery(PeerMessage, frozen=True, kw_only=True):
     """Asks for the site's name and settings."""
 
 
-class StatusQuery(PeerMessage, frozen=True, kw_only=True):
-    """Asks what the site does now, for the live page of the sender."""
-
-
 class AskAnswer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A label or None, the function that gave it, and its uncertainty in millionths."""
+    """A label or None, and the function that gave it."""
 
     label: Truth | None
     function: Name
-    width: Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class AskReply(PeerReply, frozen=True, kw_only=True):
@@ -240,8 +218,8 @@ class AskReply(PeerReply, frozen=True, kw_only=True):
 
 class ReportReply(PeerReply, frozen=True, kw_only=True):
     arrivals: Count
-    low: float
-    high: float
+    low: Amount
+    high: Amount
 
 
 class EstimateReply(PeerReply, frozen=True, kw_only=True):
@@ -250,7 +228,7 @@ class EstimateReply(PeerReply, frozen=True, kw_only=True):
 
 
 class DeliveryReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `LabelsQuery` and to `PaymentsQuery`, one word each."""
+    """The answer to `LabelsQuery`, one word each."""
 
     words: Annotated[list[str], Meta(max_length=MOST_LABELS)]
 
@@ -282,43 +260,6 @@ class HelloReply(PeerReply, frozen=True, kw_only=True):
     spaces: Annotated[list[SpaceInfo], Meta(max_length=MOST_SPACES)] = []
     instance: Annotated[str, Meta(max_length=16)] = ""  # "record" or "row"
     features: Annotated[list[FeatureInfo], Meta(max_length=MOST_FEATURES)] = []
-
-
-class LinkInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A peer of a site, and the rows of the last minute between them."""
-
-    peer: SiteName
-    state: Literal["open", "resting", "over_budget", "not asked"]
-    price: Finite | None  # None: it is not asked
-    asked: Count  # by the site
-    asks: Count  # by the peer
-    undelivered: Count  # labels
-
-
-class SiteInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a site does now: the labels of own clients, decisions and their cost, its peers."""
-
-    is_ready: bool
-    slot: Count
-    uptime_s: Finite
-    decisions: Count  # since the start
-    cost: Finite  # of these
-    labels: Count  # over all starts
-    right: Count
-    hour_labels: Count  # of the last hour
-    hour_right: Count
-    best: Name = ""  # own function; "": none has labels
-    best_labels: Count = 0
-    best_right: Count = 0
-    pending: Count = 0  # labels
-    alarms: Count = 0  # of the change detection, over all starts
-    links: Annotated[list[LinkInfo], Meta(max_length=MOST_LINKS)] = []
-
-
-class StatusReply(PeerReply, frozen=True, kw_only=True):
-    """The answer to `StatusQuery`."""
-
-    site: SiteInfo
 
 
 class _Head(msgspec.Struct):
@@ -365,14 +306,12 @@ def announcement() -> dict[str, str]:
 
 
 def announced(headers: Mapping[str, str]) -> tuple[str, str]:
-    """Return the protocol versions and the software of a peer; 0.1.0 announces neither."""
-    versions = headers.get(VERSIONS_HEADER, "")
-    software = headers.get(SOFTWARE_HEADER, "")
-    return _shown(versions) or str(VERSION), _shown(software) or FIRST_SOFTWARE
+    """Return the protocol versions and the software of a peer, as far as they can be printed."""
+    return _shown(headers.get(VERSIONS_HEADER, "")), _shown(headers.get(SOFTWARE_HEADER, ""))
 
 
 def _shown(value: str) -> str:
-    return value[:MOST_ANNOUNCED] if value.isprintable() else ""
+    return value[:MOST_ANNOUNCED] if value and value.isprintable() else NOT_ANNOUNCED
 
 
 def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: Any) -> AskQuery:
@@ -390,6 +329,7 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: 
         request=request,
         deadline_ms=deadline_ms,
         rows=[AskEntry(one.id, str(one.cell), one.slot) for one in requests],
+        price=requests[0].price,
         block=block,
         values=values,
         **route,
@@ -408,11 +348,11 @@ def requests_of(query: AskQuery) -> list[AskRow]:
     """Return what is asked; raise `HttpProblem` if instances and rows do not fit."""
     instances = _instances(query)
     if instances is None:
-        return [AskRow(row.id, row.cell, row.slot) for row in query.rows]
+        return [AskRow(row.id, row.cell, row.slot, price=query.price) for row in query.rows]
     if len(instances) != len(query.rows):
         raise invalid(f"there are {len(instances)} instances for {len(query.rows)} rows")
     return [
-        AskRow(row.id, row.cell, row.slot, instance)
+        AskRow(row.id, row.cell, row.slot, instance, query.price)
         for row, instance in zip(query.rows, instances, strict=True)
     ]
 
@@ -420,7 +360,7 @@ def requests_of(query: AskQuery) -> list[AskRow]:
 def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
     """Return the answer to a question."""
     rows = [
-        AskAnswer(None if one.label is NO_ANSWER else _sent(one.label), one.function, one.width)
+        AskAnswer(None if one.label is NO_ANSWER else _sent(one.label), one.function)
         for one in given
     ]
     return AskReply(version=VERSION, request=query.request, given=rows)
@@ -429,7 +369,7 @@ def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
 def helps_of(answer: AskReply) -> list[Assistance]:
     """Return what a peer answered."""
     return [
-        Assistance(NO_ANSWER if one.label is None else one.label, one.function, one.width)
+        Assistance(NO_ANSWER if one.label is None else one.label, one.function)
         for one in answer.given
     ]
 
@@ -446,17 +386,6 @@ def delivery(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: 
     """Return the message that delivers true labels."""
     sent = [LabelEntry(id_, _sent(label)) for id_, label in labels]
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
-
-
-def statement(payments: Sequence[Payment], *, request: str, deadline_ms: int) -> PaymentsQuery:
-    """Return the message that states payments."""
-    sent = [PaymentEntry(one.id, one.at_ms, one.rows, one.amount) for one in payments]
-    return PaymentsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, payments=sent)
-
-
-def payments_of(query: PaymentsQuery, *, peer: str) -> list[Payment]:
-    """Return what a peer pays this site."""
-    return [Payment(peer, False, one.id, one.at_ms, one.rows, one.amount) for one in query.payments]
 
 
 def _instances(query: AskQuery) -> list[Any] | None:

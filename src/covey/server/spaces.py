@@ -15,7 +15,7 @@ from covey.config import NetworkConfig
 from covey.errors import DataError
 from covey.node.fingerprint import describe_scale
 
-# Bodies are strict, so these are headers: 0.1.0 ignores them.
+# Bodies are strict, so these are headers.
 OWN_HEADER = "Covey-Spaces"  # those that the sender decides in
 KNOWN_HEADER = "Covey-Known-Spaces"  # those that a peer may ask about
 DIGITS = 12  # of a hash
@@ -68,7 +68,7 @@ class SpaceNames:
         Raises `DataError` if the sender means a space that this site does not know.
         """
         sent = _read(headers.get(OWN_HEADER.lower(), ""))
-        if not sent or not self._meanings:  # it is of 0.1.0, or has contexts of its clients
+        if not sent or not self._meanings:  # clients of one of the two send the contexts
             return cell
         prefix, _, rest = cell.rpartition("/")
         meaning = sent.get(prefix) if prefix else next(iter(sent.values()))

@@ -32,13 +32,12 @@ _HEADER = re.compile(rf"(?i:bearer) +({PREFIX}[A-Za-z0-9_-]{{43}})", re.ASCII)
 _LONGEST_HEADER = 200
 _MOST_BYTES = 16 << 20
 
-Why = Literal["missing", "malformed", "unknown", "expired", "scope"]
+Why = Literal["missing", "malformed", "unknown", "expired"]
 _SENTENCES: dict[Why, str] = {
     "missing": "no token; send the header Authorization: Bearer TOKEN",
     "malformed": "the Authorization header does not hold a token of covey",
     "unknown": "the token is unknown or was revoked",
     "expired": "the token has expired; ask for a new one",
-    "scope": "the token is not for this; it needs scope 'read'",
 }
 
 
@@ -159,7 +158,7 @@ def _changing(path: Path) -> Iterator[list[Token]]:
             held = list(listed(path)) if path.exists() else []
             yield held
             content = msgspec.json.format(msgspec.json.encode(_Book(tuple(held))), indent=2)
-            files.replace_durably(path, content + b"\n", mode=0o600)
+            files.replace(path, content + b"\n", mode=0o600)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
 

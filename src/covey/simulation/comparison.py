@@ -7,28 +7,18 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from covey.bandit.bounds import MOST_SLOTS, bound, exploitation_begins
+from covey.bandit.bounds import MOST_SLOTS, Problem, bound, exploitation_begins
 from covey.bandit.partitions import Zooming
-from covey.bandit.policies import Policy
-from covey.bandit.settings import Settings
-from covey.bandit.theorems import Problem
+from covey.bandit.policies import DCZA, CoS, Policy, PolicyRecord
 from covey.config import LearnerSpec
 from covey.errors import ConfigError
-from covey.replay.gains import CERTAINTY, student
+from covey.replay.outcome import CERTAINTY, student
 from covey.simulation.environment import CASES, Environment
-from covey.simulation.graphs import complete
 from covey.simulation.run import Run, network
 from covey.simulation.scenario import Scenario
+from covey.types import Interval
 
 RESAMPLES = 10_000
-
-
-class Estimate(msgspec.Struct, frozen=True):
-    """A mean over seeds and its 95 % interval; None with a single seed."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
 
 
 class Band(msgspec.Struct, frozen=True):
@@ -57,13 +47,13 @@ def exponent(slots: Sequence[int], regret: Sequence[float]) -> float | None:
     return float(across @ up / (across @ across))
 
 
-def growth_of(slots: Sequence[int], curves: Sequence[Sequence[float]]) -> Estimate | None:
+def growth_of(slots: Sequence[int], curves: Sequence[Sequence[float]]) -> Interval | None:
     """Return the estimated exponent over all seeds' curves; None if no curve has one."""
     known = [value for curve in curves if (value := exponent(slots, curve)) is not None]
     return mean_of(known) if known else None
 
 
-def mean_of(values: Sequence[float]) -> Estimate:
+def mean_of(values: Sequence[float]) -> Interval:
     """Return the mean of one value per seed, with Student's interval.
 
     >>> mean_of([1.0, 2.0, 3.0]).low is not None
@@ -71,10 +61,10 @@ def mean_of(values: Sequence[float]) -> Estimate:
     """
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
-        return Estimate(mean)
+        return Interval(mean)
     spread = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
     reach = student(len(values) - 1) * spread / math.sqrt(len(values))
-    return Estimate(mean, mean - reach, mean + reach)
+    return Interval(mean, mean - reach, mean + reach)
 
 
 def band(curves: Sequence[Sequence[float]]) -> Band:
@@ -83,7 +73,7 @@ def band(curves: Sequence[Sequence[float]]) -> Band:
     return Band([p.mean for p in points], [p.low for p in points], [p.high for p in points])
 
 
-def ratio(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
+def ratio(values: Sequence[float], others: Sequence[float]) -> Interval | None:
     """Return the mean of `values` divided by that of `others`, paired by seed.
 
     The interval is a 95 % bootstrap interval over pairs. None if the others are all 0.
@@ -93,36 +83,33 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> Estimate | None:
     if not below > 0:
         return None
     if len(values) < 2:
-        return Estimate(float(above / below))
+        return Interval(float(above / below))
     drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
     aboves, belows = pairs[:, drawn].sum(axis=2)
     ratios = aboves[belows > 0] / belows[belows > 0]
     low, high = np.quantile(ratios, [(1 - CERTAINTY) / 2, (1 + CERTAINTY) / 2])
-    return Estimate(float(above / below), float(low), float(high))
+    return Interval(float(above / below), float(low), float(high))
 
 
 _FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")
 
 
-def regret_limits(scenario: Scenario, policy: str, environment: str) -> list[float] | None:
-    """Return the bound on a learner's regret at the checkpoints; None if no theorem applies.
+def regret_limit(scenario: Scenario, policy: str, environment: str) -> float | None:
+    """Return the bound on a learner's regret in a whole run; None if no theorem applies.
 
-    It is the cautious form of T1 for CoS and of the environment's case of T6 for DCZA. It needs the
-    theorems' parameters, no drift, and labels without delay. Regret never falls, so the bound for
-    the whole run holds at every checkpoint.
+    It is T1 for CoS and the environment's case of T6 for DCZA, with the constants of the paper. It
+    needs the theorems' parameters, no drift, and labels without delay.
     """
     world, settings = scenario.environments[environment], scenario.policies[policy]
     theorem = _theorem(settings, world)
-    if theorem is None or world.drift is not None or not _has_all_labels(world):
-        return None
-    if policy in scenario.contexts:
+    is_covered = world.drift is None and _has_all_labels(world) and policy not in scenario.contexts
+    if theorem is None or not is_covered:
         return None
     resolved = scenario.policy(policy, world)
     if not _holds(theorem, resolved, world):
         return None
     try:
-        problem = _problem(resolved, world, scenario.horizon)
-        return [bound(theorem, problem, form="cautious").value] * len(scenario.checkpoints)
+        return bound(theorem, _problem(resolved, world, scenario.horizon)).value
     except ConfigError:  # a number outside the theorem's range
         return None
 
@@ -134,32 +121,30 @@ def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | No
     2**53 slots, or unknown: labels are late or missing, or the policy restarts or uses an index.
     """
     world, settings = scenario.environments[environment], scenario.policies[policy]
-    if not _has_all_labels(world) or settings.horizon == "doubling":
+    if not _has_all_labels(world) or settings.doubling is not None:
         return None
     if world.learner or world.candidates or world.batch > 1 or world.link:
         return None
-    if world.topology is not None:  # its sites are alike
-        world = complete(world)
     resolved = scenario.policy(policy, world)
-    if resolved.has_index:
+    if resolved.by_index is not None:
         return None
     sites = [site for site in network(world, settings).sites if site.receives]
     latest = max(_begins(resolved, site, world) for site in sites)
     return int(latest) if latest < math.inf else None
 
 
-def _theorem(settings: Settings, world: Environment) -> str | None:
+def _theorem(settings: PolicyRecord, world: Environment) -> str | None:
     """Return the theorem whose parameters these are, or None."""
-    plain = Settings(preset=settings.preset, parameters="theorem")
-    free = {name: getattr(plain, name) for name in _FREE}
-    if msgspec.structs.replace(settings, **free) != plain or settings.horizon == "doubling":
+    if not isinstance(settings, CoS | DCZA) or settings.doubling is not None:
+        return None
+    plain = type(settings)(parameters="theorem")
+    free = {name: getattr(plain, name) for name in _FREE if hasattr(plain, name)}
+    if msgspec.structs.replace(settings, **free) != plain:
         return None
     if settings.alpha != world.alpha or not world.is_plain or world.dependence:
         return None
-    if settings.preset == "cos":
+    if isinstance(settings, CoS):
         return "T1"
-    if settings.preset != "dcza":
-        return None
     return next((case for case, process in CASES.items() if process == world.process), None)
 
 
@@ -178,20 +163,18 @@ def _holds(theorem: str, policy: Policy, world: Environment) -> bool:
 
 
 def _problem(policy: Policy, world: Environment, slots: int) -> Problem:
-    is_zooming = isinstance(policy.partition, Zooming)
-    horizon = policy.settings.horizon
+    split = policy.partition if isinstance(policy.partition, Zooming) else None
     return Problem(
         # A grid is built for the policy's horizon, which may exceed the run's.
-        horizon=slots if is_zooming or not isinstance(horizon, int) else horizon,
+        horizon=policy.settings.slots or slots,
         alpha=world.alpha,
         dimension=world.dimension,
         lipschitz=world.lipschitz,
         learners=len(world.names),
         functions=max(world.counts[: world.receivers]),
         most_functions=max(world.counts),
-        split_scale=policy.settings.split_scale,
-        split_power=policy.partition.power if isinstance(policy.partition, Zooming) else None,
-        cost=max(cost for site in network(world, policy.settings).sites for cost in site.costs),
+        split_scale=1.0 if split is None else split.scale,
+        split_power=None if split is None else split.power,
     )
 
 
@@ -223,16 +206,16 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     environment: str
     slots: list[int]  # checkpoints
     regret: Band  # cumulative
-    exponent: Estimate | None  # of its growth; None where there is no regret
-    regret_per_slot: Estimate
-    ratio: Estimate | None  # to the regret of the first policy; None for that one
+    exponent: Interval | None  # of its growth; None where there is no regret
+    regret_per_slot: Interval
+    ratio: Interval | None  # to the regret of the first policy; None for that one
     causes: dict[str, float]  # cause -> regret at the end
-    error_percent: Estimate
-    cost_per_slot: Estimate
+    error_percent: Interval
+    cost_per_slot: Interval
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     bound: list[float | None] | None = None  # on the regret, where it is below one per slot
-    alarms: Estimate = Estimate(0.0)  # of the change detection in a run, over all learners
+    alarms: Interval = Interval(0.0)  # of the change detection in a run, over all learners
     utility: dict[str, float] = {}  # of each learner and the system, per slot
     ensemble: dict[str, float] = {}  # shares of errors, see `Run`
     exploits_from: int | None = None  # slot by which all cells exploit under even visits
@@ -266,7 +249,7 @@ def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
             msgspec.structs.replace(
                 _score(groups[policy, environment], first=groups[first_policy, environment]),
                 bound=_informative(
-                    scenario.checkpoints, regret_limits(scenario, policy, environment)
+                    scenario.checkpoints, regret_limit(scenario, policy, environment)
                 ),
                 exploits_from=exploits_from(scenario, policy, environment),
             )
@@ -312,9 +295,8 @@ def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _informative(slots: Sequence[int], limits: Sequence[float] | None) -> list[float | None] | None:
-    """Return a bound without its points at or above one per slot, which always hold."""
-    if limits is None:
+def _informative(slots: Sequence[int], limit: float | None) -> list[float | None] | None:
+    """Return a bound from where it is below one per slot: regret never falls, so it holds there."""
+    if limit is None or limit >= slots[-1]:
         return None
-    kept = [limit if limit < slot else None for slot, limit in zip(slots, limits, strict=True)]
-    return kept if any(limit is not None for limit in kept) else None
+    return [limit if limit < slot else None for slot in slots]

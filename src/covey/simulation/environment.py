@@ -1,11 +1,9 @@
 """`[[environment]]` tables: simulated environments with known accuracies, and their checks."""
 
-import itertools
 import math
-import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,10 +13,15 @@ from covey.config import Candidates, Entry
 from covey.errors import ConfigError
 from covey.types import Loss
 
-MOST_DIMENSIONS = 8
 MOST_LEVEL = 52  # a finer cube cannot hold two contexts
 
 Shape = Literal["bumps", "ramps", "steps"]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+Cost = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Slots = Annotated[int, msgspec.Meta(ge=0, le=MOST_SLOTS)]
+Number = Annotated[int, msgspec.Meta(ge=1, le=MOST_SLOTS)]
+Region = tuple[tuple[Share, Share], ...]  # low and high per dimension
 
 
 class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,21 +31,21 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     shape: Shape = "bumps"
-    at: tuple[float, ...]  # the point, or a point on the edge of the region
+    at: tuple[Share, ...]  # the point, or a point on the edge of the region
     toward: tuple[float, ...] = ()  # ramps and steps: direction from that edge into the region
-    every: float = 0.5  # steps: width of a band
-    high: float
-    low: float
+    every: Positive = 0.5  # steps: width of a band
+    high: Share
+    low: Share
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """Change of accuracies: at most `severity` in `every-slots` slots."""
 
-    kind: Literal["switch", "recur", "gradual", "rise", "fall", "improve", "use"] = "switch"
-    severity: float
-    every_slots: int
+    kind: Literal["switch", "recur", "gradual", "rise", "fall", "improve"] = "switch"
+    severity: Annotated[float, msgspec.Meta(gt=0, le=1)]
+    every_slots: Number
     learners: tuple[str, ...] = ()  # whose functions change; empty: all
-    region: tuple[tuple[float, float], ...] = ()  # low and high per dimension; empty: everywhere
+    region: Region = ()  # empty: everywhere
 
 
 class RecordedLog(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -52,31 +55,22 @@ class RecordedLog(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     functions: tuple[tuple[str, ...], ...]  # columns of predictions: learner, function
     context: list[Entry]  # as in `[data]` of a replay
     label: str = "label"
-    block_slots: int | None = None
-    slices: int | None = None  # per dimension, of the cells in which accuracies are estimated
+    block_slots: Number | None = None
+    slices: Number | None = None  # per dimension, of the cells in which accuracies are estimated
 
 
 class Classes(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of labels: equal intervals of the first coordinate, each with its usual class."""
 
-    number: int = 2
-    usual: float  # probability of the usual class; the others are equally likely
+    number: Annotated[int, msgspec.Meta(ge=2, le=1_000)] = 2
+    usual: Share  # probability of the usual class; the others are equally likely
 
 
 class DrawnColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of costs or answer delays: each value from `low` to `high`, all equally likely."""
 
-    low: float = 0.0
-    high: float
-
-
-class Topology(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Who asks whom among many alike sites: each asks equally many others, whom the seed draws."""
-
-    kind: Literal["random", "ring", "small-world"] = "random"
-    peers_each: int
-    rewired: float = 0.1  # small-world: share of the links of a ring that lead anywhere else
-    seed: int = 0
+    low: Cost = 0.0
+    high: Cost
 
 
 class Process(NamedTuple):
@@ -98,45 +92,46 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A simulated environment; the properties resolve None to its default."""
 
     name: str
-    # What draws the instances if covey does not: "module:name", or a callable that is not
-    # importable by name; called with a generator and the options.
-    entry: Any = msgspec.field(default=None, name="environment")
+    # What draws the instances if covey does not, as "module:name"; called with a generator and
+    # the options.
+    entry: str | None = msgspec.field(default=None, name="environment")
     options: dict[str, Any] = {}
     log: RecordedLog | None = None  # or a log that they are drawn from
-    dimension: int = 1
-    learners: int | None = None
-    topology: Topology | None = None  # None: every learner can ask all others
-    functions: int | None = None  # of each learner
+    dimension: Annotated[int, msgspec.Meta(ge=1, le=8)] = 1
+    learners: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None
+    functions: Annotated[int, msgspec.Meta(ge=1, le=1_000)] | None = None  # of each learner
     surfaces: tuple[tuple[Surface, ...], ...] | None = None  # learner, function; None: drawn
     shape: Shape = "bumps"
-    lipschitz: float = 1.0
-    alpha: float = 1.0
-    low: float = 0.3
-    high: float = 0.95
-    prices: float | tuple[tuple[float, ...], ...] = 0.0  # asker, asked
-    function_costs: float | tuple[tuple[float, ...], ...] = 0.0  # learner, function
+    lipschitz: Positive = 1.0
+    # Above 1, only constant accuracies would be as smooth.
+    alpha: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    low: Share = 0.3
+    high: Share = 0.95
+    prices: Cost | tuple[tuple[Cost, ...], ...] = 0.0  # asker, asked
+    function_costs: Cost | tuple[tuple[Cost, ...], ...] = 0.0  # learner, function
     free: bool = False  # owners score all their functions by every label
     case: Literal["C1", "C2", "C3", "C4"] | None = None
     arrivals: Literal["worst", "best", "uniform"] | None = None
-    correlation: Literal["worst", "best", "independent"] | float | None = None
-    split_power: float | None = None  # p in the cube level of the best arrivals
+    correlation: Literal["worst", "best", "independent"] | Share | None = None
+    split_power: Positive | None = None  # p in the cube level of the best arrivals
     drift: Drift | None = None
-    delay_slots: int = 0  # at most
-    least_delay_slots: int = 0
-    dependence: float = 0.0  # of a function's answers: correlation of each with the one before
-    label_probability: float = 1.0
+    delay_slots: Slots = 0  # at most
+    least_delay_slots: Slots = 0
+    # Of a function's answers: correlation of each with the one before.
+    dependence: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    label_probability: Share = 1.0
     liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
-    failing: dict[str, float] = {}  # learner -> share of answers that are always wrong
+    failing: dict[str, Share] = {}  # learner -> share of answers that are always wrong
     # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
     context: list[Entry] = []
     candidates: Candidates | None = None
     learner: list[dict[str, Any]] = []  # keys of `[[learner]]` tables, which override these
     measured: tuple[str, ...] = ()  # learners whose regret is measured; empty: all that receive
-    regions: dict[str, tuple[tuple[float, float], ...]] = {}  # learner -> where its contexts are
+    regions: dict[str, Region] = {}  # learner -> where its contexts are
     columns: dict[str, DrawnColumn] = {}  # that `cost-columns` and `answer-delay` name
     loss: Loss | None = None  # answers are numbers, and an accuracy is an expected gain
     classes: Classes | None = None
-    batch: int = 1  # so many consecutive instances are one batch
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1  # consecutive instances of a batch
     link: list[dict[str, Any]] = []  # as `[[link]]` of a replay, instead of prices
     link_change: list[dict[str, Any]] = []
     ensemble: dict[str, Any] | None = None  # as `[ensemble]` of a replay
@@ -154,7 +149,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             and not any(
                 (self.context, self.candidates, self.learner, self.regions, self.loss, self.classes)
             )
-            and not (self.batch > 1 or self.link or self.ensemble or self.topology)
+            and not (self.batch > 1 or self.link or self.ensemble)
         )
 
     @property
@@ -213,21 +208,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return [*range(2 if self.classes is None else self.classes.number)]
 
     @property
-    def learns_by_use(self) -> bool:
-        """Whether accuracies depend on how often functions were used."""
-        return self.drift is not None and self.drift.kind == "use"
-
-    @property
     def tables(self) -> dict[str, dict[str, Any]]:
         """The `[[environment.learner]]` tables by the name of the learner."""
         return {table["name"]: table for table in self.learner}
 
     @property
     def answers(self) -> int:
-        """The number of answers in a slot: of all functions that can be asked, per stream."""
-        if self.topology is None or self.streams == 1:
-            return self.streams * sum(self.counts)
-        return len(self.names) * (1 + self.topology.peers_each) * self.counts[0]
+        """The number of answers in a slot: of all functions, per stream."""
+        return self.streams * sum(self.counts)
 
     @property
     def label_probabilities(self) -> tuple[float, ...]:
@@ -266,63 +254,287 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return math.ceil(math.log2(horizon) / power) + 1
 
 
-def environment_from(
-    table: Mapping[str, Any], *, where: str = "[[environment]]", folder: Path = Path()
-) -> Environment:
+def environment_from(table: Mapping[str, Any], *, folder: Path = Path()) -> Environment:
     """Return a checked environment from a table of a scenario in `folder`.
 
     >>> environment_from({"name": "calm", "case": "C4"}).process
     Process(arrivals='best', correlation='best')
     """
-    environment = toml.read(table, Environment, where=where)
-    changes = {"entry": _by_name(environment.entry)}
+    if callable(entry := table.get("environment")):
+        table = {**table, "environment": toml.named(entry)}
+    environment = toml.read(table, Environment, where=f"[[environment]] {table.get('name')!r}")
     if (log := environment.log) is not None:
-        changes["log"] = msgspec.structs.replace(log, path=str(folder / log.path))
-        changes["dimension"] = table.get("dimension", len(log.context))
-    environment = msgspec.structs.replace(environment, **changes)
+        environment = msgspec.structs.replace(
+            environment,
+            log=msgspec.structs.replace(log, path=str(folder / log.path)),
+            dimension=table.get("dimension", len(log.context)),
+        )
     check(environment)
     return environment
 
 
-def _by_name(entry: Any) -> Any:
-    """Return a callable as "module:name" if every process finds it under that name."""
-    name = name_of(entry)
-    try:
-        is_found = not name.startswith("__main__:") and pkgutil.resolve_name(name) is entry
-    except (ImportError, AttributeError, ValueError):
-        is_found = False
-    return name if is_found else entry
-
-
-def name_of(entry: Any) -> str:
-    """Return "module:name" of what draws the instances, for messages and files."""
-    named = entry if hasattr(entry, "__qualname__") else type(entry)
-    return entry if isinstance(entry, str) else f"{named.__module__}:{named.__qualname__}"
-
-
 def check(environment: Environment) -> None:
-    """Raise `ConfigError` if the environment is not valid."""
-    where = f"environment {environment.name!r}"
-    _check_ranges(environment, where)
-    _check_learner_tables(environment, where)
+    """Raise `ConfigError` if keys of the environment do not fit each other."""
+    problem = next(_problems(environment), None)
+    if problem is not None:
+        raise ConfigError(f"environment {environment.name!r}: {problem}")
+
+
+def _problems(environment: Environment) -> Iterator[str]:
+    """Yield what is wrong, each check on the assumption that those before it found nothing."""
+    yield from _wrong_surfaces(environment)
+    yield from _wrong_names(environment)
     if not environment.is_embedded or environment.options:
-        _check_own(environment, where)
-    if environment.surfaces is not None:
-        _check_surfaces(environment, environment.surfaces, where)
+        yield from _wrong_source(environment)
+    yield from _wrong_numbers(environment)
+    if environment.drift is not None:
+        yield from _wrong_drift(environment, environment.drift)
+    yield from _wrong_regions(environment)
+    yield from _wrong_entries(environment)
+    yield from _wrong_columns(environment)
+    yield from _wrong_labels(environment)
+    yield from _wrong_network(environment)
+
+
+def _wrong_surfaces(environment: Environment) -> Iterator[str]:
+    surfaces = environment.surfaces
+    if surfaces is None:
+        return
+    if environment.learners is not None or environment.functions is not None:
+        yield "surfaces set the counts; remove learners and functions"
+    if not surfaces or not all(surfaces):
+        yield "surfaces must name at least one function of every learner"
+    for learner, own in enumerate(surfaces, 1):
+        for function, surface in enumerate(own, 1):
+            which = f"surface {function} of learner-{learner}"
+            if surface.low > surface.high:
+                yield f"{which}: low is {surface.low}, above high, {surface.high}"
+            needed = {"at": surface.at, "toward": surface.toward}
+            for key in ("at",) if surface.shape == "bumps" else ("at", "toward"):
+                if len(needed[key]) != environment.dimension:
+                    yield (
+                        f"{which}: {key} has {len(needed[key])} numbers; it must have "
+                        f"{environment.dimension}"
+                    )
+            if surface.shape != "bumps" and not 0 < math.hypot(*surface.toward) < math.inf:
+                yield f"{which}: toward is {list(surface.toward)}; it must not be zero"
+
+
+def _wrong_names(environment: Environment) -> Iterator[str]:
+    names = environment.names
+    tables = [table.get("name") for table in environment.learner]
+    for number, name in enumerate(tables, 1):
+        if name not in names:
+            yield (
+                f"[[environment.learner]] {number} has the name {name!r}; it must be one of "
+                f"{names[0]} to {names[-1]}"
+            )
+        if tables.count(name) > 1:
+            yield f"duplicate [[environment.learner]] {name!r}; keep one"
+    keys = ("liars", "failing", "measured", "regions")
+    listed = {key: getattr(environment, key) for key in keys}
+    listed["drift.learners"] = environment.drift.learners if environment.drift else ()
+    for key, learners in listed.items():
+        for learner in learners:
+            if learner not in names:
+                yield f"{key} names unknown learner {learner!r}{toml.nearest(learner, names)}"
+
+
+_EMBEDDED = (
+    "surfaces", "shape", "low", "high", "case", "arrivals", "split_power", "drift", "failing"
+)  # fmt: skip
+
+
+def _wrong_source(environment: Environment) -> Iterator[str]:
+    entry, log = environment.entry, environment.log
+    if entry is None and environment.options:
+        yield "options are those of environment = 'module:name'; add it"
+    if entry is not None and log is not None:
+        yield "environment and log cannot be combined; remove one of them"
+    try:
+        msgspec.json.encode(environment.options)
+    except TypeError as error:
+        yield f"options must hold text, numbers, lists and tables ({error})"
+    source = "environment" if log is None else "log"
+    unused = (*_EMBEDDED, *(("learners", "functions", "dependence") if log else ()))
+    for key in _changed(environment, unused):
+        yield f"{key} has no effect with {source}; remove {key}"
+    if log is None:
+        return
+    if not log.functions or not all(log.functions):
+        yield "log.functions must name a column for every learner"
+    if len(log.context) != environment.dimension:
+        yield (
+            f"log.context has {len(log.context)} entries, but dimension is "
+            f"{environment.dimension}; remove dimension"
+        )
+
+
+def _changed(environment: Environment, names: Sequence[str]) -> list[str]:
+    """Return the keys, of fields with these names, that do not have their default."""
+    plain = Environment(name=environment.name)
+    changed = [name for name in names if getattr(environment, name) != getattr(plain, name)]
+    return ["environment" if name == "entry" else name.replace("_", "-") for name in changed]
+
+
+def _wrong_numbers(environment: Environment) -> Iterator[str]:
+    if environment.low > environment.high:
+        yield f"low is {environment.low}, above high, {environment.high}"
+    if environment.least_delay_slots > environment.delay_slots:
+        yield (
+            f"least-delay-slots is {environment.least_delay_slots}, above delay-slots, "
+            f"{environment.delay_slots}"
+        )
     learners = len(environment.names)
-    _check_costs(environment.prices, (learners,) * learners, f"{where}: prices")
-    _check_costs(environment.function_costs, environment.counts, f"{where}: function-costs")
-    _check_process(environment, where)
-    _check_drift(environment, where)
-    if environment.topology is not None:
-        _check_topology(environment, environment.topology, where)
-    named = (environment.liars, environment.failing, environment.measured, environment.regions)
-    for learner in itertools.chain(*named):
-        if learner not in environment.names:
-            hint = toml.nearest(learner, environment.names)
-            raise ConfigError(f"{where} names unknown learner {learner!r}{hint}")
-    for learner, share in environment.failing.items():
-        toml.check_range(share, 0, 1, f"{where}: failing.{learner}")
+    prices, costs = environment.prices, environment.function_costs
+    shapes = (
+        ("prices", prices, (learners,) * learners),
+        ("function-costs", costs, environment.counts),
+    )
+    for key, given, widths in shapes:
+        if isinstance(given, tuple) and tuple(map(len, given)) != widths:
+            yield (
+                f"{key} has rows of {[*map(len, given)]} numbers; they must have {[*widths]}, one "
+                "row per learner"
+            )
+    is_given = environment.arrivals is not None or environment.correlation is not None
+    if environment.case is not None and is_given:
+        yield (
+            f"case = {environment.case!r} sets arrivals and correlation; remove these keys, or case"
+        )
+
+
+def _wrong_drift(environment: Environment, drift: Drift) -> Iterator[str]:
+    if drift.kind in ("switch", "recur") and drift.severity > spread(environment):
+        yield (
+            f"drift.severity is {drift.severity}, but a switch changes accuracies by at most "
+            f"{spread(environment):g} (high - low); lower it"
+        )
+    if drift.region and drift.kind == "gradual":
+        yield "drift.region has no effect with gradual drift; remove it"
+    if drift.region:
+        yield from _wrong_intervals(drift.region, environment.dimension, "drift.region")
+
+
+def _wrong_intervals(region: Region, dimension: int, key: str) -> Iterator[str]:
+    if len(region) != dimension:
+        yield f"{key} has {len(region)} intervals; it must have {dimension}"
+    for low, high in region:
+        if low >= high:
+            yield f"{key} holds [{low}, {high}]; it must be an interval of numbers from 0 to 1"
+
+
+def _wrong_regions(environment: Environment) -> Iterator[str]:
+    arrivals, correlation = environment.process
+    if environment.regions and (arrivals != "uniform" or not environment.is_embedded):
+        yield (
+            'regions need arrivals = "uniform", without environment, log and case; remove one of '
+            "them"
+        )
+    if environment.regions and correlation != "independent":
+        yield (
+            'regions need correlation = "independent", as other learners receive the same '
+            "instances; set it, or remove regions"
+        )
+    for name, region in environment.regions.items():
+        yield from _wrong_intervals(region, environment.dimension, f"regions.{name}")
+
+
+def _wrong_entries(environment: Environment) -> Iterator[str]:
+    """Yield what is wrong with the contexts, of all sites and of one."""
+    shared = {"context": environment.context, "candidates": environment.candidates}
+    for table in (shared, *environment.learner):
+        which = f"[[environment.learner]] {table['name']!r}: " if "name" in table else ""
+        for key in ("functions", "view"):
+            if key in table:
+                yield f"{which}the world sets {key}; remove {key}"
+        listed = [*(table.get("context") or []), *(table.get("candidates") or [])]
+        for entry in listed:
+            for one in entry if isinstance(entry, list) else [entry]:
+                is_slot = isinstance(one, Mapping) and one.get("scale") == "slot"
+                if not is_slot and one not in environment.coordinates:
+                    known = ", ".join(environment.coordinates)
+                    yield (
+                        f"{which}the context {one!r} is not in the world; it has {known} and "
+                        '{ scale = "slot" }'
+                    )
+
+
+def _wrong_columns(environment: Environment) -> Iterator[str]:
+    used = {
+        table["cost-column"]: "cost-column" for table in environment.link if "cost-column" in table
+    }
+    for table in environment.learner:
+        used |= dict.fromkeys(table.get("cost-columns", {}).values(), "cost-columns")
+        if isinstance(table.get("answer-delay"), str):
+            used[table["answer-delay"]] = "answer-delay"
+    for name, key in used.items():
+        if name not in environment.columns:
+            hint = toml.nearest(name, environment.columns)
+            yield f"{key} names {name!r}, which is not in columns{hint}"
+        column = environment.columns[name]
+        most = MOST_SLOTS if key == "answer-delay" else 1
+        if not column.low <= column.high <= most:
+            yield (
+                f"columns.{name} goes from {column.low:g} to {column.high:g}; for {key} it must be "
+                f"a range from 0 to {most:g}"
+            )
+        if key == "answer-delay" and (column.low % 1 or column.high % 1):
+            yield f"columns.{name} must hold whole numbers of slots"
+    for name in environment.columns:
+        if name not in used:
+            yield f"no cost-columns, answer-delay or cost-column names columns.{name}; remove it"
+
+
+def _wrong_labels(environment: Environment) -> Iterator[str]:
+    classes, log = environment.classes, environment.log
+    has_memory = any(table.get("context-peers") for table in environment.learner)
+    others = {"classes": classes, "log": log, "dependence": environment.dependence}
+    for key, value in others.items():
+        if environment.loss is not None and value:
+            yield f"loss and {key} cannot be combined; remove one of them"
+    if has_memory and "false-labels" in environment.liars.values():
+        yield "liars with false-labels cannot be combined with context-peers; remove one of them"
+    if has_memory and classes is None:
+        yield (
+            "context-peers answer with class labels, but the environment has no classes; add "
+            "classes"
+        )
+    if classes is None:
+        return
+    if classes.usual < 1 / classes.number:
+        yield f"classes.usual is {classes.usual}; it must be at least 1 / classes.number"
+    if log is not None:
+        yield "classes cannot be combined with log, whose labels are used; remove one of them"
+    if environment.streams > 1:
+        yield (
+            "classes need one stream of instances, but correlation gives each learner its own; "
+            "remove one of them"
+        )
+
+
+def _wrong_network(environment: Environment) -> Iterator[str]:
+    receiving = environment.receiving
+    if not receiving:
+        yield "every learner has arrivals = false; let one receive instances"
+    for name in environment.measured:
+        if environment.names.index(name) not in receiving:
+            yield (
+                f"measured names {name!r}, which receives no instances (correlation, arrivals); "
+                "remove it"
+            )
+    if environment.link and environment.prices:
+        yield "prices and link, which sets prices, cannot be combined; remove one of them"
+    if environment.link_change and not environment.link:
+        yield "link-change without link; list the links first"
+    if environment.ensemble is not None and environment.classes is None:
+        yield (
+            "ensemble needs labels of several classes, or every vote would be for or against the "
+            "same one; add classes"
+        )
+    if environment.ensemble is not None and environment.ensemble.get("base", 0) != 0:
+        base = environment.ensemble["base"]
+        yield f"ensemble.base is {base!r}; classes are numbers, and the base class is 0"
 
 
 def check_horizon(environment: Environment, horizon: int) -> None:
@@ -339,239 +551,6 @@ def check_horizon(environment: Environment, horizon: int) -> None:
             f"of level {environment.cube_level(horizon)}, above the maximum {MOST_LEVEL}; raise "
             "split-power"
         )
-
-
-_RANGES = {
-    "dimension": (1, MOST_DIMENSIONS),
-    "learners": (1, 100_000),
-    "functions": (1, 1_000),
-    "delay_slots": (0, MOST_SLOTS),
-    "least_delay_slots": (0, MOST_SLOTS),
-    "label_probability": (0, 1),
-    "batch": (1, 1_000),
-}
-
-
-def _check_ranges(environment: Environment, where: str) -> None:
-    toml.check_ranges(environment, _RANGES, where=f"{where}:")
-    for name in ("lipschitz", "alpha", "split_power"):
-        value = getattr(environment, name)
-        if value is not None and not 0 < value < math.inf:
-            key = name.replace("_", "-")
-            raise ConfigError(f"{where}: {key} is {value}; it must be above 0 and finite")
-    if environment.alpha > 1:
-        raise ConfigError(
-            f"{where}: alpha is {environment.alpha}; it must be above 0 and at most 1 (only "
-            "constant accuracies are smoother)"
-        )
-    if not 0 <= environment.dependence < 1:
-        raise ConfigError(
-            f"{where}: dependence is {environment.dependence}; it must be 0 or more and below 1"
-        )
-    if environment.least_delay_slots > environment.delay_slots:
-        raise ConfigError(
-            f"{where}: least-delay-slots is {environment.least_delay_slots}, above delay-slots, "
-            f"{environment.delay_slots}"
-        )
-    if environment.topology is None and len(environment.names) > _MOST_COMPLETE:
-        raise ConfigError(
-            f"{where}: {len(environment.names)} learners that all ask each other are above the "
-            f"maximum {_MOST_COMPLETE}; add topology = {{ peers-each = 3 }}"
-        )
-    _check_heights(environment, where)
-
-
-_EMBEDDED = (
-    "surfaces", "shape", "low", "high", "case", "arrivals", "split_power", "drift", "failing"
-)  # fmt: skip
-
-
-_SEPARATE = (  # keys of a world in which sites are alike
-    *("name", "dimension", "learners", "topology", "functions", "shape", "lipschitz", "alpha"),
-    *("low", "high", "prices", "function_costs", "free", "correlation", "arrivals"),
-    *("delay_slots", "least_delay_slots", "label_probability", "liars"),
-)
-_MOST_COMPLETE = 1_000  # learners that can all ask each other
-
-
-def _check_topology(environment: Environment, topology: Topology, where: str) -> None:
-    plain = Environment(name=environment.name)
-    for name in environment.__struct_fields__:
-        if name not in _SEPARATE and getattr(environment, name) != getattr(plain, name):
-            unfit = "environment" if name == "entry" else name.replace("_", "-")
-            raise ConfigError(
-                f"{where}: {unfit} cannot be combined with topology, whose sites are alike; "
-                "remove one of them"
-            )
-    prices, costs = environment.prices, environment.function_costs
-    for key, given in (("prices", prices), ("function-costs", costs)):
-        if isinstance(given, tuple) or given > 1:
-            raise ConfigError(
-                f"{where}: with topology, {key} must be one number for all sites, at most 1"
-            )
-    arrivals, correlation = environment.process
-    if arrivals != "uniform" or correlation not in ("best", "independent"):
-        raise ConfigError(
-            f'{where}: topology needs arrivals = "uniform" and correlation = "best" or '
-            '"independent"; change them'
-        )
-    most = len(environment.names) - 1
-    toml.check_range(topology.peers_each, 1, most, f"{where}: topology.peers-each")
-    toml.check_range(topology.rewired, 0, 1, f"{where}: topology.rewired")
-    toml.check_range(topology.seed, 0, 2**32 - 1, f"{where}: topology.seed")
-
-
-def _check_own(environment: Environment, where: str) -> None:
-    entry, log = environment.entry, environment.log
-    if entry is None and environment.options:
-        raise ConfigError(f"{where}: options are those of environment = 'module:name'; add it")
-    if entry is not None and not (isinstance(entry, str) or callable(entry)):
-        raise ConfigError(
-            f"{where}: environment is {entry!r}; write 'module:name', or give a class"
-        )
-    if entry is not None and log is not None:
-        raise ConfigError(f"{where} has environment and log; remove one of them")
-    try:
-        msgspec.json.encode(environment.options)
-    except TypeError as error:
-        raise ConfigError(
-            f"{where}: options must hold text, numbers, lists and tables ({error})"
-        ) from None
-    source = "environment" if log is None else "log"
-    plain = Environment(name=environment.name)
-    for name in (*_EMBEDDED, *(("learners", "functions", "dependence") if log else ())):
-        if getattr(environment, name) != getattr(plain, name):
-            key = name.replace("_", "-")
-            raise ConfigError(f"{where}: {key} has no effect with {source}; remove {key}")
-    if log is None:
-        return
-    if not log.functions or not all(log.functions):
-        raise ConfigError(f"{where}: log.functions must name a column for every learner")
-    if len(log.context) != environment.dimension:
-        raise ConfigError(
-            f"{where}: log.context has {len(log.context)} entries, but dimension is "
-            f"{environment.dimension}; remove dimension"
-        )
-    ranges = {"block_slots": (1, MOST_SLOTS), "slices": (1, 2**31)}
-    toml.check_ranges(log, ranges, where=f"{where}: log")
-
-
-def _check_surfaces(
-    environment: Environment, surfaces: Sequence[Sequence[Surface]], where: str
-) -> None:
-    if environment.learners is not None or environment.functions is not None:
-        raise ConfigError(f"{where}: surfaces set the counts; remove learners and functions")
-    if not surfaces or not all(surfaces):
-        raise ConfigError(f"{where}: surfaces must name at least one function of every learner")
-    for learner, own in enumerate(surfaces):
-        for function, surface in enumerate(own):
-            which = f"{where}: surface {function + 1} of learner-{learner + 1}"
-            _check_heights(surface, which)
-            _check_region(surface, environment.dimension, which)
-
-
-def _check_region(surface: Surface, dimension: int, which: str) -> None:
-    needed = {"at": surface.at}
-    if surface.shape != "bumps":
-        needed["toward"] = surface.toward
-    for key, numbers in needed.items():
-        if len(numbers) != dimension:
-            raise ConfigError(
-                f"{which}: {key} has {len(numbers)} numbers; it must have {dimension}"
-            )
-    for number in surface.at:
-        toml.check_range(number, 0, 1, f"{which}: at")
-    if surface.shape != "bumps" and not 0 < math.hypot(*surface.toward) < math.inf:
-        raise ConfigError(f"{which}: toward is {list(surface.toward)}; it must not be zero")
-    if not 0 < surface.every < math.inf:
-        raise ConfigError(f"{which}: every is {surface.every}; it must be above 0 and finite")
-
-
-def _check_heights(holder: Environment | Surface, where: str) -> None:
-    for name in ("low", "high"):
-        value = getattr(holder, name)
-        if not 0 <= value <= 1:
-            raise ConfigError(f"{where}: {name} is {value}; it must be from 0 to 1")
-    if holder.low > holder.high:
-        raise ConfigError(f"{where}: low is {holder.low}, above high, {holder.high}")
-
-
-def _check_costs(
-    costs: float | tuple[tuple[float, ...], ...], widths: Sequence[int], which: str
-) -> None:
-    rows = costs if isinstance(costs, tuple) else ((costs,),)
-    lengths = [len(row) for row in rows]
-    if isinstance(costs, tuple) and lengths != list(widths):
-        raise ConfigError(
-            f"{which} has rows of {lengths} numbers; they must have {list(widths)}, one row per "
-            "learner"
-        )
-    for cost in itertools.chain(*rows):
-        if not 0 <= cost < math.inf:
-            raise ConfigError(f"{which} holds {cost}; it must be 0 or more, and finite")
-
-
-def _check_learner_tables(environment: Environment, where: str) -> None:
-    names: list[str] = []
-    for number, table in enumerate(environment.learner, 1):
-        name = table.get("name")
-        if name not in environment.names:
-            raise ConfigError(
-                f"{where}: [[environment.learner]] {number} has the name {name!r}; it must be one "
-                f"of {environment.names[0]} to {environment.names[-1]}"
-            )
-        if name in names:
-            raise ConfigError(f"{where}: duplicate [[environment.learner]] {name!r}; keep one")
-        names.append(name)
-
-
-def _check_process(environment: Environment, where: str) -> None:
-    is_given = environment.arrivals is not None or environment.correlation is not None
-    if environment.case is not None and is_given:
-        raise ConfigError(
-            f"{where}: case = {environment.case!r} sets arrivals and correlation; remove these "
-            "keys, or case"
-        )
-    correlation = environment.process.correlation
-    if not isinstance(correlation, str):
-        toml.check_range(correlation, 0, 1, f"{where}: correlation")
-
-
-def _check_drift(environment: Environment, where: str) -> None:
-    drift = environment.drift
-    if drift is None:
-        return
-    toml.check_range(drift.every_slots, 1, MOST_SLOTS, f"{where}: drift.every-slots")
-    if not 0 < drift.severity <= 1:
-        raise ConfigError(
-            f"{where}: drift.severity is {drift.severity}; it must be above 0 and at most 1"
-        )
-    if drift.kind in ("switch", "recur") and drift.severity > spread(environment):
-        raise ConfigError(
-            f"{where}: drift.severity is {drift.severity}, but a switch changes accuracies by at "
-            f"most {spread(environment):g} (high - low); lower it"
-        )
-    if drift.kind == "use" and environment.batch > 1:
-        raise ConfigError(
-            f'{where}: batch cannot be combined with drift.kind = "use"; remove one of them'
-        )
-    for learner in drift.learners:
-        if learner not in environment.names:
-            hint = toml.nearest(learner, environment.names)
-            raise ConfigError(f"{where}: drift.learners names unknown learner {learner!r}{hint}")
-    _check_drift_region(drift, environment.dimension, f"{where}: drift.region")
-
-
-def _check_drift_region(drift: Drift, dimension: int, where: str) -> None:
-    if drift.region and drift.kind == "gradual":
-        raise ConfigError(f"{where} has no effect with gradual drift; remove it")
-    if drift.region and len(drift.region) != dimension:
-        raise ConfigError(f"{where} has {len(drift.region)} intervals; it must have {dimension}")
-    for low, high in drift.region:
-        if not 0 <= low < high <= 1:
-            raise ConfigError(
-                f"{where} holds [{low}, {high}]; it must be an interval of numbers from 0 to 1"
-            )
 
 
 def spread(environment: Environment) -> float:

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account, system_utility
-from covey.bandit.settings import Settings
+from covey.bandit.policies import PolicyRecord
 from covey.config import NetworkConfig
 from covey.data.logs import Trace
 from covey.data.scales import Slot
@@ -18,10 +17,9 @@ from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
-from covey.simulation.oracle import CAUSES, Losses, Oracle
+from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, oracle_of, parts_of
 from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, unrestricted, width_of
-from covey.simulation.values import check_parts, oracle_of, parts_of
-from covey.simulation.world import PRACTICE_SLOTS, World, WorldChunk
+from covey.simulation.world import World, WorldChunk
 from covey.types import PHASES, Array
 
 __all__ = ["CAUSES", "Losses", "Oracle", "Run", "log_of", "network", "play"]
@@ -60,7 +58,7 @@ _MANY = 1_000  # decisions of a learner in a cell that a share needs to be meani
 
 def play(
     environment: Environment,
-    settings: Settings,
+    settings: PolicyRecord,
     *,
     seed: int,
     horizon: int,
@@ -84,15 +82,13 @@ def play(
     voting = setup.ensemble and EnsembleReplay(setup.ensemble, voters, label_wait=wait)
     curve = []
     for end in [*checkpoints, horizon]:
-        for slots in lengths(environment, end - world.slots, since=world.slots):
+        for slots in lengths(environment, end - world.slots):
             chunk = world.draw(slots)
             rows = log.rows(chunk)
             trace = game.play(rows)
             sums.add(trace, chunk, oracle.judge(trace, chunk, rows))
             if voting:
                 voting.add(trace, rows)
-            if environment.learns_by_use:
-                world.record(trace.function)
         curve.append(sums.regret.sum(axis=0))
     by_cause = np.reshape(curve[:-1], (-1, len(CAUSES))).T
     return Run(
@@ -207,19 +203,10 @@ class _Accounts:
         if not self._slots:
             return {}
         costs = self._served * self._serving
-        accounts = {
-            site.name: Account(
-                right=self._right[place],
-                paid=self._paid[place],
-                served=int(self._served[place]),
-                received=costs[place] * self._are_carried,
-                served_cost=costs[place],
-            )
-            for place, site in enumerate(self._sites)
-        }
-        utilities = {name: account.utility for name, account in accounts.items()}
-        utilities["system"] = system_utility(accounts)
-        return {name: float(value / self._slots) for name, value in utilities.items()}
+        utilities = self._right - self._paid + costs * self._are_carried - costs
+        names = [site.name for site in self._sites]
+        found = dict(zip(names, utilities.tolist(), strict=True)) | {"system": sum(utilities)}
+        return {name: float(utility / self._slots) for name, utility in found.items()}
 
 
 class _Visits:
@@ -253,34 +240,30 @@ class _Visits:
         }
 
 
-def lengths(environment: Environment, slots: int, *, since: int = 0) -> Iterator[int]:
-    """Yield the chunk lengths for so many slots, after those `since` the beginning."""
+def lengths(environment: Environment, slots: int) -> Iterator[int]:
+    """Yield the chunk lengths for so many slots."""
     answers = environment.answers
     fewest = max(1, min(1_024, _MUCH // answers))
     most = min(MOST_SLOTS, max(fewest, _MOST_ANSWERS // answers))
     most -= most % environment.batch
-    first = since % PRACTICE_SLOTS if environment.learns_by_use else 0
-    if environment.learns_by_use:  # a chunk ends where functions improve
-        most = PRACTICE_SLOTS
     start = 0
-    for end in itertools.chain(range(most - first, slots, most), [slots] if slots else []):
+    for end in itertools.chain(range(most, slots, most), [slots] if slots else []):
         yield end - start
         start = end
 
 
 def check(
     environment: Environment,
-    settings: Settings,
+    settings: PolicyRecord,
     horizon: int,
     checkpoints: Sequence[int],
     context: PolicyContext | None = None,
 ) -> None:
     """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
     setup = network(context.within(environment) if context else environment, settings)
-    if environment.topology is None:
-        seen = unrestricted(environment, settings)
-        check_parts(environment, seen, parts_of(environment, seen))
-    if settings.horizon != "doubling":
+    seen = unrestricted(environment, settings)
+    check_parts(environment, seen, parts_of(environment, seen))
+    if settings.doubling is None:
         setup.policies(width_of(environment, setup))
     for scale in setup.context.scales:
         if isinstance(scale, Slot) and scale.horizon < horizon:
@@ -288,9 +271,9 @@ def check(
                 f'environment {environment.name!r}: the context {{ scale = "slot" }} has the '
                 f"horizon {scale.horizon}, but the run has {horizon} slots; raise it"
             )
-    if isinstance(settings.horizon, int) and settings.horizon < horizon:
+    if settings.slots is not None and settings.slots < horizon:
         raise ConfigError(
-            f"the policy's horizon is {settings.horizon} slots, but the run has {horizon}; raise "
+            f"the policy's horizon is {settings.slots} slots, but the run has {horizon}; raise "
             "horizon in [policy]"
         )
     for slot in checkpoints:

@@ -1,23 +1,20 @@
 """Run a scenario in worker processes or on a cluster; interrupted runs resume."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.bandit.policies import is_importable
+from covey import toml
 from covey.data.logs import TraceFile, parquet_module
-from covey.errors import CoveyError
-from covey.jobs import folders
-from covey.jobs.folders import keep, kept
-from covey.jobs.running import Pool, completed, open_pool, unbroken
+from covey.jobs import running
+from covey.jobs.running import finished, keep, kept
 from covey.replay.replay import Progress
 from covey.simulation import run as simulation_run
-from covey.simulation.environment import name_of
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario, load
 
@@ -32,6 +29,10 @@ class Task(NamedTuple):
     policy: str
     environment: str
     seed: int
+
+    def title(self) -> str:
+        """Return what errors name."""
+        return f"policy {self.policy!r} in environment {self.environment!r}, seed {self.seed}"
 
     def path(self, folder: Path) -> Path:
         """Return the file of the finished run."""
@@ -61,15 +62,16 @@ def simulate(
         for environment in scenario.environments
         for policy in scenario.policies
     ]
-    finished = {task: run for task in tasks if (run := kept(task.path(folder), Run)) is not None}
-    left = [task for task in tasks if task not in finished]
+    runs = {task: run for task in tasks if (run := kept(task.path(folder), Run)) is not None}
+    left = [task for task in tasks if task not in runs]
     with contextlib.closing(_runs(scenario, left, play, on)) as results:
         for count, (task, run) in enumerate(results, 1):
-            keep(task.path(folder), run)
-            finished[task] = run
+            named = {"policy": task.policy, "environment": task.environment}
+            runs[task] = msgspec.structs.replace(run, **named)
+            keep(task.path(folder), runs[task])
             if progress is not None:
                 progress(count / len(left), count * scenario.horizon)
-    ordered = [finished[task] for task in tasks]
+    ordered = [runs[task] for task in tasks]
     _write_results(ordered, folder / "results.parquet")
     return ordered
 
@@ -86,7 +88,7 @@ def claim(folder: Path, scenario: Scenario) -> None:
 
     Seeds and workers may change: existing runs stay valid.
     """
-    folders.claim(folder, _identity(scenario), file="scenario.json", what="scenario")
+    running.claim(folder, _identity(scenario), file="scenario.json", what="scenario")
 
 
 def _identity(scenario: Scenario) -> dict[str, Any]:
@@ -99,7 +101,7 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
         "environment": scenario.environments,
         "context": scenario.contexts,
     }
-    packed = msgspec.json.encode(identity, enc_hook=name_of)
+    packed = msgspec.json.encode(identity)
     decoded: dict[str, Any] = msgspec.json.decode(packed)
     return decoded
 
@@ -109,43 +111,32 @@ def _runs(
 ) -> Generator[tuple[Task, Run], None, None]:
     """Yield each task with its run, in the order in which they finish."""
     # Worker processes find a class of the user's by its name only.
-    are_found = all(is_importable(settings) for settings in scenario.policies.values()) and not any(
-        callable(world.entry) for world in scenario.environments.values()
+    are_found = all(settings.is_importable for settings in scenario.policies.values()) and all(
+        toml.is_importable(world.entry) and not world.entry.startswith("__main__:")
+        for world in scenario.environments.values()
+        if world.entry is not None
     )
-    if not tasks:
-        return
 
-    def submit(pool: Pool, task: Task) -> Future[Run]:
+    def call_of(task: Task) -> Callable[[], Run]:
         context = scenario.contexts.get(task.policy)
-        with _named(task):
-            return pool.submit(
-                play,
-                scenario.environments[task.environment],
-                scenario.policies[task.policy],
-                seed=task.seed,
-                horizon=scenario.horizon,
-                checkpoints=list(scenario.checkpoints),
-                **({} if context is None else {"context": context}),
-            )
+        return partial(
+            play,
+            scenario.environments[task.environment],
+            scenario.policies[task.policy],
+            seed=task.seed,
+            horizon=scenario.horizon,
+            checkpoints=list(scenario.checkpoints),
+            **({} if context is None else {"context": context}),
+        )
 
-    workers = min(scenario.workers, len(tasks))
-    where = open_pool(on, workers=workers, is_importable=are_found)
-    with where as pool, unbroken("runs"):
-        for task, future in completed(tasks, submit, pool):
-            with _named(task):
-                run = future.result()
-            names = {"policy": task.policy, "environment": task.environment}
-            yield task, msgspec.structs.replace(run, **names)
-
-
-@contextlib.contextmanager
-def _named(task: Task) -> Iterator[None]:
-    """Name the run in errors."""
-    where = f"policy {task.policy!r} in environment {task.environment!r}, seed {task.seed}"
-    try:
-        yield
-    except CoveyError as error:
-        raise type(error)(f"{where}: {error}") from None
+    return finished(
+        tasks,
+        call_of,
+        workers=scenario.workers,
+        on=on,
+        is_importable=are_found,
+        title=Task.title,
+    )
 
 
 def _write_results(found: Sequence[Run], path: Path) -> None:

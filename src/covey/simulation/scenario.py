@@ -4,61 +4,29 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from covey import toml
-from covey.bandit.bounds import MOST_SLOTS
-from covey.bandit.policies import Policy, resolve, settings_from
-from covey.bandit.settings import Settings
-from covey.bandit.smoothness import adapt, epochs
+from covey.bandit.policies import Policy, PolicyRecord, policy_from
 from covey.errors import ConfigError
-from covey.jobs.running import cores
 from covey.simulation import run
 from covey.simulation.environment import (
     CASES,
     Environment,
+    Number,
     check_horizon,
     environment_from,
-    name_of,
 )
-from covey.simulation.run import lengths
 from covey.simulation.sites import PolicyContext, network, width_of, with_horizon
 from covey.simulation.world import World
 
-_PROCESS = 60e6  # bytes of an idle worker
-_PER_ARM = 2 * 49  # bytes of a cell in use, twice while its table grows
-_PER_SITE = 2_000  # bytes of a learner without any cell
-_PER_CELL = 500  # bytes of its name and index entries
-_PER_ANSWER = 64  # bytes of a chunk per slot and function, or slot and decision
-
-
-def most_bytes(policy: Policy, environment: Environment, slots: int, *, spaces: int = 1) -> float:
-    """Return the largest memory need of one worker for so many slots, in so many spaces."""
-    learners = len(environment.names)
-    peers = environment.topology.peers_each if environment.topology else learners - 1
-    arms = max(environment.counts) + peers
-    # A learner also keeps the cells of the learners that ask it.
-    cells = min(most_cells(policy, slots * learners), policy.settings.max_cells)
-    answers = environment.answers + environment.receivers
-    tables = spaces * (learners * _PER_SITE + cells * (learners * arms * _PER_ARM + _PER_CELL))
-    return _PROCESS + tables + next(lengths(environment, slots)) * answers * _PER_ANSWER
-
-
-def most_cells(policy: Policy, arrivals: int) -> float:
-    """Return how many cells so many arrivals can create: at most all of a level, or one each."""
-    cells, split_at = 0.0, 1.0
-    for level in policy.partition.levels(policy.dimension):
-        opened = arrivals / max(1.0, split_at) * 2.0**policy.dimension
-        cells += min(float(level.side) ** policy.dimension, arrivals, opened)
-        split_at = level.split_at
-    return cells
-
-
 _FIRST_CHECKPOINT = 10  # slots
-_MOST_CHECKPOINTS = 1000
-_MOST_SEEDS = 10_000
+_FEW = Meta(min_length=1, max_length=1_000)
+_Count = Annotated[int, Meta(ge=1, le=10_000)]
+_Seed = Annotated[int, Meta(ge=0, lt=2**32)]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,59}")
 
 
@@ -66,11 +34,11 @@ class ScenarioTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The `[scenario]` table."""
 
     name: str = "simulation"
-    horizon_slots: int
-    seeds: int | list[int] = 5  # their number, or the seeds
-    checkpoints: int | list[int] = 24  # their number, on a logarithmic scale, or the slots
-    memory_limit_mb: int = 4096
-    workers: int | None = None  # processes; None: one per core
+    horizon_slots: Number
+    seeds: _Count | Annotated[list[_Seed], Meta(min_length=1)] = 5  # their number, or the seeds
+    # Their number, on a logarithmic scale, or the slots.
+    checkpoints: Annotated[int, Meta(ge=1, le=1_000)] | Annotated[list[int], _FEW] = 24
+    workers: Annotated[int, Meta(ge=1, le=1_024)] | None = None  # processes
 
 
 class Scenario(NamedTuple):
@@ -81,7 +49,7 @@ class Scenario(NamedTuple):
     seeds: tuple[int, ...]
     checkpoints: tuple[int, ...]  # slots, ascending; the last is the horizon
     workers: int
-    policies: dict[str, Settings]
+    policies: dict[str, PolicyRecord]
     environments: dict[str, Environment]
     contexts: dict[str, PolicyContext]  # of policies that do not use all that they can see
 
@@ -101,12 +69,10 @@ class Scenario(NamedTuple):
     def policy(self, name: str, environment: Environment) -> Policy:
         """Return the policy resolved for an environment; of several epochs, in the last one."""
         settings = self.policies[name]
-        if settings.horizon == "doubling":
-            alpha = 1.0 if isinstance(settings.alpha, str) else settings.alpha
-            *_, last = epochs(settings.first_epoch, until=self.horizon)
-            settings = adapt(settings, last, alpha=alpha)
-        return resolve(
-            settings,
+        doubling = settings.doubling
+        if doubling is not None:
+            settings = settings.in_epoch(doubling.slots(doubling.number_at(self.horizon)))
+        return settings.resolve(
             dimension=max(self.dimensions(name, environment)),
             most_functions=max(environment.counts),
         )
@@ -119,9 +85,15 @@ class Scenario(NamedTuple):
         return [*map(len, setup.plan.of_width(width_of(seen, setup)))]
 
 
-def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) -> Scenario:
+def load(
+    source: Path | Mapping[str, Any] | None = None,
+    *,
+    usual_workers: int = 1,
+    **changes: int | None,
+) -> Scenario:
     """Return the scenario of a TOML file or mapping; None: the embedded one.
 
+    Without workers, it has `usual_workers`.
     `changes` override keys of `[scenario]` unless None. Raises `ConfigError` for whatever cannot
     be simulated.
     """
@@ -136,24 +108,21 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
     changed = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
     plan = toml.read({**tables.get("scenario", {}), **changed}, ScenarioTable, where="[scenario]")
     environments = {
-        name: with_horizon(
-            environment_from(table, where=f"[[environment]] {name!r}", folder=folder),
-            plan.horizon_slots,
-        )
+        name: with_horizon(environment_from(table, folder=folder), plan.horizon_slots)
         for name, table in named_tables(tables, "environment").items()
     }
     scenario = Scenario(
         name=plan.name,
-        horizon=_within("horizon-slots", plan.horizon_slots, MOST_SLOTS),
+        horizon=plan.horizon_slots,
         seeds=_seeds(plan.seeds),
         checkpoints=_checkpoints(
             plan.checkpoints,
             plan.horizon_slots,
             every=math.lcm(*(world.batch for world in environments.values())),
         ),
-        workers=_within("workers", cores() if plan.workers is None else plan.workers, 1024),
+        workers=plan.workers or usual_workers,
         policies={
-            name: settings_from(
+            name: policy_from(
                 {key: value for key, value in table.items() if key not in _OF_CONTEXT},
                 where=f"[[policy]] {name!r}",
             )
@@ -173,7 +142,6 @@ def load(source: Path | Mapping[str, Any] | None = None, **changes: int | None) 
             run.check(environment, settings, scenario.horizon, scenario.checkpoints, context)
         if not environment.is_embedded:  # find mistakes of a class or log before anything runs
             World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
-    _check_memory(scenario, plan.memory_limit_mb)
     return scenario
 
 
@@ -185,18 +153,10 @@ def _policy_context(table: Mapping[str, Any], where: str) -> PolicyContext | Non
     return toml.read(given, PolicyContext, where=where) if given else None
 
 
-def _within(key: str, value: int, most: int) -> int:
-    toml.check_range(value, 1, most, f"[scenario] {key}")
-    return value
-
-
 def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
     if isinstance(seeds, int):
-        return tuple(range(_within("seeds", seeds, _MOST_SEEDS)))
-    _within("seeds: their number", len(seeds), _MOST_SEEDS)
+        return tuple(range(seeds))
     for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise ConfigError(f"[scenario] seeds holds {seed}; it must be from 0 to {2**32 - 1}")
         if seeds.count(seed) > 1:
             raise ConfigError(f"[scenario] duplicate seed {seed}; seeds must differ")
     return tuple(seeds)
@@ -208,19 +168,11 @@ def _checkpoints(wanted: int | list[int], horizon: int, *, every: int) -> tuple[
     A number of them is spread over the slots that are multiples of `every`.
     """
     if isinstance(wanted, int):
-        _within("checkpoints", wanted, _MOST_CHECKPOINTS)
         first = math.log(min(_FIRST_CHECKPOINT, horizon))
         step = (math.log(horizon) - first) / max(1, wanted - 1)
         exact = (math.exp(first + index * step) for index in range(wanted - 1))
         spread = {max(1, round(slot / every)) * every for slot in exact}
         return (*sorted(slot for slot in spread if slot < horizon), horizon)
-    _within("checkpoints: their number", len(wanted), _MOST_CHECKPOINTS)
-    for slot in wanted:
-        if not 1 <= slot <= horizon:
-            raise ConfigError(
-                f"[scenario] checkpoints holds {slot}; it must be from 1 to horizon-slots "
-                f"({horizon})"
-            )
     return tuple(sorted({*wanted, horizon}))
 
 
@@ -246,37 +198,14 @@ def named_tables(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, An
 
 def _described(environment: Environment) -> str:
     arrivals, correlation = environment.process
-    source = f"{arrivals} arrivals" if environment.is_embedded else name_of(environment.entry)
+    source = f"{arrivals} arrivals" if environment.is_embedded else f"{environment.entry}"
     if environment.log is not None:
         source = f"blocks of {Path(environment.log.path).name}"
     told = ("case", "arrivals", "correlation", "surfaces", "environment", "log")
     defaults = msgspec.to_builtins(Environment(name=environment.name))
-    values = msgspec.to_builtins(environment, enc_hook=name_of).items()
+    values = msgspec.to_builtins(environment).items()
     changed = [f"{key} {new}" for key, new in values if new != defaults[key] and key not in told]
     return ", ".join([source, f"{correlation} correlation", *changed])
-
-
-def _check_memory(scenario: Scenario, limit_mb: int) -> None:
-    """Check the memory need if every worker runs the largest pair at the same time."""
-    needs = {
-        (policy, name): scenario.workers
-        * most_bytes(
-            scenario.policy(policy, environment),
-            environment,
-            scenario.horizon,
-            spaces=len(scenario.dimensions(policy, environment)),
-        )
-        / 1e6
-        for policy in scenario.policies
-        for name, environment in scenario.environments.items()
-    }
-    policy, name = max(needs, key=lambda pair: needs[pair])
-    if needs[policy, name] > limit_mb:
-        raise ConfigError(
-            f"policy {policy!r} in environment {name!r} may need {needs[policy, name]:.0f} MB in "
-            f"{scenario.workers} workers, above memory-limit-mb, {limit_mb}; use fewer workers, "
-            "slices, dimensions or slots, or raise the limit"
-        )
 
 
 # In the cases contexts are spread evenly (C1, C2) or close together (C3, C4), and arrive at one

@@ -8,7 +8,7 @@ import numpy as np
 
 from covey import toml
 from covey.bandit.ensemble import weighing_from
-from covey.bandit.settings import Settings
+from covey.bandit.policies import PolicyRecord
 from covey.config import (
     Candidates,
     Data,
@@ -20,10 +20,8 @@ from covey.config import (
 )
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
-from covey.simulation.environment import Environment
-from covey.simulation.graphs import AlikeSites, complete, graph_of
-from covey.simulation.labels import Labelled
-from covey.simulation.world import WorldChunk
+from covey.simulation.environment import Environment, check
+from covey.simulation.world import Labelled, WorldChunk
 from covey.types import MILLIONTHS, Array
 
 
@@ -69,14 +67,12 @@ def with_horizon(seen: _Seen, horizon: int) -> _Seen:
     return msgspec.structs.replace(seen, context=filled(seen.context), candidates=candidates)
 
 
-def network(environment: Environment, settings: Settings) -> NetworkConfig:
+def network(environment: Environment, settings: PolicyRecord) -> NetworkConfig:
     """Return the replay configuration of an environment under a policy."""
-    if environment.topology is not None:
-        return _graph_network(environment, settings)
-    check_extensions(environment)
+    check(environment)
     members = [_member(environment, place) for place in range(len(environment.names))]
-    if settings.check_claims is None and environment.liars:
-        settings = msgspec.structs.replace(settings, check_claims=True)
+    if environment.liars:
+        settings = settings.checked()
     data = Data(
         context=_context(environment),
         candidates=environment.candidates,
@@ -108,26 +104,9 @@ def network(environment: Environment, settings: Settings) -> NetworkConfig:
     return setup._replace(sites=sites)
 
 
-def _graph_network(environment: Environment, settings: Settings) -> NetworkConfig:
-    """Return the network of alike sites: what they share is that of a few that ask each other."""
-    if settings.reading.askers == "first":
-        raise ConfigError(
-            f"environment {environment.name!r}: topology cannot be combined with a policy whose "
-            'reading has askers = "first"; remove one of them'
-        )
-    if settings.check_claims is None and environment.liars:
-        settings = msgspec.structs.replace(settings, check_claims=True)
-    few = network(complete(environment), settings)
-    places = {name: k for k, name in enumerate(environment.names)} if environment.liars else {}
-    liars = {places[name]: kind for name, kind in environment.liars.items()}
-    sites = AlikeSites(few.sites[0], graph_of(environment), liars)
-    return few._replace(sites=sites)
-
-
-def unrestricted(environment: Environment, settings: Settings) -> NetworkConfig:
+def unrestricted(environment: Environment, settings: PolicyRecord) -> NetworkConfig:
     """Return the network of the oracle: it may ask any peer, even if the policy restricts that."""
-    reading = msgspec.structs.replace(settings.reading, askers="all")
-    return network(environment, msgspec.structs.replace(settings, reading=reading))
+    return network(environment, settings.unrestricted())
 
 
 def width_of(environment: Environment, setup: NetworkConfig) -> int:
@@ -148,7 +127,8 @@ def _member(environment: Environment, place: int) -> LearnerTable:
         **environment.tables.get(name, {}),
         "arrivals": place in environment.receiving,
     }
-    return toml.read(keys, LearnerTable, where=_where(environment, name))
+    where = f"environment {environment.name!r}: [[environment.learner]] {name!r}"
+    return toml.read(keys, LearnerTable, where=where)
 
 
 def _prices(environment: Environment, place: int) -> dict[str, float]:
@@ -157,10 +137,6 @@ def _prices(environment: Environment, place: int) -> dict[str, float]:
         for other, peer in enumerate(environment.names)
         if other != place and (price := environment.price(place, other)) <= 1
     }
-
-
-def _where(environment: Environment, name: str) -> str:
-    return f"environment {environment.name!r}: [[environment.learner]] {name!r}"
 
 
 def _context(environment: Environment) -> list[Entry]:
@@ -251,164 +227,3 @@ class WorldLog:
             else:
                 busy[:, learner] = delay
         return busy
-
-
-def check_extensions(environment: Environment) -> None:
-    """Raise `ConfigError` for tables of extensions that are wrong or cannot be combined."""
-    where = f"environment {environment.name!r}"
-    for table in environment.learner:
-        for key in ("functions", "view"):
-            if key in table:
-                raise ConfigError(
-                    f"{_where(environment, table['name'])} has {key}, which the world sets; "
-                    f"remove {key}"
-                )
-        _check_entries(environment, table, _where(environment, table["name"]))
-    _check_entries(
-        environment,
-        {"context": environment.context, "candidates": environment.candidates},
-        where,
-    )
-    if not environment.receiving:
-        raise ConfigError(f"{where}: every learner has arrivals = false; let one receive instances")
-    for name in environment.measured:
-        if environment.names.index(name) not in environment.receiving:
-            raise ConfigError(
-                f"{where}: measured names {name!r}, which receives no instances (correlation, "
-                "arrivals); remove it"
-            )
-    _check_regions(environment, where)
-    _check_columns(environment, where)
-    _check_labels(environment, where)
-    _check_liars(environment, where)
-    if environment.link and environment.prices:
-        raise ConfigError(f"{where} has prices and link, which sets prices; remove one of them")
-    if environment.link_change and not environment.link:
-        raise ConfigError(f"{where} has link-change without link; list the links first")
-    if environment.ensemble is not None:
-        _check_ensemble(environment, environment.ensemble, where)
-
-
-def _check_liars(environment: Environment, where: str) -> None:
-    has_readers = any(table.get("context-peers") for table in environment.learner)
-    if has_readers and "false-labels" in environment.liars.values():
-        raise ConfigError(
-            f"{where}: liars with false-labels cannot be combined with context-peers; remove one "
-            "of them"
-        )
-
-
-def _check_entries(environment: Environment, table: Mapping[str, Any], where: str) -> None:
-    listed = [*(table.get("context") or []), *(table.get("candidates") or [])]
-    for entry in listed:
-        for one in entry if isinstance(entry, list) else [entry]:
-            is_slot = isinstance(one, Mapping) and one.get("scale") == "slot"
-            if not is_slot and one not in environment.coordinates:
-                known = ", ".join(environment.coordinates)
-                raise ConfigError(
-                    f"{where}: the context {one!r} is not in the world; it has {known} and "
-                    '{ scale = "slot" }'
-                )
-
-
-def _check_regions(environment: Environment, where: str) -> None:
-    if not environment.regions:
-        return
-    if not environment.is_embedded or environment.process.arrivals != "uniform":
-        raise ConfigError(
-            f'{where}: regions need arrivals = "uniform", without environment, log and case; '
-            "remove one of them"
-        )
-    if environment.process.correlation != "independent":
-        raise ConfigError(
-            f'{where}: regions need correlation = "independent", as other learners receive the '
-            "same instances; set it, or remove regions"
-        )
-    for name, region in environment.regions.items():
-        if len(region) != environment.dimension:
-            raise ConfigError(
-                f"{where}: regions.{name} has {len(region)} intervals; it must have "
-                f"{environment.dimension}"
-            )
-        for low, high in region:
-            if not 0 <= low < high <= 1:
-                raise ConfigError(
-                    f"{where}: regions.{name} holds [{low}, {high}]; it must be an interval of "
-                    "numbers from 0 to 1"
-                )
-
-
-def _check_columns(environment: Environment, where: str) -> None:
-    used: dict[str, str] = {}
-    for table in environment.learner:
-        for column in table.get("cost-columns", {}).values():
-            used[column] = "cost-columns"
-        if isinstance(table.get("answer-delay"), str):
-            used[table["answer-delay"]] = "answer-delay"
-    used |= {
-        table["cost-column"]: "cost-column" for table in environment.link if "cost-column" in table
-    }
-    for name, key in used.items():
-        if name not in environment.columns:
-            hint = toml.nearest(name, environment.columns)
-            raise ConfigError(f"{where}: {key} names {name!r}, which is not in columns{hint}")
-        column = environment.columns[name]
-        most = 2.0**53 if key == "answer-delay" else 1.0
-        if not 0 <= column.low <= column.high <= most:
-            raise ConfigError(
-                f"{where}: columns.{name} goes from {column.low:g} to {column.high:g}; for {key} "
-                f"it must be a range from 0 to {most:g}"
-            )
-        if key == "answer-delay" and (column.low % 1 or column.high % 1):
-            raise ConfigError(f"{where}: columns.{name} must hold whole numbers of slots")
-    for name in environment.columns:
-        if name not in used:
-            raise ConfigError(
-                f"{where}: no cost-columns, answer-delay or cost-column names columns.{name}; "
-                "remove it"
-            )
-
-
-def _check_labels(environment: Environment, where: str) -> None:
-    classes, loss = environment.classes, environment.loss
-    if loss is not None:
-        given = {
-            "classes": classes,
-            "log": environment.log,
-            "dependence": environment.dependence,
-        }
-        for key, value in given.items():
-            if value:
-                raise ConfigError(
-                    f"{where} has loss and {key}, which cannot be combined; remove one of them"
-                )
-    has_memory = any(table.get("context-peers") for table in environment.learner)
-    if classes is None:
-        if has_memory:
-            raise ConfigError(
-                f"{where}: context-peers answer with class labels, but the environment has no "
-                "classes; add classes"
-            )
-        return
-    toml.check_range(classes.number, 2, 1_000, f"{where}: classes.number")
-    toml.check_range(classes.usual, 1 / classes.number, 1, f"{where}: classes.usual")
-    if environment.log is not None:
-        raise ConfigError(f"{where} has classes and log, whose labels are used; remove one of them")
-    if environment.streams > 1:
-        raise ConfigError(
-            f"{where}: classes need one stream of instances, but correlation gives each learner "
-            "its own; remove one of them"
-        )
-
-
-def _check_ensemble(environment: Environment, table: Mapping[str, Any], where: str) -> None:
-    if environment.classes is None:
-        raise ConfigError(
-            f"{where}: ensemble needs labels of several classes, or every vote would be for or "
-            "against the same one; add classes"
-        )
-    if table.get("base", 0) != 0:
-        raise ConfigError(
-            f"{where}: ensemble.base is {table['base']!r}; classes are numbers, and the base class "
-            "is 0"
-        )

@@ -1,7 +1,6 @@
 """Instances that covey does not draw: from a class of the user's, or from a log."""
 
 import math
-import pkgutil
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,8 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from covey import toml
 from covey.bandit.partitions import slices_for
-from covey.bandit.settings import Settings
+from covey.bandit.policies import Auto
 from covey.config import Data, LearnerTable, Tables, assemble
 from covey.data.tables import open_log
 from covey.errors import ConfigError, DataError, place_of
@@ -27,15 +27,9 @@ class OwnSource:
 
     def __init__(self, environment: Environment, rng: np.random.Generator, where: str) -> None:
         """Call it; `where` names the environment and the class in messages."""
-        self._where, entry = where, environment.entry
-        if isinstance(entry, str):
-            try:
-                entry = pkgutil.resolve_name(entry)
-            except Exception as error:
-                raise ConfigError(
-                    f"{where} cannot be imported ({type(error).__name__}: {error}); write "
-                    "module:name, of a module beside the scenario file or installed"
-                ) from error
+        self._where = where
+        assert environment.entry is not None
+        entry = toml.imported(environment.entry, where=f"environment {environment.name!r}:")
         made = self._call(entry, rng=rng, **environment.options)
         self._draw = getattr(made, "draw", made)
         if not callable(self._draw):
@@ -118,7 +112,7 @@ def recorded_rows(packed: bytes, version: tuple[int, int] | None) -> LogRows:
     log = msgspec.json.decode(packed, type=RecordedLog)
     listed = enumerate(log.functions, 1)
     members = [LearnerTable(name=f"learner-{k}", functions=[*own]) for k, own in listed]
-    setup = assemble(Tables(Settings(), members, Data(label=log.label, context=log.context)))
+    setup = assemble(Tables(Auto(), members, Data(label=log.label, context=log.context)))
     reader = open_log(Path(log.path), used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     points, right = [np.empty((0, len(log.context)))], []

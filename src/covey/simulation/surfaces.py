@@ -2,13 +2,12 @@
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from covey.simulation.drift import AccuracyChange, Motion
-from covey.simulation.environment import Environment, Shape, Surface
+from covey.simulation.environment import Environment, Surface, spread
 from covey.types import Array
 
 
@@ -66,11 +65,6 @@ class AccuracyField:
         kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
         self._kept = np.repeat(kept, environment.counts).astype(np.float32)
 
-    def record(self, uses: Array) -> None:
-        """Take note of how often each function was used, in all so far."""
-        if self._change is not None:
-            self._change.record(uses)
-
     def measure(self, points: Array, first_slot: int) -> Array:
         """Return accuracies (stream, function, slot) at `points` (slot, stream, dimension).
 
@@ -96,7 +90,12 @@ class AccuracyField:
         A distance to a set is 1-Lipschitz and `x ** alpha` is subadditive, so accuracies vary by at
         most L * distance ** alpha.
         """
-        _DISTANCES[surface.shape](surface, points, at, out)
+        if surface.shape == "bumps":
+            _to_point(points, at, out)
+        else:
+            toward = np.array(surface.toward) / math.hypot(*surface.toward)
+            away = _outside(surface, points, at, toward)
+            np.copyto(out, away, casting="same_kind")
         if self._alpha != 1:
             np.power(out, self._alpha, out=out)
         out *= -self._lipschitz
@@ -104,7 +103,7 @@ class AccuracyField:
         np.clip(out, surface.low, surface.high, out=out)
 
 
-def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
+def _to_point(points: Array, at: Sequence[Any], out: Array) -> None:
     # Subtract in float64: contexts may be closer together than float32 can resolve.
     np.subtract(points[0], at[0], out=out, casting="same_kind")
     if len(points) == 1:
@@ -116,49 +115,147 @@ def _to_point(surface: Surface, points: Array, at: Sequence[Any], out: Array) ->
     np.sqrt(out, out=out)
 
 
-def _to_half(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    np.copyto(out, _outside_half(_depth(surface, points, at)), casting="same_kind")
-
-
-def _to_bands(surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
-    depth = _depth(surface, points, at)
-    np.copyto(out, _outside_bands(depth, surface.every), casting="same_kind")
-
-
-def _outside_half(depth: Array) -> Array:
-    return np.maximum(-depth, 0)
-
-
-def _outside_bands(depth: Array, every: Any) -> Array:
-    period = 2 * every
-    place = depth / period
-    place -= np.floor(place)  # bands are the first half of each period
-    outside: Array = np.maximum(period * (0.25 - np.abs(place - 0.75)), 0)
+def _outside(surface: Surface, points: Array, at: Sequence[Any], toward: Array) -> Array:
+    """Return the distance of points to a region with edges, whose direction has the length 1."""
+    # From the edge, positive inside the region.
+    depth: Array = np.zeros(())
+    for direction, coordinate, edge in zip(toward, points, at, strict=True):
+        depth = depth + direction * (coordinate - edge)
+    if surface.shape == "steps":  # bands are the first half of each period
+        period = 2 * surface.every
+        place = depth / period
+        place -= np.floor(place)
+        depth = -period * (0.25 - np.abs(place - 0.75))
+    outside: Array = np.maximum(-depth, 0)
     return outside
 
 
-_DISTANCES = {"bumps": _to_point, "ramps": _to_half, "steps": _to_bands}
+class Motion:
+    """Linear motion of the functions' regions, reflected at the walls of the cube."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        drift = environment.drift
+        assert drift is not None
+        # A region that moves by s changes accuracies by at most L * s ** alpha.
+        step = (drift.severity / environment.lipschitz) ** (1 / environment.alpha)
+        directions = rng.normal(size=(sum(environment.counts), environment.dimension))
+        directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+        self._speeds = directions * (step / drift.every_slots)
+        self._speeds[~np.isin(np.arange(len(directions)), changing(environment))] = 0
+
+    def moved(self, at: Sequence[float], function: int, first_slot: int, slots: int) -> Array:
+        """Return the region of `function`: coordinate, slot."""
+        elapsed = np.arange(first_slot - 1, first_slot - 1 + slots, dtype=np.float64)
+        lines = np.array(at)[:, None] + self._speeds[function][:, None] * elapsed
+        lines -= 2 * np.floor(lines / 2)
+        folded: Array = 1 - np.abs(1 - lines)
+        return folded
 
 
-def _depth(surface: Surface, points: Array, at: Sequence[Any]) -> Array:
-    """Return the signed distance of each point from the edge, positive inside the region."""
-    length = math.hypot(*surface.toward)
-    depth = np.zeros(points.shape[1])
-    for coordinate, edge, slope in zip(points, at, surface.toward, strict=True):
-        depth += (slope / length) * (coordinate - edge)
-    return depth
+class AccuracyChange:
+    """A change of the accuracies themselves, of some functions and in some contexts."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        drift = environment.drift
+        assert drift is not None
+        self._region = drift.region
+        self._change = _CHANGES[drift.kind](environment, rng)
+
+    def apply(self, heights: Array, points: Array, first_slot: int) -> None:
+        """Change accuracies (stream, function, slot) in place; slots must come in order."""
+        before = heights.copy() if self._region else None
+        self._change(heights, first_slot)
+        if before is None:
+            return
+        inside = np.ones(points.shape[:2], bool)
+        for coordinate, (low, high) in enumerate(self._region):
+            inside &= (points[..., coordinate] >= low) & (points[..., coordinate] <= high)
+        np.copyto(heights, before, where=~inside.T[:, None, :])
 
 
-def distances(shape: Shape, points: Array, at: Array, toward: Array, every: Array) -> Array:
-    """Return the distance of points (..., coordinate) to the region of as many surfaces.
+def changing(environment: Environment) -> Array:
+    """Return the functions whose accuracies change, by their index."""
+    assert environment.drift is not None
+    names = environment.drift.learners or environment.names
+    owners = np.repeat(np.arange(len(environment.names)), environment.counts)
+    return np.flatnonzero(np.isin(owners, [environment.names.index(name) for name in names]))
 
-    Directions `toward` have the length 1.
-    """
-    steps = points - at
-    if shape == "bumps":
-        away: Array = (
-            np.abs(steps[..., 0]) if steps.shape[-1] == 1 else np.linalg.norm(steps, axis=-1)
-        )
-        return away
-    depth: Array = (steps * toward).sum(axis=-1)
-    return _outside_half(depth) if shape == "ramps" else _outside_bands(depth, every)
+
+class _Switches:
+    """Periodic permutation of the functions' surfaces, in part or whole."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        assert environment.drift is not None
+        self._every = environment.drift.every_slots
+        # Two surfaces differ by at most the spread; this fraction of it is the severity.
+        self._part = np.float32(environment.drift.severity / (spread(environment) or 1.0))
+        self._rng = rng
+        self._changing = changing(environment)
+        self._order = self._first = np.arange(sum(environment.counts))
+        self._epoch = 0
+
+    def __call__(self, heights: Array, first_slot: int) -> None:
+        first = first_slot - 1
+        last = first + heights.shape[2] - 1
+        for epoch in range(first // self._every, last // self._every + 1):
+            while self._epoch < epoch:
+                self._epoch += 1
+                self._switch()
+            start = max(0, epoch * self._every - first)
+            own = heights[:, :, start : (epoch + 1) * self._every - first]
+            own += self._part * (own[:, self._order] - own)
+
+    def _switch(self) -> None:
+        cycle = self._changing[self._rng.permutation(len(self._changing))]
+        order = self._order.copy()
+        order[cycle] = self._order[np.roll(cycle, -1)]
+        self._order = order
+
+
+class _Recurrence(_Switches):
+    """Two concepts in turn: the functions' own surfaces, and one permutation of them."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        super().__init__(environment, rng)
+        super()._switch()
+        self._second, self._order = self._order, self._first
+
+    def _switch(self) -> None:
+        self._order = self._second if self._epoch % 2 else self._first
+
+
+class _SuddenChange:
+    """One change of all accuracies by the same amount, after `every-slots` slots."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
+        assert environment.drift is not None
+        self._drift = environment.drift
+        self._changing = changing(environment)
+
+    def __call__(self, heights: Array, first_slot: int) -> None:
+        amounts = self._amounts(np.arange(first_slot - 1, first_slot - 1 + heights.shape[2]))
+        raised = heights[:, self._changing] + amounts.astype(np.float32)
+        heights[:, self._changing] = np.clip(raised, 0, 1)
+
+    def _amounts(self, slots: Array) -> Array:
+        """Return what is added after so many slots."""
+        drift = self._drift
+        sign = 1 if drift.kind == "rise" else -1
+        return np.where(slots < drift.every_slots, 0.0, sign * drift.severity)
+
+
+class _Improvement(_SuddenChange):
+    """Accuracies that begin too low, and reach their surfaces after `every-slots` slots."""
+
+    def _amounts(self, slots: Array) -> Array:
+        drift = self._drift
+        return -drift.severity * np.maximum(0.0, 1 - slots / drift.every_slots)
+
+
+_CHANGES: dict[str, Callable[[Environment, np.random.Generator], Callable[[Array, int], None]]] = {
+    "switch": _Switches,
+    "recur": _Recurrence,
+    "rise": _SuddenChange,
+    "fall": _SuddenChange,
+    "improve": _Improvement,
+}

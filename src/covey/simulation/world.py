@@ -12,12 +12,10 @@ import msgspec
 import numpy as np
 
 from covey.errors import ConfigError, CoveyError
-from covey.simulation.environment import Environment, check, check_horizon, name_of
-from covey.simulation.graphs import GraphSource
-from covey.simulation.labels import ClassSource, Labelled, draw_gains
+from covey.simulation.environment import Classes, Environment, check, check_horizon
 from covey.simulation.sources import LogSource, OwnSource, recorded_rows
 from covey.simulation.surfaces import AccuracyField, Purpose, bits_for
-from covey.types import Array
+from covey.types import WHOLE, Array, Loss
 
 
 class Source(Protocol):
@@ -32,14 +30,12 @@ class Source(Protocol):
 
 def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
     """Return what draws the instances of the environment's world with this seed."""
-    if environment.topology is not None:
-        return GraphSource(environment, seed=seed)
     if environment.is_embedded:
         return EmbeddedSource(environment, seed=seed, horizon=horizon)
     rng = np.random.Generator(bits_for(seed, Purpose.OWN))
     log, where = environment.log, f"environment {environment.name!r}"
     if log is None:
-        return OwnSource(environment, rng, f"{where}: {name_of(environment.entry)}")
+        return OwnSource(environment, rng, f"{where}: {environment.entry}")
     file = os.stat(log.path) if os.path.exists(log.path) else None
     try:
         rows = recorded_rows(msgspec.json.encode(log), file and (file.st_mtime_ns, file.st_size))
@@ -67,7 +63,12 @@ class EmbeddedSource:
         return points, self.accuracies.measure(points, first_slot), None
 
 
-PRACTICE_SLOTS = 64
+class Labelled(NamedTuple):
+    """The classes of one stream of instances."""
+
+    labels: Array  # slot -> class
+    usual: Array  # slot -> the usual class at this context
+    answers: Array  # stream, function, slot -> class that the function answers
 
 
 class WorldChunk(NamedTuple):
@@ -100,14 +101,13 @@ class World:
         self.environment = environment
         self.horizon = horizon
         self.slots = 0
-        self._uses = np.zeros(sum(environment.counts))
         self._source = source_of(environment, seed=seed, horizon=horizon)
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
         make = partial(_Persistent, environment.dependence) if environment.dependence else _Fresh
         self._uniforms: list[list[_Fresh | _Persistent]] = [
             [make(seed, stream, function) for function in range(sum(environment.counts))]
-            for stream in range(0 if environment.topology else environment.drawn_streams)
+            for stream in range(environment.drawn_streams)
         ]
         self._mixing, self._delays, self._shown = (
             np.random.Generator(bits_for(seed, purpose))
@@ -120,15 +120,6 @@ class World:
             name: np.random.Generator(bits_for(seed, Purpose.COLUMNS, place))
             for place, name in enumerate(sorted(environment.columns))
         }
-
-    def record(self, functions: Array) -> None:
-        """Take note of the functions that answered in the latest slots.
-
-        Functions that improve with their use do so after every `PRACTICE_SLOTS` slots.
-        """
-        self._uses += np.bincount(functions, minlength=len(self._uses))[: len(self._uses)]
-        if isinstance(self._source, EmbeddedSource) and self.slots % PRACTICE_SLOTS == 0:
-            self._source.accuracies.record(self._uses.copy())
 
     def draw(self, slots: int) -> WorldChunk:
         first_slot = self.slots + 1
@@ -173,7 +164,7 @@ class World:
             key = "loss" if self.environment.dependence == 0 else "dependence"
             raise ConfigError(
                 f"environment {self.environment.name!r}: {key} has no effect, as "
-                f"{name_of(self.environment.entry)} draws the answers; remove {key}"
+                f"{self.environment.entry} draws the answers; remove {key}"
             )
         accuracy -= 2
         return points, accuracy, right
@@ -326,3 +317,43 @@ class _Persistent:
         drawn = drawn[np.maximum.accumulate(origin)]
         self._latest = drawn[-1:]
         return drawn[1:]
+
+
+class ClassSource:
+    """Draws the label of each instance, and which class a wrong function answers."""
+
+    def __init__(self, classes: Classes, rng: np.random.Generator) -> None:
+        self._classes = classes
+        self._rng = rng
+
+    def draw(self, points: Array, right: Array) -> Labelled:
+        """Return the classes of instances at `points` (slot, stream, dimension)."""
+        number, functions = self._classes.number, right.shape[1]
+        usual = np.minimum(points[:, 0, 0] * number, number - 1).astype(np.int32)
+        # A row per slot, so that chunks of any length give the same labels.
+        drawn = self._rng.random((len(points), 2 + functions)).T
+        others = 1 + (drawn[1:] * (number - 1)).astype(np.int32)  # distances to other classes
+        labels = np.where(drawn[0] < self._classes.usual, usual, (usual + others[0]) % number)
+        answers = np.where(right[0] == 1, labels, (labels + others[1:]) % number)
+        return Labelled(labels, usual, answers[None])
+
+
+def chances(classes: Classes, usual: Array, answers: Array) -> Array:
+    """Return the probability of each answer to be the label, given the usual class."""
+    rest = (1 - classes.usual) / (classes.number - 1)
+    return np.where(answers == usual, classes.usual, rest)
+
+
+def draw_gains(loss: Loss, uniform: Array, expected: Array) -> Array:
+    """Return gains of numeric answers, in parts of `WHOLE`, with these expectations.
+
+    The gain is uniform from 0 to twice the expectation, or so far below 1. The distance from the
+    truth follows from it, and the loss of that distance is what a replay would record.
+    """
+    reach = 2 * np.minimum(expected, 1 - expected)
+    gain = expected + reach * (0.5 - uniform)
+    distance = np.clip(1 - gain, 0, 1) * loss.bound
+    if loss.kind == "squared":
+        distance = np.sqrt(distance)
+    gains: Array = np.clip(loss.gains(distance), 0, WHOLE).astype(np.int32)
+    return gains

@@ -1,17 +1,10 @@
 """The paper's claims, judged by its own printed figures; bad claims are rejected."""
 
-import re
-
-import msgspec
 import pytest
 
-from covey.errors import DataError
 from reproduction.claims import (
     CLAIMS,
     Claim,
-    ClaimsData,
-    Comparison,
-    claims_from,
     judge,
     keys_of,
 )
@@ -50,10 +43,6 @@ NOT_SO_PRINTED = {
 DENIED = "arrivals-at-one-learner-raise-exploration"
 
 
-def test_there_are_forty_claims_with_different_names() -> None:
-    assert len(CLAIMS) == len(set(NAMES)) == 40
-
-
 @pytest.mark.parametrize("claim", CLAIMS, ids=NAMES)
 def test_the_verdict_of_a_claim_follows_from_its_table(claim: Claim) -> None:
     finding = judge(claim, printed_figures())
@@ -83,51 +72,3 @@ def test_a_claim_does_not_hold_if_the_sign_of_every_figure_changes() -> None:
 def test_undecided_claims_are_those_with_unprinted_figures() -> None:
     for claim in CLAIMS:
         assert (claim.name in UNDECIDED) == any(key not in PRINTED for key in keys_of(claim))
-
-
-PAIR = """smaller = "t/a"
-larger = "t/b"
-"""
-
-
-def claims_in(comparison: str, *, line: int = 5, times: int = 1) -> tuple[Claim, ...]:
-    """Return the claims of a file with one comparison in each."""
-    claim = f'[[claim]]\nname = "c"\nline = {line}\ntext = "T."\n[[claim.compare]]\n{comparison}'
-    text = '[[section]]\nline = 1\ntitle = "First"\n' + times * claim
-    return claims_from(msgspec.toml.decode(text, type=ClaimsData))
-
-
-def test_a_claim_is_in_the_last_section_that_begins_before_it() -> None:
-    (claim,) = claims_in(PAIR)
-
-    assert (claim.section, claim.line) == ("First", 5)
-    assert claim.comparisons == (Comparison("", ("t", "a"), ("t", "b")),)
-
-
-@pytest.mark.parametrize(
-    ("comparison", "problem"),
-    [
-        ('smaller = "t/a"', "either `smaller` and `larger`, or `grows` and `steps`"),
-        (PAIR + 'grows = "t/c"', "either `smaller` and `larger`, or `grows` and `steps`"),
-        ('grows = "t/{step}"', "either `smaller` and `larger`, or `grows` and `steps`"),
-        ('smaller = "t/{x}"\nlarger = 1', "{x} is not a name under `for`"),
-        ('smaller = { sum = ["a"], minimum = ["b"] }\nlarger = 1', "a term has one of `sum`"),
-        ('smaller = { drop = ["a", "b"] }\nlarger = 1', "or `drop` with `from`"),
-        ('smaller = { minimum = ["nowhere/*"] }\nlarger = 1', "no printed number has a key like"),
-    ],
-)
-def test_a_bad_comparison_is_rejected_with_the_name_of_its_claim(
-    comparison: str, problem: str
-) -> None:
-    with pytest.raises(DataError, match=f"^claim 'c': .*{re.escape(problem)}"):
-        claims_in(comparison)
-
-
-def test_a_claim_outside_all_sections_is_rejected() -> None:
-    with pytest.raises(DataError, match="claim 'c': line 0 is in no section"):
-        claims_in(PAIR, line=0)
-
-
-def test_a_duplicate_claim_is_rejected() -> None:
-    with pytest.raises(DataError, match="duplicate claim 'c'"):
-        claims_in(PAIR, times=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from covey.errors import DataError
-from reproduction.data import FOLDER, DataFile, located, text_of
+from reproduction.data import FOLDER, DataFile, text_of
 
 CONTENT = b"a,b\n1,0\n2,1\n"
 PACKED = gzip.compress(CONTENT, mtime=0)
@@ -39,39 +39,10 @@ def sentence_of(path: Path | None, **options: bool) -> str:
     return str(caught.value)
 
 
-def test_a_path_may_be_the_file_or_its_folder(tmp_path: Path) -> None:
-    path = written(tmp_path / "little.csv.gz")
-
-    assert located(SOURCE, path) == located(SOURCE, tmp_path) == path
-
-
-def test_without_a_path_the_folder_of_the_environment_comes_first(tmp_path: Path) -> None:
-    named, results = tmp_path / "named", tmp_path / "results"
-    for folder in (named, results):
-        folder.mkdir()
-        written(folder / "little.csv.gz")
-
-    assert located(SOURCE, results=results, environment={FOLDER: str(named)}) == (
-        named / "little.csv.gz"
-    )
-    assert located(SOURCE, results=results, environment={}) == results / "little.csv.gz"
-    assert located(SOURCE, environment={FOLDER: str(tmp_path)}) is None
-
-
 def test_the_known_file_is_unpacked(tmp_path: Path) -> None:
     text = text_of(SOURCE, written(tmp_path / "little.csv.gz"))
 
     assert (text.content, text.sha256) == (CONTENT, SOURCE.text_sha256)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("little.csv", CONTENT), ("tight.gz", gzip.compress(CONTENT, 1, mtime=7))],
-)
-def test_the_same_text_with_another_compression_is_accepted(
-    tmp_path: Path, name: str, content: bytes
-) -> None:
-    assert text_of(SOURCE, written(tmp_path / name, content)).content == CONTENT
 
 
 @pytest.mark.parametrize(
@@ -95,39 +66,8 @@ def test_another_file_is_refused_and_the_differences_are_named(tmp_path: Path) -
     assert "--any-file" in sentence
 
 
-def test_another_file_is_accepted_if_any_file_is_allowed(tmp_path: Path) -> None:
-    other = written(tmp_path / "other.gz", gzip.compress(b"a,b\r\n1,0", mtime=0))
-
-    assert text_of(SOURCE, other, is_any_file=True).content == b"a,b\n1,0\n"
-
-
 def test_a_missing_file_gives_a_sentence_that_says_how_to_get_it() -> None:
     assert sentence_of(None) == (
         "the little stream was not found; put little.csv.gz into a folder and set COVEY_DATA to "
         "it, or give its path; ask for it"
     )
-
-
-def test_a_path_without_a_file_is_named(tmp_path: Path) -> None:
-    assert sentence_of(tmp_path / "gone.gz").startswith(f"there is no file at {tmp_path}/gone.gz")
-
-
-def test_a_fetched_file_is_kept_and_not_fetched_again(tmp_path: Path) -> None:
-    fetched = text_of(SOURCE, results=tmp_path / "new", fetch=lambda: CONTENT)
-
-    assert text_of(SOURCE, results=tmp_path / "new") == fetched
-
-
-def test_without_internet_the_file_is_reported_as_missing() -> None:
-    def fetch() -> bytes:
-        raise TimeoutError
-
-    with pytest.raises(DataError, match="was not found; put little.csv.gz"):
-        text_of(SOURCE, fetch=fetch)
-
-
-def test_a_wrong_fetched_file_is_refused_and_not_kept(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the fetched file is not the little stream"):
-        text_of(SOURCE, results=tmp_path, fetch=lambda: b"x\n")
-
-    assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,6 @@ from reproduction import data
 from reproduction.data import FileText, LabelledStream, Labels
 from reproduction.models import (
     ALWAYS_0,
-    ALWAYS_1,
     KINDS,
     LAST_LABEL,
     RANDOM,
@@ -34,9 +33,6 @@ def npy(array: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-ALONE = npy(np.zeros(50, np.int8))
-
-
 def stream_of(sha256: str = "one") -> LabelledStream:
     labels = np.random.default_rng(3).random(200) < 0.5
     return data.parse_kdd(FileText(flows(labels.tolist()).encode(), sha256, "kdd.gz"))
@@ -44,13 +40,6 @@ def stream_of(sha256: str = "one") -> LabelledStream:
 
 def asked(answers: PredictionCache, start: int = 100) -> Labels:
     return answers.predict(TRAINED, start=start, slots=50)
-
-
-def test_constant_functions_predict_their_constant() -> None:
-    answers = PredictionCache(stream_of()).predict([ALWAYS_1, ALWAYS_0], start=100, slots=50)
-
-    assert answers.dtype == np.int8
-    assert answers.tolist() == [[1] * 50, [0] * 50]
 
 
 @pytest.mark.parametrize("start", [0, 1, 100])
@@ -90,52 +79,6 @@ def test_cached_predictions_are_not_computed_again(tmp_path: Path) -> None:
 
     assert len(kept) == len(TRAINED)
     assert np.array_equal(asked(PredictionCache(stream_of(), results=tmp_path / "new")), 1 - made)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 half a file", b"no archive", ALONE])
-def test_damaged_cached_predictions_are_computed_again(tmp_path: Path, content: bytes) -> None:
-    made = asked(PredictionCache(stream_of(), results=tmp_path))
-    whole = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for path in whole:
-        path.write_bytes(content)
-
-    assert np.array_equal(asked(PredictionCache(stream_of(), results=tmp_path)), made)
-    assert all(path.read_bytes() != content for path in whole)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [np.zeros(49, np.int8), np.zeros((1, 50), np.int8), np.zeros(50), np.array([{}] * 50)],
-    ids=["short", "flat", "floats", "pickled"],
-)
-def test_cached_predictions_of_another_shape_are_computed_again(
-    tmp_path: Path, other: np.ndarray
-) -> None:
-    made = asked(PredictionCache(stream_of(), results=tmp_path))
-    for path in list(tmp_path.iterdir()):
-        np.savez(path, answers=other)
-
-    assert np.array_equal(asked(PredictionCache(stream_of(), results=tmp_path)), made)
-
-
-def test_another_stream_window_or_training_has_its_own_cache_file(tmp_path: Path) -> None:
-    asked(PredictionCache(stream_of(), results=tmp_path))
-    asked(PredictionCache(stream_of("two"), results=tmp_path))
-    asked(PredictionCache(stream_of(), results=tmp_path), start=120)
-    PredictionCache(stream_of(), results=tmp_path).predict(
-        [function._replace(rows=90) for function in TRAINED], start=100, slots=50
-    )
-
-    assert len(list(tmp_path.iterdir())) == 4 * len(TRAINED)
-
-
-def test_nothing_is_cached_without_a_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked(PredictionCache(stream_of()))
-
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(

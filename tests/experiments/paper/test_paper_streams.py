@@ -66,34 +66,6 @@ def test_a_window_beyond_the_end_is_refused(tmp_path: Path, start: int, slots: i
         stream.labels_of(start, slots)
 
 
-@pytest.mark.parametrize(
-    ("spoilt", "sentence"),
-    [
-        ("0,tcp,http,SF,normal.\n", "line 2 holds 5 fields; the 10 % file of KDD Cup 1999 has 42"),
-        ("\n", "line 2 holds 1 fields"),
-        (flows([True]).replace("smurf.", "smurf"), "line 2: the label must end in a full stop"),
-    ],
-)
-def test_a_malformed_row_is_refused(tmp_path: Path, spoilt: str, sentence: str) -> None:
-    with pytest.raises(DataError, match=sentence):
-        kdd_of(tmp_path, flows([False]) + spoilt)
-
-
-def test_a_file_without_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no row"):
-        kdd_of(tmp_path, "")
-    with pytest.raises(DataError, match="holds no row"):
-        electricity_of(tmp_path)
-
-
-@pytest.mark.parametrize("value", ["many", "nan", "inf", ""])
-def test_a_feature_that_is_not_a_number_is_refused(tmp_path: Path, value: str) -> None:
-    stream = kdd_of(tmp_path, flows([False]).replace("0,tcp", f"{value},tcp"))
-
-    with pytest.raises(DataError, match="kdd.gz, from row 0 on: "):
-        stream.rows(0, 1)
-
-
 def test_electricity_has_a_header_and_the_hour_first(tmp_path: Path) -> None:
     stream = electricity_of(tmp_path, "0,.1,.2,.3,.4,.5,1", "0.5,.1,.2,.3,.4,.6,0")
 
@@ -101,11 +73,6 @@ def test_electricity_has_a_header_and_the_hour_first(tmp_path: Path) -> None:
     assert stream.column("hour", 0, 2).tolist() == [0.0, 0.5]
     assert stream.rows(1, 1).numbers.tolist() == [[0.5, 0.1, 0.2, 0.3, 0.4, 0.6]]
     assert stream.rows(1, 1).words.shape == (1, 0)
-
-
-def test_electricity_labels_other_than_0_and_1_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="row 1: the label is 2; it must be 0 or 1"):
-        electricity_of(tmp_path, "0,.1,.2,.3,.4,.5,1", "0,.1,.2,.3,.4,.5,2")
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=10))

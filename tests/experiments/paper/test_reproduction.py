@@ -3,15 +3,13 @@
 import gzip
 import json
 import os
-import pickle
 import runpy
 from pathlib import Path
 
 import pytest
 
 from covey import kernel, replay
-from covey.bandit.policies import settings_from
-from covey.errors import ConfigError, DataError
+from covey.bandit.policies import policy_from
 from covey.simulation import run as simulation_run
 from covey.simulation.environment import environment_from
 from reproduction import data as paper_data
@@ -30,7 +28,7 @@ from reproduction.experiments import (
 )
 from reproduction.findings import goals
 from reproduction.models import PredictionCache
-from reproduction.run import Options, claim_folder, reproduce, run_case
+from reproduction.run import Options, reproduce, run_case
 from reproduction.tables import NAMES
 from standin import write_standin
 from support.required import ROOT
@@ -118,38 +116,6 @@ def test_a_folder_of_another_version_is_refused_and_the_reason_named(
     assert "Traceback" not in error
 
 
-def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "identity.json").write_text("{")
-
-    with pytest.raises(DataError, match="cannot be read"):
-        claim_folder(tmp_path, {"covey": "1"})
-
-
-def test_a_folder_accepts_a_second_stream_but_not_another_version_of_the_first(
-    tmp_path: Path,
-) -> None:
-    claim_folder(tmp_path, {"sha256 of kdd": "a"})
-    claim_folder(tmp_path, {"sha256 of electricity": "b"})
-
-    with pytest.raises(ConfigError, match="sha256 of kdd is 'a' there and 'c' here"):
-        claim_folder(tmp_path, {"sha256 of kdd": "c"})
-
-
-def test_a_folder_with_another_readme_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("# Mine\n")
-
-    with pytest.raises(ConfigError, match=r"README.md was not written by this command"):
-        claim_folder(tmp_path, {"covey": "1"})
-    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
-
-
-def test_a_file_is_refused_as_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").write_text("")
-
-    with pytest.raises(ConfigError, match="is a file; choose a folder"):
-        claim_folder(tmp_path / "out", {"covey": "1"})
-
-
 def test_a_window_beyond_the_end_is_refused_before_a_folder_is_created(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,34 +164,8 @@ def test_another_file_is_refused_without_any_file(
     assert "use --any-file to accept this one" in capsys.readouterr().err
 
 
-def test_the_parameters_need_no_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("COVEY_DATA", raising=False)
-
-    assert main(["par_setup", "--out", str(tmp_path), "--quiet"]) == 0
-    assert "par_setup" in capsys.readouterr().out
-    assert "30 of 30 printed numbers match" in (tmp_path / "README.md").read_text()
-
-
-def test_a_case_has_the_same_key_after_pickling() -> None:
-    case = Case(trial="S2", context="A1", policy={"preset": "cos"}, labels=0.5)
-
-    assert pickle.loads(pickle.dumps(case)).key() == case.key()  # noqa: S301 - made a line above
-
-
-def test_the_seed_changes_only_random_functions(finished: Path) -> None:
-    window = load_window(window_file(finished, "S2", 20_000), 20_000)
-    first, again, other = (window.predictions(seed, 8) for seed in (0, 0, 1))
-
-    assert (first == again).all()
-    assert [bool((first[k] == other[k]).all()) for k in range(8)] == [
-        k not in (1, 3) for k in range(8)
-    ]
-
-
 def test_a_case_gives_the_numbers_of_its_replay(finished: Path) -> None:
-    case = Case(trial="S1", context="A3", policy={"preset": "cos", "mode": "paper"}, price=0.1)
+    case = Case(trial="S1", context="A3", policy={"preset": "cos", "reading": "paper"}, price=0.1)
     window = load_window(window_file(finished, "S1", 20_000), 20_000)
     trace = replayed(case, window)
     rows = zip(trace["learner"], trace["correct"], trace["phase"], trace["arm"], strict=True)
@@ -262,7 +202,7 @@ def test_bumps_give_the_regret_of_a_run_per_learner_and_slot(
     played = run_case(case, b"")
     run = simulation_run.play(
         environment_from({"name": "w", "correlation": correlation}),
-        settings_from(rule | {"horizon": 2_000, "seed": 4}),
+        policy_from(rule | {"horizon": 2_000, "seed": 4}),
         seed=4,
         horizon=2_000,
         checkpoints=[2_000],

@@ -11,7 +11,9 @@ from reproduction import data
 from reproduction.experiments import CONTEXTS, Case, config
 from reproduction.models import SETS, SLOTS, START, PredictionCache
 from reproduction.tables import policy_table
+from support.effort import effort
 
+PLAYED = effort(4_000, long=SLOTS)  # slots of the window
 DATA = os.environ.get("COVEY_DATA", "")
 LEARNERS, FUNCTIONS = 4, 2
 
@@ -34,17 +36,9 @@ def setup_of(algorithm: str, *, is_alone: bool) -> reference.Setup:
         slices=12,  # the fourth root of 20,000, rounded up
         split_scale=1.0,
         split_power=4.0,
-        level_offset=0,
         explore=(1.0, 1 / 8),
         train=(2.0, 1 / 8),
         explore_peers=(1.0, 1 / 8),
-        order="own-train-peers",
-        helper="explore-first",
-        count="arrivals",
-        askers="all",
-        hidden_from="all",
-        pending=False,
-        label_wait=None,
     )
 
 
@@ -56,9 +50,9 @@ def test_spec_equals_the_reference_in_every_slot(
     algorithm: str, context: str, arrivals: str
 ) -> None:
     stream = data.load_kdd(Path(DATA))
-    labels = stream.labels_of(START, SLOTS)
-    said = PredictionCache(stream).predict(SETS["S2"], start=START, slots=SLOTS)
-    points = CONTEXTS[context](stream, START, SLOTS)[:, None]
+    labels = stream.labels_of(START, PLAYED)
+    said = PredictionCache(stream).predict(SETS["S2"], start=START, slots=PLAYED)
+    points = CONTEXTS[context](stream, START, PLAYED)[:, None]
     case = Case(
         trial="S2", context=context, policy=policy_table(algorithm, "Z1", "spec"), arrivals=arrivals
     )
@@ -73,7 +67,7 @@ def test_spec_equals_the_reference_in_every_slot(
 
     found = trace.columns()
     names = ["slot", "cell", "phase", "correct"]
-    assert len(rows) == len(found["slot"]) >= SLOTS
+    assert len(rows) == len(found["slot"]) >= PLAYED
     assert trace.learner.tolist() == [row.site for row in rows]
     assert trace.function.tolist() == [row.function for row in rows]
     for name in names:

@@ -1,0 +1,35 @@
+"""Every configuration decides what its record says, with the kernel that runs."""
+
+import pytest
+
+from golden.configurations import Golden, configurations
+from golden.doors import record
+from golden.write import recorded
+
+CONFIGURATIONS = list(configurations())
+# Where decisions of a replay and of live sites differ in what is recorded, and why.
+APART = {
+    "every row at all sites, auto": "live, sites decide one after another in a slot",
+    "views": "a replay has the predictions of the log, whatever a function sees",
+    "random costs": "live, the price of a decision is without the cost that comes with the label",
+    "learnt costs of links": "likewise",
+    "labels that come too late": "live, a label may come one slot later",
+    "votes by gradient, auto": "a node that is asked for its vote chooses as a helper does",
+}
+
+
+@pytest.mark.parametrize("golden", CONFIGURATIONS, ids=lambda golden: golden.name)
+def test_each_door_decides_what_is_recorded(golden: Golden) -> None:
+    assert {door: record(golden, door) for door in golden.doors} == recorded()[golden.name]
+
+
+def test_every_record_is_compared() -> None:
+    assert {golden.name for golden in CONFIGURATIONS} == recorded().keys()
+
+
+@pytest.mark.parametrize("name", list(recorded()))
+def test_a_replay_a_network_and_restarted_nodes_decide_the_same(name: str) -> None:
+    doors = [recorded()[name].get(door, {}) for door in ("replay", "network", "node")]
+    decided = [{door[kind] for door in doors if kind in door} for kind in ("decisions", "votes")]
+
+    assert (max(map(len, decided)) > 1) == name.startswith(tuple(APART))
