@@ -10,7 +10,7 @@ PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/1
 # Where this is set, hundreds of processes of the tests would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo fast sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load processes large paper regret trust picture prove teeth kills failover flips dist clean
+.PHONY: demo fast sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load processes large paper regret streams trust picture prove teeth kills failover flips dist clean
 
 # Needs no compiler; the compiled kernel of `make fast` is kept, and compiled again if it is older than its source.
 demo: $(VENV)/.covey $(wildcard $(VENV)/.fast)
@@ -108,6 +108,10 @@ large: $(VENV)/.tools
 regret: $(VENV)/.fast
 	$(BIN)/python experiments/regret/run.py $(if $(DATA),--data $(DATA))
 
+# Real and generated streams with all their features as contexts, beside a linear bandit.
+streams: $(VENV)/.tools
+	$(BIN)/python experiments/streams/run.py
+
 # Measure trust that is earned: honest sources, and sources with false labels.
 trust: $(VENV)/.fast
 	$(BIN)/python experiments/trust/run.py
@@ -123,7 +127,7 @@ prove: $(VENV)/.tools
 
 # Every planted bug, and how many seeds find it.
 teeth: $(VENV)/.tools
-	cd tests && ../$(BIN)/python -m chaos.prove --teeth 600 --write
+	cd tests && ../$(BIN)/python -m chaos.prove --teeth 600
 
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools
@@ -160,8 +164,8 @@ $(VENV)/.covey: pyproject.toml setup.py
 	@$(PYTHON) -m venv $(VENV)
 	@echo "setting up $(VENV), 2 of 4: numpy and msgspec"
 	@$(PIP) --no-compile "setuptools>=77" numpy msgspec
-	@echo "setting up $(VENV), 3 of 4: matplotlib, for reports"
-	@$(PIP) --no-compile matplotlib
+	@echo "setting up $(VENV), 3 of 4: matplotlib and jinja2, for reports"
+	@$(PIP) --no-compile matplotlib jinja2
 	@echo "setting up $(VENV), 4 of 4: covey"
 	@rm -f src/covey/kernel/*.so
 	@COVEY_BUILD=plain $(PIP) --no-compile --no-build-isolation --editable ".[report]"

@@ -106,7 +106,8 @@ def _run(arena: Any, stream: tuple[np.ndarray, ...], opened: int) -> float:
         rows = network.SITES * (end - begin)
         kinds = (np.int32, np.int8, np.int32, np.int32, np.int32)
         columns = [np.zeros(rows, kind).data for kind in kinds]
-        trace = DecisionColumns(*columns, np.empty(0, np.int32).data)
+        nothing = np.empty(0, np.int32).data
+        trace = DecisionColumns(*columns, paid=nothing, recalled=nothing)
         log = EncodedLog(
             contexts=np.ascontiguousarray(contexts[begin:end]).reshape(-1).data,
             predictions=np.ascontiguousarray(predictions[:, begin:end], np.int32).data,

@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,12 @@ PAGE = Path(__file__).with_name("LARGE.md")
 SMALLEST = 1_000_000  # rows; every next log has ten times as many
 GROUP = 250_000  # rows of a row group
 SITES, FUNCTIONS = 4, 2  # functions of each site
-POLICIES = {"auto": 'preset = "auto"', "cos": 'preset = "cos"\nslices = 12'}
+POLICIES = {"cos": 'preset = "cos"\nslices = 12', "auto": 'preset = "auto"'}
 METHOD = f"""\
 `covey replay LOG --config FILE --json` in a process of its own, interpreter start included.
 {SITES} sites with {FUNCTIONS} functions each, two contexts, row groups of {GROUP:,} rows; `cos`
-has 12 slices. The command also plays every site alone. CPU time is that of all threads."""
+has 12 slices. The command also plays every site alone, and all without contexts. CPU
+time is that of all threads."""
 
 
 def write_log(path: Path, rows: int) -> None:
@@ -70,9 +71,8 @@ def replay(folder: Path, rows: int) -> Used:
     return Used(**json.loads(done.stdout))
 
 
-def measure(sizes: Sequence[int]) -> list[tuple[str, int, Used]]:
+def measure(sizes: Sequence[int]) -> Iterator[tuple[str, int, Used]]:
     """Replay a log of each size with each policy."""
-    found = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for rows in sizes:
@@ -80,32 +80,34 @@ def measure(sizes: Sequence[int]) -> list[tuple[str, int, Used]]:
             for policy, text in POLICIES.items():
                 write_config(folder / "sites.toml", text)
                 print(f"{policy}: {rows:,} rows", file=sys.stderr, flush=True)
-                found.append((policy, rows, replay(folder, rows)))
-    return sorted(found, key=lambda run: list(POLICIES).index(run[0]))
+                yield policy, rows, replay(folder, rows)
 
 
 def table(runs: Sequence[tuple[str, int, Used]]) -> str:
     """Return the table of all replays."""
     lines = ["| policy | rows | rows a second | CPU minutes | peak memory, MB |"]
     lines.append("|---|--:|--:|--:|--:|")
-    for policy, rows, used in runs:
+    for policy, rows, used in sorted(runs, key=lambda run: list(POLICIES).index(run[0])):
         cells = (policy, f"{rows:,}", f"{rows / used.wall_s:,.0f}", f"{used.cpu_s / 60:.2f}")
         lines.append(f"| {' | '.join(cells)} | {used.peak_bytes / 1e6:.0f} |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure, print the table and write it."""
+    """Measure, print the table and write it after each replay."""
     parser = argparse.ArgumentParser(description="Replay streamed logs of growing size.")
     parser.add_argument("--rows", type=int, default=100_000_000, help="of the largest log")
     rows = parser.parse_args().rows
     sizes = [rows]
     while sizes[0] // 10 >= SMALLEST:
         sizes.insert(0, sizes[0] // 10)
-    shown = table(measure(sizes))
-    print(shown)
-    page = f"# Large logs\n\nMade by `make large`; do not edit by hand.\n\n{METHOD}\n\n{shown}\n"
-    PAGE.write_text(page, encoding="utf-8")
+    runs = []
+    for run in measure(sizes):
+        runs.append(run)
+        lines = f"{METHOD}\n\n{table(runs)}\n"
+        page = f"# Large logs\n\nMade by `make large`; do not edit by hand.\n\n{lines}"
+        PAGE.write_text(page, encoding="utf-8")
+    print(table(runs))
 
 
 if __name__ == "__main__":

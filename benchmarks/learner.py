@@ -23,7 +23,7 @@ SITES = 4
 OURS = "Learner: decide, settle"
 ASKING = f"Network: {SITES} sites x 2 functions, one asks"
 PEER = "River EpsilonGreedy"
-POLICY = {"slices": task.SLICES, "parameters": "z1"}
+POLICY = {"preset": "cos", "slices": task.SLICES}
 
 
 class Run(NamedTuple):

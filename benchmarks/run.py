@@ -15,6 +15,7 @@ import cells
 import command
 import figures
 import learner
+import linear
 import memory
 import simulated
 import trace_file
@@ -25,9 +26,16 @@ import replay
 from covey import kernel as kernel_module
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
-MEASURED = (kernel, cells, learner, replay, simulated, memory, trace_file, command)
+MEASURED = (kernel, cells, linear, learner, replay, simulated, memory, trace_file, command)
 MODULES = {module.NAME: module for module in MEASURED}
-NEEDS_COMPILED = (cells.NAME, replay.NAME, simulated.NAME, trace_file.NAME, command.NAME)
+NEEDS_COMPILED = (
+    cells.NAME,
+    linear.NAME,
+    replay.NAME,
+    simulated.NAME,
+    trace_file.NAME,
+    command.NAME,
+)
 PACKAGES = ("covey", "numpy", "msgspec", "pyarrow", "river", "Cython")
 
 

@@ -60,7 +60,7 @@ def parts(
     world = World(WORLD, seed=1, horizon=horizon)
     setup = network(WORLD, policy)
     game = start(setup, setup.sites, 1, [0, 1])
-    oracle = Oracle(setup.sites, lipschitz=1.2, alpha=1.0, dimension=1)
+    oracle = Oracle(WORLD, policy, played=setup, seed=1)
     for _ in range(stretches):
         game.play(log_of(world.draw(length)))
     held = []
@@ -77,7 +77,7 @@ def parts(
 
     def judge() -> float:
         begin = process_time()
-        oracle.losses(held[1], held[0].accuracy).sums()
+        oracle.judge(held[1], held[0], log_of(held[0])).sums()
         return process_time() - begin
 
     return interleave(

@@ -51,8 +51,7 @@ def picture(outcome: Outcome) -> str:
 
 
 def _title(learner: LearnerOutcome, colour: str, x: int) -> str:
-    together = 100 * learner.errors / learner.judged
-    best = 100 * min(learner.own_errors.values()) / learner.judged
+    together, best = learner.numbers.error_percent, learner.numbers.best_own_percent
     return (
         f'<rect x="{x}" y="8" width="12" height="12" fill="{colour}"/>'
         f'<text x="{x + 18}" y="19" font-size="15" font-weight="bold">{learner.name}</text>'

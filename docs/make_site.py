@@ -11,18 +11,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mkdocs.commands.build import build
-from mkdocs.config import load_config
+import covey
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
 FOLDERS = ("docs", "benchmarks", "experiments", "examples", "deploy")
 LINK = re.compile(r"\]\(([^)#\s]+)")
+PACKAGES = {"replay": "covey.report.results"}  # names that are packages, too
 
 
 def main() -> None:
     """Copy the pages and build the site; exit with 1 on the first warning."""
+    from mkdocs.commands.build import build
+    from mkdocs.config import load_config
+
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     pages = sorted(found for found in _pages() if "runs" not in found.parts)
     shutil.rmtree(PAGES, ignore_errors=True)
@@ -30,8 +33,17 @@ def main() -> None:
         _copy(page)
         for linked in _linked(page):
             _copy(linked)
+    with (PAGES / "docs" / "reference" / "python-api.md").open("a") as page:
+        page.write(signatures())
     build(load_config(str(ROOT / "docs" / "mkdocs.yml"), strict=True, nav=_navigation()))
     sys.stderr.write(f"{SITE / 'index.html'}: {len(pages)} pages\n")
+
+
+def signatures() -> str:
+    """Return the section with the signature and description of every public name."""
+    names = [name for name in dir(covey) if not name.startswith("__")]
+    listed = [f"::: {PACKAGES.get(name, 'covey')}.{name}\n" for name in names]
+    return "\n".join(["\n## Signatures\n", *listed])
 
 
 def _navigation() -> list[str | dict[str, Any]]:
@@ -50,7 +62,8 @@ def _navigation() -> list[str | dict[str, Any]]:
             folder = ROOT / "docs" / title.lower()
             listed = [("", f"{title.lower()}/{page.name}") for page in sorted(folder.glob("*.md"))]
         pages = [{name: f"docs/{place}"} if name else f"docs/{place}" for name, place in listed]
-        sections.append({title: pages})
+        if pages:  # the questions have none
+            sections.append({title: pages})
     measured = ["experiments/regret/README.md", "experiments/paper/README.md"]
     others = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
     return [*sections, {"Measured": measured}, {"Project": others}, {"Index": "docs/README.md"}]

@@ -176,18 +176,9 @@ ALERTS: dict[str, tuple[str, str]] = {
     ),
     "CoveyPeerUnavailable": ('covey_peer_open{peer="south"}', "1+0x2160 0+0x144"),
     "CoveyLabelsUndelivered": ('covey_outbox_labels{peer="south"}', "0+0x2160 3+0x144"),
-    "CoveyFunctionFails": (
-        'covey_function_failures_total{function="rules"}',
-        "0+0x2160 1+1x144",
-    ),
-    "CoveyLabelsStopped": (
-        'covey_labels_total{state="joined"}',
-        "0+10x2160 21600+0x144",
-    ),
-    "CoveyErrorRateRose": (
-        'covey_arm_labels_right_total{arm="rules"}',
-        "0+9x2160 19440+5x144",
-    ),
+    "CoveyFunctionFails": ('covey_function_failures_total{function="rules"}', "0+0x2160 1+1x144"),
+    "CoveyLabelsStopped": ('covey_labels_total{state="joined"}', "0+10x2160 21600+0x144"),
+    "CoveyErrorRateRose": ('covey_arm_labels_right_total{arm="rules"}', "0+9x2160 19440+5x144"),
     "CoveyManyAlarms": ('covey_alarms_total{space=""}', "0+0x2160 1+1x144"),
     "CoveyServerErrors": (
         'covey_http_requests_total{side="front", status="500"}',

@@ -10,6 +10,7 @@ from support.flow import (
     NODE_SLOTS,
     SITES,
     Stream,
+    changing_stream,
     config_of,
     decided_in_a_network,
     early,
@@ -75,11 +76,33 @@ def test_nodes_whose_labels_come_late_decide_the_same_restarted_or_not(
     assert live != replayed(stream, config, delay=LATE)[:NODE_SLOTS]
 
 
+@pytest.mark.parametrize("dimension", [0, 1, 3, 5])
+def test_a_network_decides_as_a_replay_in_any_number_of_contexts(dimension: int) -> None:
+    stream, config = changing_stream(dimension), config_of("auto")
+    config["policy"]["alarm"] = 2.0
+
+    live = decided_in_a_network(stream, config)
+
+    assert live == replayed(stream, config)
+    assert any(row[1].startswith("site") for row in live)
+
+
+@pytest.mark.parametrize("delay", [0, LATE])
+def test_restarted_nodes_decide_as_a_replay_in_many_contexts(delay: int) -> None:
+    """What a linear belief learnt since it was stored is learnt again."""
+    stream, config = changing_stream(5), config_of("auto")
+    config["policy"] |= {"alarm": 1.0, "pending": True}
+
+    live = virtual.run(through_nodes(stream, config, restart_every=20, delay=delay))
+
+    assert live == replayed(stream, config, delay=delay)[:NODE_SLOTS]
+
+
 @pytest.mark.parametrize("preset", ["cos", "dcza", None], ids=str)
 def test_replay_and_processes_over_https_decide_the_same(
     stream: Stream, preset: str | None, tmp_path: Path
 ) -> None:
-    policy = {"slices": 1} if preset is None else {**early(preset), "pending": False}
+    policy = {} if preset is None else {**early(preset), "pending": False}
     policy["check-claims"] = False  # as in a replay
     config = {**config_of("cos", "spec"), "policy": policy}
     offices = Offices(tmp_path, [f"site{k}" for k in range(SITES)])

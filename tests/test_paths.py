@@ -21,7 +21,7 @@ from support.site_processes import Offices, table
 
 PACKAGE = Path(covey.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
-MOST_FILES_OF_A_REPLAY = 22
+MOST_FILES_OF_A_REPLAY = 17
 MOST_FILES_OF_A_REQUEST = 34
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
 POLICY = table(

@@ -53,9 +53,9 @@ def test_the_page_on_python_lists_every_public_name() -> None:
 
 
 def test_the_reference_of_the_site_has_every_public_name() -> None:
-    page = PAGE.with_name("api.md").read_text()
+    made = pydoc.importfile(str(ROOT / "docs" / "make_site.py")).signatures()
 
-    assert set(re.findall(r"^::: covey\.(?:[\w.]+\.)?(\w+)$", page, re.MULTILINE)) == PUBLIC
+    assert set(re.findall(r"^::: covey\.(?:[\w.]+\.)?(\w+)$", made, re.MULTILINE)) == PUBLIC
 
 
 def test_documents_use_public_names_and_documented_modules_only() -> None:
@@ -87,12 +87,12 @@ def test_type_checkers_see_the_names_that_are_imported_on_use() -> None:
     typed = {
         (node.module, name.name, name.asname)
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and str(node.module).count(".") and node.col_offset
+        if isinstance(node, ast.ImportFrom) and str(node.module).count(".")
         for name in node.names
         if name.asname
     }
 
-    assert typed == {(f"covey.{covey._SOURCES[name]}", name, name) for name in PUBLIC}
+    assert typed == {(f"covey.{covey._SOURCES.get(name, 'errors')}", name, name) for name in PUBLIC}
 
 
 @pytest.mark.parametrize("first", ["import covey.replay.outcome", "import covey.simulation.run"])
@@ -125,6 +125,14 @@ def test_what_was_not_asked_for_is_not_imported(code: str) -> None:
     found = python(f"import sys\n{tried}print('loaded:', *sys.modules)")
 
     assert set(found.split("loaded:")[1].split()) & HEAVY == set()
+
+
+def test_a_replay_needs_no_node_store_or_event_loop() -> None:
+    config = {"learner": [{"name": "a", "functions": ["f"]}]}
+    played = f"import covey, sys\ncovey.replay({config}, {{'label': [1], 'f': [1]}}).table()"
+    loaded = python(f"{played}\nprint(*sys.modules)").split()
+
+    assert {"asyncio", "sqlite3", "ssl", "covey.node"} & set(loaded) == set()
 
 
 def test_every_command_adds_its_arguments_when_it_is_used(

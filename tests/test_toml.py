@@ -1,10 +1,13 @@
 """A table becomes a record, or is refused with the key and what to do; so do configurations."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+import covey
 from covey import toml
 from covey.config import load
 from support.refusals import refusals, refuses
@@ -60,3 +63,23 @@ def test_known_names_are_listed_in_order_without_a_similar_one() -> None:
 
 def test_without_known_names_nothing_is_suggested() -> None:
     assert toml.nearest("xyz", []) == ""
+
+
+def test_a_module_beside_a_file_is_imported_and_the_path_is_as_before(tmp_path: Path) -> None:
+    (tmp_path / "beside_sites.py").write_text("def worth(accuracy, cost, context): return accuracy")
+    learner = '[[learner]]\nname = "a"\nfunctions = ["f"]\nrewards = { f = "beside_sites:worth" }\n'
+    (tmp_path / "sites.toml").write_text(learner)
+    before = sys.path[:]
+    setup = load(tmp_path / "sites.toml")
+
+    assert sys.path == before
+    assert setup.sites[0].rewards[0].name == "beside_sites:worth"
+    assert covey.replay(tmp_path / "sites.toml", {"label": [1], "f": [1]}).summary().slots == 1
+
+
+def test_lambdas_of_one_place_have_one_name_and_are_told_apart() -> None:
+    first, second = (toml.named(lambda: None) for _ in range(2))
+
+    assert str(first) == str(second)
+    assert first != second
+    assert toml.imported(first, where="x") is not toml.imported(second, where="x")

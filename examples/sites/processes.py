@@ -40,9 +40,6 @@ peer-address = "127.0.0.1:{peer_port}"
 [data]
 context = ["service"]
 
-[policy]
-slices = 4
-
 [[learner]]
 name = "{name}"
 functions = ["{sign}", "mixed"]

@@ -116,7 +116,8 @@ class Field:
             name: np.empty(rows, np.int8 if name == "phase" else np.int32).data
             for name in ("cell", "phase", "arm", "function", "correct")
         }
-        decided = DecisionColumns(**numbers, paid=np.empty(0, np.int32).data)
+        empty = np.empty(0, np.int32).data
+        decided = DecisionColumns(**numbers, paid=empty, recalled=empty)
         begin = process_time()
         self._arena.run(log, self.slots + 1, decided)
         self.slots += slots

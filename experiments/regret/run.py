@@ -56,7 +56,7 @@ PARTS = (*kinds.REMEMBERED, "sensitivity", "free")
 QUICK_SLOTS = {
     "worlds": 40, "worlds-short": 40, "worlds-long": 40, "growth-presets": 1_000, "streams": 200
 }  # fmt: skip
-CONSTANTS = {"index-scale": 0.5, "alarm": 5.0, "spread": 0.5}  # of the default
+CONSTANTS = {"index-scale": 0.5, "alarm": 5.0}  # of the default
 # Worlds in which functions are scored by every label, beside the same worlds where they are not.
 FREE = ("one receives", "spread over sites", "two dimensions", "one good of 12 functions",
         "contexts say nothing", "switch 5000 one receives", "improving arms",
@@ -271,7 +271,7 @@ def _head(effort: Effort) -> str:
         f"Made by `{command}`{'' if effort.slots else ' (`make regret`)'}; no number here is typed "
         "by hand. What is played stands in the TOML files beside this page; what the words mean, "
         "in [simulation](../../docs/research/simulation.md), "
-        "[environments](../../docs/research/environments.md) and "
+        "[environments](../../docs/research/simulation.md#keys-of-an-environment) and "
         "[policies](../../docs/guide/policies.md). "
         "Worlds differ from seed to seed, and all policies "
         "meet the same ones."
@@ -397,7 +397,7 @@ def _recorded(found: Found) -> str:
     return _joined(
         f"{title} ({part.horizon:,} slots, {len(part.seeds)} seeds)",
         "Blocks of consecutive rows keep the dependence of errors "
-        "([how](../../docs/research/simulation.md#an-environment-from-a-log)). Eight functions of "
+        "(`Blocks` in `streams.py`). Eight functions of "
         "four learners, trained on rows before the window; an answer of a peer costs "
         f"{streams.PRICE:g}. Percent of decisions that were wrong plus what was paid, in points; "
         "below, the two.",

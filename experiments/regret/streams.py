@@ -7,12 +7,17 @@ import csv
 import importlib
 import importlib.util
 import io
+import math
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from covey import files
+from covey.bandit.partitions import slices_for
 from covey.simulation.environment import Environment, environment_from
 
 PAPER = Path(__file__).parents[1] / "paper"
@@ -99,9 +104,52 @@ def _table(name: str, context: str, log: Path) -> dict[str, Any]:
     return {
         "name": name,
         "prices": PRICE,
-        "log": {
-            "path": str(log),
-            "functions": [[f"f{2 * k + 1}", f"f{2 * k + 2}"] for k in range(4)],
-            "context": [{"column": context, "scale": "linear", "low": 0, "high": 1}],
-        },
+        "learners": 4,
+        "functions": 2,
+        "environment": "streams:Blocks",
+        "options": {"path": str(log), "context": context},
     }
+
+
+class Rows(NamedTuple):
+    """A log in memory."""
+
+    points: np.ndarray  # row, dimension
+    right: np.ndarray  # function, row -> 1 where the prediction is the label
+    cell: np.ndarray  # row -> cell
+    accuracy: np.ndarray  # function, cell -> share of right predictions, over the whole log
+
+
+@lru_cache(maxsize=4)
+def _rows(path: str, context: str) -> Rows:
+    with open(path, newline="") as file:
+        header, *lines = csv.reader(file)
+    columns = dict(zip(header, np.array(lines, float).T, strict=True))
+    points = columns[context][:, None]
+    right = np.array([columns[f"f{k + 1}"] == columns["label"] for k in range(8)])
+    slices = slices_for(len(points), alpha=1.0, dimension=1)
+    cell = np.minimum(points[:, 0] * slices, slices - 1).astype(np.int64)
+    _, cell = np.unique(cell, return_inverse=True)
+    shares = np.array([np.bincount(cell, own) for own in right]) / np.bincount(cell)
+    return Rows(points, right, cell, shares)
+
+
+class Blocks:
+    """Blocks of consecutive rows of a log, each from a random row on; the first follows the last.
+
+    So errors depend on each other as in the log, within a block, and every row is equally likely.
+    The accuracy of a function is its share of right answers in the cell, over the whole log.
+    """
+
+    def __init__(self, rng: np.random.Generator, path: str, context: str) -> None:
+        self._rows, self._rng = _rows(path, context), rng
+        self._size = math.ceil(len(self._rows.points) ** 0.5)
+        self._starts: list[int] = []  # of all blocks so far
+
+    def draw(self, first_slot: int, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        rows = self._rows
+        block, offset = np.divmod(np.arange(first_slot - 1, first_slot - 1 + slots), self._size)
+        fresh = int(block[-1]) + 1 - len(self._starts)
+        self._starts += self._rng.integers(0, len(rows.points), fresh).tolist()
+        index = (np.array(self._starts)[block] + offset) % len(rows.points)
+        return rows.points[index], rows.accuracy[:, rows.cell[index]], rows.right[:, index]

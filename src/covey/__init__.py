@@ -30,6 +30,32 @@ page on the Python API does not list, are internal: they can change in any relea
 import importlib as _importlib
 from typing import TYPE_CHECKING
 
+from covey.errors import ConfigError as ConfigError
+from covey.errors import ConflictingLabel as ConflictingLabel
+from covey.errors import ContextError as ContextError
+from covey.errors import CoveyError as CoveyError
+from covey.errors import DataError as DataError
+from covey.errors import FunctionBusy as FunctionBusy
+from covey.errors import FunctionError as FunctionError
+from covey.errors import LateLabel as LateLabel
+from covey.errors import LimitError as LimitError
+from covey.errors import MissingExtra as MissingExtra
+from covey.errors import NoAnswerYet as NoAnswerYet
+from covey.errors import PeerBusy as PeerBusy
+from covey.errors import PeerDeclined as PeerDeclined
+from covey.errors import PeerError as PeerError
+from covey.errors import PeerRefused as PeerRefused
+from covey.errors import PolicyError as PolicyError
+from covey.errors import StoreAway as StoreAway
+from covey.errors import StoreError as StoreError
+from covey.errors import StoreFailed as StoreFailed
+from covey.errors import StoreFull as StoreFull
+from covey.errors import TicketError as TicketError
+from covey.errors import UnfitLabel as UnfitLabel
+from covey.errors import UnknownRow as UnknownRow
+from covey.errors import UnknownSite as UnknownSite
+from covey.errors import UnknownTicket as UnknownTicket
+
 if TYPE_CHECKING:
     from covey.bandit.bounds import Problem as Problem
     from covey.bandit.bounds import bound as bound
@@ -42,31 +68,6 @@ if TYPE_CHECKING:
     from covey.bandit.policies import Own as Own
     from covey.bandit.policies import ShareUCB as ShareUCB
     from covey.data.logs import Trace as Trace
-    from covey.errors import ConfigError as ConfigError
-    from covey.errors import ConflictingLabel as ConflictingLabel
-    from covey.errors import ContextError as ContextError
-    from covey.errors import CoveyError as CoveyError
-    from covey.errors import DataError as DataError
-    from covey.errors import FunctionBusy as FunctionBusy
-    from covey.errors import FunctionError as FunctionError
-    from covey.errors import LateLabel as LateLabel
-    from covey.errors import LimitError as LimitError
-    from covey.errors import MissingExtra as MissingExtra
-    from covey.errors import NoAnswerYet as NoAnswerYet
-    from covey.errors import PeerBusy as PeerBusy
-    from covey.errors import PeerDeclined as PeerDeclined
-    from covey.errors import PeerError as PeerError
-    from covey.errors import PeerRefused as PeerRefused
-    from covey.errors import PolicyError as PolicyError
-    from covey.errors import StoreAway as StoreAway
-    from covey.errors import StoreError as StoreError
-    from covey.errors import StoreFailed as StoreFailed
-    from covey.errors import StoreFull as StoreFull
-    from covey.errors import TicketError as TicketError
-    from covey.errors import UnfitLabel as UnfitLabel
-    from covey.errors import UnknownRow as UnknownRow
-    from covey.errors import UnknownSite as UnknownSite
-    from covey.errors import UnknownTicket as UnknownTicket
     from covey.functions.function import columns as columns
     from covey.functions.function import frozen as frozen
     from covey.functions.function import untrained as untrained
@@ -75,18 +76,19 @@ if TYPE_CHECKING:
     from covey.kernel.rules import CustomPolicy as CustomPolicy
     from covey.node.local_site import LocalSite as LocalSite
     from covey.node.network import Network as Network
+    from covey.node.reading import open_store as open_store
     from covey.node.requests import Prediction as Prediction
+    from covey.replay.outcome import Summary as Summary
     from covey.report.comparison import ReplayComparison as ReplayComparison
     from covey.report.comparison import compare as compare
     from covey.report.results import Result as Result
     from covey.report.results import SimulationResult as SimulationResult
     from covey.report.results import replay as replay
     from covey.report.results import simulate as simulate
-    from covey.report.stores import open_store as open_store
-    from covey.report.summary import Summary as Summary
 
     __version__: str
 
+_ERRORS = [name for name, value in globals().items() if isinstance(value, type)]
 _NAMES = {  # module below covey -> its public names, which are imported on first use
     "bandit.bounds": ("Problem", "bound"),
     "bandit.ensemble": ("Ensemble",),
@@ -94,43 +96,16 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "bandit.links": ("Links",),
     "bandit.policies": ("DCZA", "Auto", "CoS", "Own", "ShareUCB"),
     "data.logs": ("Trace",),
-    "errors": (
-        "ConfigError",
-        "ConflictingLabel",
-        "ContextError",
-        "CoveyError",
-        "DataError",
-        "FunctionBusy",
-        "FunctionError",
-        "LateLabel",
-        "LimitError",
-        "MissingExtra",
-        "NoAnswerYet",
-        "PeerBusy",
-        "PeerDeclined",
-        "PeerError",
-        "PeerRefused",
-        "PolicyError",
-        "StoreAway",
-        "StoreError",
-        "StoreFailed",
-        "StoreFull",
-        "TicketError",
-        "UnfitLabel",
-        "UnknownRow",
-        "UnknownSite",
-        "UnknownTicket",
-    ),
     "functions.function": ("columns", "frozen", "untrained"),
     "functions.registry": ("functions_from",),
     "kernel.rules": ("CellState", "CustomPolicy"),
     "node.local_site": ("LocalSite",),
     "node.network": ("Network",),
+    "node.reading": ("open_store",),
     "node.requests": ("Prediction",),
+    "replay.outcome": ("Summary",),
     "report.comparison": ("ReplayComparison", "compare"),
     "report.results": ("Result", "SimulationResult", "replay", "simulate"),
-    "report.stores": ("open_store",),
-    "report.summary": ("Summary",),
 }
 _SOURCES = {name: module for module, names in _NAMES.items() for name in names}
 # Modules that are documented themselves, or were always there after `import covey`.
@@ -155,7 +130,7 @@ if not TYPE_CHECKING:  # else every misspelt name would be an attribute
 
 
 def __dir__() -> list[str]:
-    return [*_SOURCES, "__doc__", "__version__"]
+    return [*_ERRORS, *_SOURCES, "__doc__", "__version__"]
 
 
 # The package `replay` is imported now, and its name removed: else a later import of the package

@@ -12,7 +12,7 @@ import msgspec
 from covey import toml
 from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, wiring_of
-from covey.bandit.partitions import Space
+from covey.bandit.partitions import MOST_DRAWN, Dyadic, Space
 from covey.bandit.policies import (
     CANDIDATES,
     CONTEXT_PEERS,
@@ -25,7 +25,7 @@ from covey.bandit.rewards import AnyReward, check_reward, reward_from
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.errors import ConfigError
-from covey.kernel.rules import CustomReward, Reward
+from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, CustomReward, Reward
 from covey.toml import read_toml
 from covey.types import BY_CONTEXT, WHOLE, Loss
 
@@ -51,6 +51,7 @@ class ContextSpaces(NamedTuple):
         return self.spaces if self.entries else (tuple(range(width)),)
 
 
+MOST_DIVIDED = 256  # dimensions in which there can be more than one cell
 TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
 
 
@@ -58,7 +59,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     """The `[data]` table: the columns of the log."""
 
     label: str = "label"
-    context: list[Entry] = []
+    context: list[Entry] | dict[str, Any] = []
     candidates: Candidates | None = None
     at: str | None = None
     revealed: str | None = None
@@ -87,7 +88,7 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     cost_columns: dict[str, str] = {}  # arm -> column of its variable cost
     answer_delay: Slots | str = 0  # or a column of them
     answer_wait: Slots | None = None
-    context: list[Entry] | None = None
+    context: list[Entry] | dict[str, Any] | None = None
     candidates: Candidates | None = None
     view: list[ViewTable] = []
 
@@ -177,7 +178,7 @@ class NetworkConfig(NamedTuple):
 
     def contexts_of(self, place: int) -> contexts.Contexts:
         """Return the contexts that the learner at `place` sees."""
-        return contexts.Contexts([self.context.scales[k] for k in self.coordinates_of(place)])
+        return contexts.Contexts(self.context.scales_of(self.coordinates_of(place)))
 
     def policies(self, width: int) -> list[Policy]:
         """Return the policy of each space; `width` is the total number of coordinates."""
@@ -186,8 +187,12 @@ class NetworkConfig(NamedTuple):
             for space in site.spaces:
                 _check_rewards(site, len(wide[space]))
         policies = [self.policy(len(space)) for space in wide]
+        for policy in policies:
+            _check_width(policy)
         for policy, own in zip(policies, wide if self.plan.entries else (), strict=False):
-            self.context.check_categories(own, slices=policy.partition.levels(len(own))[-1].side)
+            is_wide = isinstance(policy.partition, Dyadic) and len(own) > MOST_AXES
+            finest = policy.partition.levels(len(own))[-1].side
+            self.context.check_categories(own, slices=2**WIDE_LEVEL if is_wide else finest)
         return policies
 
     def policy(self, dimension: int) -> Policy:
@@ -196,10 +201,24 @@ class NetworkConfig(NamedTuple):
         return self.settings.resolve(dimension=dimension, most_functions=max(counts))
 
 
+def _check_width(policy: Policy) -> None:
+    """Raise `ConfigError` if a policy divides so many dimensions that its cells cannot be named."""
+    dimension, levels = policy.dimension, policy.partition.levels(policy.dimension)
+    most = MOST_DRAWN if policy.settings.kernel().get("inherits") else MOST_DIVIDED
+    if dimension > most and (len(levels) > 1 or levels[0].side > 1):
+        raise ConfigError(
+            f"[policy] preset {policy.settings.preset!r} divides contexts into cells, of at most "
+            f"{most} dimensions, but there are {dimension}; use the default policy, which divides "
+            "only few, or fewer contexts"
+        )
+
+
 def check_tables(table: Mapping[str, Any], more: Sequence[str] = ()) -> None:
     """Raise `ConfigError` for a table that is neither in `TABLES` nor in `more`."""
-    known = (*TABLES, *more)
-    unknown = [f"unknown table [{key}]{toml.nearest(key, known)}" for key in table.keys() - known]
+    allowed = (*TABLES, *more)
+    unknown = [
+        f"unknown table [{key}]{toml.nearest(key, allowed)}" for key in table.keys() - allowed
+    ]
     if unknown:
         raise ConfigError("; ".join(sorted(unknown)))
 
@@ -216,7 +235,8 @@ class Tables(NamedTuple):
 
 def load(source: str | Path | Mapping[str, Any]) -> NetworkConfig:
     """Return the configuration in a TOML file or a mapping."""
-    return assemble(read(tables_in(source)))
+    with toml.modules_beside(source):
+        return assemble(read(tables_in(source)))
 
 
 def tables_in(source: str | Path | Mapping[str, Any], *, policy: Any = None) -> Mapping[str, Any]:
@@ -249,12 +269,15 @@ def assemble(tables: Tables) -> NetworkConfig:
     _check_unique([member.name for member in members], "learner name", "")
     for member in members:
         _check_member(member, places)
-    listed = {one.name: None if one.peers is None else _listed(one, members) for one in members}
+    listed = {
+        member.name: None if member.peers is None else _listed(member, members)
+        for member in members
+    }
     relays = [member.name for member in members if member.relay]
     links = None
     if tables.links or relays:
         links = wiring_of(tables.links, listed, relays, has_ensemble=tables.ensemble is not None)
-    plan = _plan_spaces(data, members)
+    plan = _plan_spaces(data, members, joins=settings.joins_candidates)
     context = contexts.parse(plan.entries)
     sites = tuple(_site(k, places, tables, links, plan, context.names) for k in range(len(members)))
     _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
@@ -274,10 +297,15 @@ def assemble(tables: Tables) -> NetworkConfig:
     )
     if tables.ensemble is not None:
         sites = _voters(sites, data)
-        if tables.ensemble.weights == "cell" and len(plan.spaces) > 1:
+        if tables.ensemble.weights == "cell" and any(len(site.spaces) > 1 for site in sites):
             raise ConfigError(
-                '[ensemble] weights = "cell" needs one context space for all learners; '
-                'use weights = "global", or the same context for all'
+                '[ensemble] weights = "cell" needs one context space for each learner; '
+                'use weights = "global", or context in place of candidates'
+            )
+        if data.loss is not None and data.loss.is_numeric:
+            raise ConfigError(
+                "[ensemble] votes for classes, but [data] loss is one of numbers; remove one of "
+                "them"
             )
     setup = NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
     return setup if data.batch is None else in_batches(setup)
@@ -300,7 +328,6 @@ def in_batches(setup: NetworkConfig) -> NetworkConfig:
     for is_there, what in (
         (is_late and setup.ensemble is not None, "[ensemble] and a delay in [data]"),
         (is_late and setup.context.has_previous, "a previous label and a delay in [data]"),
-        (setup.context.has_slot, 'a context of scale "slot", which counts rows'),
     ):
         if is_there:
             raise ConfigError(
@@ -310,23 +337,40 @@ def in_batches(setup: NetworkConfig) -> NetworkConfig:
     return setup
 
 
-def _plan_spaces(data: Data, members: Sequence[LearnerTable]) -> ContextSpaces:
+def _plan_spaces(data: Data, members: Sequence[LearnerTable], *, joins: bool) -> ContextSpaces:
+    """Return the spaces of all learners; `joins`: candidates are one space together."""
     shared = _candidates(data, "[data]") or [[]]
     wished = [_candidates(member, f"learner {member.name!r}") or shared for member in members]
+    for member, listed in zip(members, wished, strict=True):
+        if any(listed.count(candidate) > 1 for candidate in listed):
+            raise ConfigError(f"learner {member.name!r} has a duplicate candidate; remove one")
+    if joins:
+        wished = [[_joined(listed)] for listed in wished]
     entries: list[Entry] = []
     # The shared columns come first, also when no learner uses them.
     for entry in itertools.chain(*shared, *itertools.chain(*wished)):
         if entry not in entries:
             entries.append(entry)
+    ends = [*itertools.accumulate(map(contexts.width_of, entries), initial=0)]
     spaces: list[Space] = []
     own = []
-    for member, listed in zip(members, wished, strict=True):
-        named = [tuple(entries.index(entry) for entry in candidate) for candidate in listed]
+    for listed in wished:
+        places = [[entries.index(entry) for entry in candidate] for candidate in listed]
+        named = [
+            tuple(itertools.chain(*(range(ends[k], ends[k + 1]) for k in candidate)))
+            for candidate in places
+        ]
         spaces += [space for space in named if space not in spaces]
-        if len(set(named)) < len(named):
-            raise ConfigError(f"learner {member.name!r} has a duplicate candidate; remove one")
         own.append(tuple(spaces.index(space) for space in named))
     return ContextSpaces(entries, tuple(spaces), tuple(own))
+
+
+def _joined(candidates: Sequence[Sequence[Entry]]) -> list[Entry]:
+    joined: list[Entry] = []
+    for entry in itertools.chain(*candidates):
+        if entry not in joined:
+            joined.append(entry)
+    return joined
 
 
 def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | None:
@@ -338,7 +382,8 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
             raise ConfigError(f"{where} candidates is empty; list contexts to choose from")
         listed = [entry if isinstance(entry, list) else [entry] for entry in table.candidates]
         return [contexts.expanded(entries) for entries in listed]
-    return None if table.context is None else [contexts.expanded(table.context)]
+    context = [table.context] if isinstance(table.context, dict) else table.context
+    return None if context is None else [contexts.expanded(context)]
 
 
 def _check_loss(loss: Loss | None) -> None:
@@ -351,8 +396,8 @@ def _check_loss(loss: Loss | None) -> None:
             f'[data] loss has kind = "{loss.kind}" and {len(loss.errors)} errors; write errors = '
             '{ class = loss } with kind = "classes", and only there'
         )
-    for label, given in loss.errors.items():
-        for error in given.values() if isinstance(given, dict) else [given]:
+    for label, costs in loss.errors.items():
+        for error in costs.values() if isinstance(costs, dict) else [costs]:
             if not 0 <= error <= loss.bound:
                 raise ConfigError(
                     f"[data] loss: an error of class {label!r} costs {error:g}; it must lie from 0 "
@@ -402,7 +447,9 @@ def _with_names(table: Any) -> Any:
     rewards = table.get("rewards") if isinstance(table, Mapping) else None
     if not isinstance(rewards, Mapping):
         return table
-    names = {arm: toml.named(one) if callable(one) else one for arm, one in rewards.items()}
+    names = {
+        arm: toml.named(reward) if callable(reward) else reward for arm, reward in rewards.items()
+    }
     return {**table, "rewards": names}
 
 
@@ -446,13 +493,13 @@ def _check_peers(
 
 
 def _check_unique(names: list[str], what: str, of: str) -> None:
-    known: set[str] = set()
+    seen: set[str] = set()
     for name in names:
         if not name:
             raise ConfigError(f"{what}{of} is empty; set one")
-        if name in known:
+        if name in seen:
             raise ConfigError(f"duplicate {what} {name!r}{of}")
-        known.add(name)
+        seen.add(name)
 
 
 def _rewards(
@@ -463,8 +510,8 @@ def _rewards(
         return ()
     shared = reward_from(common or Reward(), where="[policy] reward", loss=loss)
     own = {
-        arm: reward_from(one, where=f"learner {member.name!r}: rewards {arm!r}", loss=loss)
-        for arm, one in member.rewards.items()
+        arm: reward_from(reward, where=f"learner {member.name!r}: rewards {arm!r}", loss=loss)
+        for arm, reward in member.rewards.items()
     }
     return tuple(own.get(arm, shared) for arm in arms)
 
@@ -499,8 +546,8 @@ def _check_costs_of_free(site: LearnerSpec) -> None:
             )
 
 
-def _check_arms(member: LearnerTable, given: Iterable[str], arms: list[str], what: str) -> None:
-    for arm in given:
+def _check_arms(member: LearnerTable, names: Iterable[str], arms: list[str], what: str) -> None:
+    for arm in names:
         if arm not in arms:
             raise ConfigError(
                 f"learner {member.name!r} has {what} for {arm!r}, which is not one of its arms"
@@ -523,7 +570,7 @@ def _site(
     if settings.carry_serving_costs:
         wanted = {name: cost + members[places[name]].serving_cost for name, cost in wanted.items()}
     shown = {peer: cost for peer, cost in member.context_peers.items() if cost <= 1}
-    peers, readers = (sorted(places[name] for name in given) for given in (wanted, shown))
+    peers, readers = (sorted(places[name] for name in listed) for listed in (wanted, shown))
     costs = [wanted[members[k].name] for k in peers] + [shown[members[k].name] for k in readers]
     site = LearnerSpec(
         name=member.name,
@@ -543,7 +590,9 @@ def _site(
         rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),
         spaces=own,
-        views=checked_views(
+        views=()
+        if not member.view
+        else checked_views(
             member.view,
             owner=f"learner {member.name!r}",
             arms=arms,

@@ -85,12 +85,12 @@ class CoveyClassifier(_Classifier):  # type: ignore[misc]
         said = self._said(x)
         best = self._choice.best(x, said)
         try:
-            found = self._models[best].predict_proba_one(x)
+            shares = self._models[best].predict_proba_one(x)
         except NotImplementedError:
-            found = {} if said[best] is None else {said[best]: 1.0}
-        if not found:  # all labels seen so far are alike
+            shares = {} if said[best] is None else {said[best]: 1.0}
+        if not shares:  # all labels seen so far are alike
             return dict.fromkeys(self._labels, 1 / max(1, len(self._labels)))
-        return {**self._labels, **found}
+        return {**self._labels, **shares}
 
     def _said(self, x: dict[Any, Any]) -> dict[str, Any]:
         return {name: model.predict_one(x) for name, model in self._models.items()}

@@ -69,12 +69,7 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
             self._learn(X[part], y[part])
         return self
 
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-    ) -> "CoveyClassifier":
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "CoveyClassifier":
         """Learn from more rows; the first call needs all labels as `classes`."""
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import validate_data
@@ -103,17 +98,17 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities of the chosen model; 1 for its answer if it has none."""
         X, said, chosen = self._chosen(X)
-        found = np.zeros((len(X), len(self.classes_)))
+        probabilities = np.zeros((len(X), len(self.classes_)))
         for name in dict.fromkeys(chosen):
-            rows = np.flatnonzero([one == name for one in chosen])
+            rows = np.flatnonzero([model_name == name for model_name in chosen])
             model = self.models_[name]
-            found[rows, said[name][rows]] = 1.0
+            probabilities[rows, said[name][rows]] = 1.0
             if hasattr(model, "predict_proba") and len(self.classes_) > 1:
                 with np.errstate(**QUIET):
                     shares = model.predict_proba(X[rows])
                 is_given = np.isfinite(shares).all(axis=1)
-                found[rows[is_given]] = shares[is_given]
-        return found
+                probabilities[rows[is_given]] = shares[is_given]
+        return probabilities
 
     def _begin(self, classes: Any) -> None:
         self.classes_ = classes
@@ -143,7 +138,7 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         if self._is_trained:
             said = self._said(X)
             for row, (record, code) in enumerate(zip(self._records(X), codes, strict=True)):
-                answers = {name: int(one[row]) for name, one in said.items()}
+                answers = {name: int(column[row]) for name, column in said.items()}
                 self._choice.learn(record, answers, int(code))
         for model in self.models_.values():
             if self._is_trained:
@@ -160,13 +155,13 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, reset=False)
         said = self._said(X)
         if not self.context:  # one region: the same model everywhere
-            any_row = {name: int(one[0]) for name, one in said.items()}
+            any_row = {name: int(column[0]) for name, column in said.items()}
             return X, said, [self._choice.best({}, any_row)] * len(X)
         return (
             X,
             said,
             [
-                self._choice.best(record, {name: int(one[row]) for name, one in said.items()})
+                self._choice.best(record, {name: int(column[row]) for name, column in said.items()})
                 for row, record in enumerate(self._records(X))
             ],
         )

@@ -1,5 +1,6 @@
 """Convert a configuration table to a validated record; errors name the field."""
 
+import contextlib
 import difflib
 import math
 import pkgutil
@@ -19,23 +20,11 @@ from covey.errors import ConfigError
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read.
-
-    Modules in its folder can be imported from then on, after all others: a table may name them.
-    """
+    """Return the tables of a TOML file; raise `ConfigError` if it cannot be read."""
     try:
-        return parsed(path.read_bytes(), path)
+        return tomllib.loads(path.read_bytes().decode().replace("\r\n", "\n"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-
-
-def parsed(content: bytes, path: Path) -> dict[str, Any]:
-    """Return the tables of the content of a TOML file, as `read_toml` does."""
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)
-    try:
-        return tomllib.loads(content.decode().replace("\r\n", "\n"))
     except UnicodeDecodeError:
         raise ConfigError(f"{path} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
@@ -45,9 +34,9 @@ def parsed(content: bytes, path: Path) -> dict[str, Any]:
 def text_of(value: Any) -> str:
     """Return a value as TOML; tables are written inline. Texts are quoted as JSON does."""
     if isinstance(value, Mapping):
-        pairs = [f"{key_text(key)} = {text_of(one)}" for key, one in value.items()]
+        pairs = [f"{key_text(key)} = {text_of(item)}" for key, item in value.items()]
         return f"{{ {', '.join(pairs)} }}" if pairs else "{}"
-    if isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
+    if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
@@ -59,26 +48,54 @@ def key_text(key: str) -> str:
     return key if re.fullmatch("[A-Za-z0-9_-]+", key) else msgspec.json.encode(key).decode()
 
 
-_LOCAL: dict[str, Any] = {}  # what cannot be imported by its name
+@contextlib.contextmanager
+def modules_beside(file: Any) -> Iterator[None]:
+    """Let the block import modules in the folder of a file, after all others.
+
+    A table may name them. What is no path has no folder.
+    """
+    folder = str(Path(file).resolve().parent) if isinstance(file, str | Path) else None
+    if folder is None or folder in sys.path:
+        yield
+        return
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+class LocalName(str):
+    """The name of a class or function that cannot be imported by it, with what it names."""
+
+    entry: Any
+
+    def __eq__(self, other: object) -> bool:
+        is_same = isinstance(other, LocalName) and other.entry is self.entry
+        return is_same and str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
 
 
 def named(entry: Any) -> str:
-    """Return "module:name" of a class or function; what cannot be imported by it is kept."""
+    """Return "module:name" of a class or function, which `imported` finds by it."""
     own = entry if hasattr(entry, "__qualname__") else type(entry)
     name = f"{own.__module__}:{own.__qualname__}"
     if is_importable(name) and pkgutil.resolve_name(name) is entry:
         return name
-    number = 1
-    while _LOCAL.setdefault(name, entry) is not entry:  # another lambda of the same place
-        number += 1
-        name = f"{name.partition('#')[0]}#{number}"
-    return name
+    local = LocalName(name)
+    local.entry = entry
+    return local
 
 
 def is_importable(name: str) -> bool:
     """Return whether every process finds what a table names as "module:name"."""
     try:
-        return pkgutil.resolve_name(name) is not None
+        return not isinstance(name, LocalName) and pkgutil.resolve_name(name) is not None
     except (ImportError, AttributeError, ValueError):
         return False
 
@@ -86,7 +103,7 @@ def is_importable(name: str) -> bool:
 def imported(name: str, *, where: str) -> Any:
     """Return what a table names as "module:name"; raise `ConfigError` if it is not found."""
     try:
-        return _LOCAL[name] if name in _LOCAL else pkgutil.resolve_name(name)
+        return name.entry if isinstance(name, LocalName) else pkgutil.resolve_name(name)
     except (Exception, SystemExit) as error:  # also what a module raises
         raise ConfigError(
             f"{where} {name!r} cannot be imported ({type(error).__name__}: {error}); write "
@@ -111,16 +128,16 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         wrong = list(_wrong_values(table, kind)) or [str(error)]
-        sentences = [_sentence(one, where) + _allowed(one, kind) for one in wrong]
+        sentences = [_sentence(problem, where) + _allowed(problem, kind) for problem in wrong]
         raise ConfigError("; ".join(sentences)) from None
 
 
-def nearest(word: str, known: Iterable[str], *, listed: str = "") -> str:
+def nearest(word: str, candidates: Iterable[str], *, listed: str = "") -> str:
     """Return a message suffix that suggests the known name most similar to `word`.
 
     Without a similar one, it lists all: the text `listed`, or the names in order.
     """
-    names = sorted(known)
+    names = sorted(candidates)
     if not names:
         return ""
     close = difflib.get_close_matches(word, names, n=1)
@@ -188,16 +205,16 @@ def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
     """Return a message suffix with the allowed values, for an invalid enum value."""
     if not error.startswith(("Invalid enum value", "Expected `str")):
         return ""
-    given = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
+    value = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
     path = error.rpartition("$")[2].strip(".`").split(".")
-    return nearest(given, map(str, _words_in(_type_at(path, kind))))
+    return nearest(value, map(str, _words_in(_type_at(path, kind))))
 
 
 def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
     """Return the type of the field at a path of keys, following nested records."""
-    found = _types_of(kind).get(path[0].partition("[")[0])
-    inner = _record_in(found)
-    return found if inner is None or len(path) == 1 else _type_at(path[1:], inner)
+    field = _types_of(kind).get(path[0].partition("[")[0])
+    inner = _record_in(field)
+    return field if inner is None or len(path) == 1 else _type_at(path[1:], inner)
 
 
 def _words_in(kind: Any) -> set[Any]:

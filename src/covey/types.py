@@ -55,16 +55,6 @@ class Interval(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
-    @property
-    def half_width(self) -> float | None:
-        """The distance from the mean to the upper end."""
-        return None if self.high is None else self.high - self.mean
-
-    def times(self, factor: float) -> "Interval":
-        """Return the interval in another unit."""
-        ends = (None if end is None else factor * end for end in (self.low, self.high))
-        return Interval(factor * self.mean, *ends)
-
 
 class Phase(enum.IntEnum):
     """Why an arm was chosen."""

@@ -20,7 +20,6 @@ from covey.bandit.bounds import (
     exploitation,
     exploitation_begins,
     orders,
-    sweep,
     theorem_thresholds,
 )
 from covey.bandit.partitions import Threshold, Uniform, slices_for, split_power
@@ -246,7 +245,5 @@ def test_other_invalid_arguments_give_a_message() -> None:
         bound("T11")
     with pytest.raises(ConfigError, match="unknown form 'print'; did you mean 'printed'"):
         bound("T1", form="print")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="unknown argument 'alfa'; did you mean 'alpha'"):
-        sweep("alfa", [1])
     with pytest.raises(ConfigError, match=r"C1 at a horizon of 1e.300 overflows \(1.8e.308\)"):
         bound("C1", Problem(split_power=2.1, dimension=8, horizon=1e300))

@@ -1,6 +1,5 @@
 """An unknown horizon: the slots of epochs, their policies, and replays that restart."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey import config
 from covey.bandit.epochs import Doubling
 from covey.bandit.partitions import Uniform, slices_for
 from covey.bandit.policies import DCZA, CoS
-from covey.replay import replay as replaying
 
 
 @given(st.integers(1, 50), st.integers(1, 5_000))
@@ -98,51 +95,6 @@ def test_a_doubling_replay_is_its_epochs_replayed_one_by_one(preset: str) -> Non
         name: [value for piece in pieces for value in told(piece)[name]] for name in told(whole)
     }
     assert whole.slot.tolist() == list(range(1, 1_001))
-
-
-def test_a_doubling_replay_of_a_file_is_that_of_the_arrays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    columns = stream(1_000)
-    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 64)
-    names = ["x", "label", "nb", "tree", "svm"]
-    rows = zip(
-        columns["contexts"][:, 0].tolist(),
-        columns["labels"].tolist(),
-        *columns["predictions"].tolist(),
-        strict=True,
-    )
-    log = tmp_path / "log.csv"
-    log.write_text("\n".join(",".join(map(str, row)) for row in [names, *rows]))
-    table = {
-        "data": {"context": ["x"]},
-        "policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 100},
-        "learner": SITES,
-    }
-    outcome = replaying.replay_file(log, config.load(table))
-    del table["data"]
-    arrays = {name: columns[name] for name in ("predictions", "labels", "contexts")}
-    trace = covey.replay(table, **arrays)
-
-    assert outcome.slots == 1_000
-    assert [one.errors for one in outcome.learners] == [
-        int(np.sum(trace.correct[trace.learner == place] == 0)) for place in (0, 1)
-    ]
-    assert outcome.policy.endswith("epoch of 800 slots from slot 701")
-
-
-def test_exploration_restarts_in_every_epoch() -> None:
-    table = {
-        "policy": {"preset": "cos", "horizon": "doubling", "first-epoch": 8, "slices": 1},
-        "learner": [{"name": "north", "functions": ["nb", "tree"]}],
-    }
-    columns = {name: value[:24] for name, value in stream(24).items() if name[0] in "lc"}
-    trace = covey.replay(table, predictions=np.zeros((2, 24), int), **columns)
-    starts = [trace.phase[slot - 1] for slot in (1, 9)]
-
-    # An arm without labels is explored at slot 1 of the clock; slot 9 is such a slot again.
-    assert starts == [1, 1]
-    assert trace.names["arm"][trace.arm[8]] == "nb"
 
 
 @pytest.mark.parametrize("preset", [CoS, DCZA])

@@ -1,7 +1,6 @@
 """The ensemble: winning labels, tickets, streams that switch, and every error message."""
 
 import math
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,13 +79,6 @@ def test_negative_weights_vote_against() -> None:
     assert winner([0.9, -0.5], [1, 1], HALF) == 0
 
 
-def test_votes_and_labels_are_classes() -> None:
-    ensemble = Ensemble(LEARNERS, classes=CLASSES, update="majority")
-    label, ticket = ensemble.vote(["probe", "probe", "normal"])
-
-    assert (label, ensemble.learn(ticket, "normal").is_right) == ("probe", False)
-
-
 def test_the_default_base_is_the_first_class() -> None:
     split = ["attack", "normal", "probe"]
     answers = [
@@ -124,13 +116,6 @@ def test_global_weights_beat_the_best_member_on_a_stream_that_switches() -> None
 
     # Members err on 27 % (10 % and 45 % in turn), the ensemble on 9 to 12 %; slack 10 points.
     assert (best > 0.25, error < best - 0.1) == (True, True)
-
-
-def test_an_ensemble_can_be_pickled() -> None:
-    ensemble = taught(Ensemble(LEARNERS, update="hedge"), [([1, 0, 2], 1)] * 5)
-    copy = pickle.loads(pickle.dumps(ensemble))  # noqa: S301 - our own
-
-    assert [copy.vote([0, 1, 2]) for _ in range(9)] == [ensemble.vote([0, 1, 2]) for _ in range(9)]
 
 
 def test_a_label_that_would_leave_no_weight_is_rejected_and_nothing_changes() -> None:

@@ -50,7 +50,7 @@ def decide(
     while code < 0:
         row = undecided_row(code)
         for peer in learner.peers_to_query(row, slot):
-            learner.receive_report(row, peer, (arrivals, 0.0, 1.0), slot)
+            learner.receive_report(row, peer, (arrivals, 0.0, 1.0, ()), slot)
         code = learner.resume(row, context, slot)
     learner.advance(slot)
     return code, slot
@@ -104,7 +104,7 @@ def test_rows_settled_together_are_settled_as_one_by_one(settings_: PolicyRecord
     slots, codes = np.arange(1, 61), np.full(60, NOT_DECIDED, np.int64)
     for learner in (together, single):
         learner.decide_rows(contexts, 1, codes)
-        code = learner.serve(learner.open(Cell(0, (0,)), 61), 61, "")
+        code = learner.serve(Cell(0, (0,)), 61, "peer")
     gains = slots % 2
 
     together.settle_rows(contexts, slots, codes, gains)
@@ -130,7 +130,7 @@ def test_what_was_paid_is_learnt_and_nothing_where_nothing_was_seen() -> None:
     )
 
     table = learner.tables[""]
-    assert table.saved.spending(0, arm_of(int(codes[0]))) == (250_000, 1)
+    assert table.saved.arm_counters(0, arm_of(int(codes[0])))[2:4] == [250_000, 1]
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,6 @@ def test_a_loss_refuses_labels_that_are_no_numbers() -> None:
     assert learner.gain_of("a", 1) == 0  # a peer may answer anything
 
 
-def test_pending_labels_keep_an_arm_from_being_explored_again_if_they_count() -> None:
-    learner = make(CoS(slices=1, explore=ONCE, pending=True))
-
-    arms = [chosen(learner, decide(learner)[0])[1] for _ in range(2)]
-
-    assert arms == ["a", "b"]
-
-
 def test_a_label_that_is_waited_for_no_longer_leaves_the_arm_underexplored() -> None:
     learner = make(CoS(slices=1, explore=ONCE, pending=True))
     codes = [decide(learner)[0] for _ in range(2)]
@@ -194,7 +186,7 @@ def test_a_peer_is_trained_only_after_it_was_queried() -> None:
 
     first = learner.decide((0.1,), 3)
     queried = learner.peers_to_query(undecided_row(first), 3)
-    learner.receive_report(0, 0, (0, 0.0, 1.0), 3)
+    learner.receive_report(0, 0, (0, 0.0, 1.0, ()), 3)
     choice = learner.choice(learner.resume(0, (0.1,), 3))
 
     assert (first, queried) == (-1, [0])
@@ -204,17 +196,6 @@ def test_a_peer_is_trained_only_after_it_was_queried() -> None:
         "south",
         -1,
     )
-
-
-def test_a_peer_with_many_arrivals_is_explored_instead_of_trained() -> None:
-    learner = make(CoS(slices=1, explore=ONCE), peers=("south",))
-    for _ in range(2):
-        learn(learner, 1)
-
-    code, _ = decide(learner, arrivals=1_000)
-
-    assert chosen(learner, code) == ("explore", "south")
-    assert learner.choice(code).price == 0.1
 
 
 @pytest.mark.parametrize(
@@ -230,11 +211,11 @@ def test_a_retracted_decision_leaves_all_counters_as_before(settings_: PolicyRec
         code, undo = learner.decide(context, slot), []
         if code < 0:
             row = undecided_row(code)
-            undo = [(row, 0, learner.receive_report(row, 0, (1_000, 0.0, 1.0), slot))]
+            undo = [(row, 0, learner.receive_report(row, 0, (1_000, 0.0, 1.0, ()), slot))]
             code = learner.resume(row, context, slot)
         learner.retract(code, context, slot)
         for one in reversed(undo):
-            learner.undo_report(*one)
+            learner.table.unrefresh(*one)
 
     assert {name: known for name, known in counters(learner).items() if name in before} == before
 
@@ -243,9 +224,9 @@ def test_a_retracted_decision_is_made_again_the_same_way() -> None:
     learner = make(CoS(slices=1, explore=ONCE), peers=("south",))
     for _ in range(2):
         learn(learner, 1)
-    old = learner.receive_report(0, 0, (1_000, 0.0, 1.0), 3)
+    old = learner.receive_report(0, 0, (1_000, 0.0, 1.0, ()), 3)
     learner.retract(learner.resume(0, (0.1,), 3), (0.1,), 3)
-    learner.undo_report(0, 0, old)
+    learner.table.unrefresh(0, 0, old)
 
     assert learner.decide((0.1,), 3) == -1
 
@@ -266,14 +247,6 @@ def test_retracting_leaves_cells_that_became_known_later_as_they_are(is_batch: b
 
     assert learner.tables[""].saved.stored(fine) == known
     assert all(arrivals == own == 0 for _, arrivals, own, *_ in counters(learner).values())
-
-
-def test_a_retracted_decision_is_not_pending() -> None:
-    learner = make(CoS(slices=1, explore=ONCE, pending=True))
-    code, slot = decide(learner)
-    learner.retract(code, (0.1,), slot)
-
-    assert chosen(learner, decide(learner)[0])[1] == "a"
 
 
 def counted(snapshot: Snapshot) -> tuple[Any, ...]:
@@ -299,22 +272,20 @@ def test_a_served_row_has_the_most_accurate_function_and_a_later_slot_is_kept() 
     for gain in (0, 1):
         learn(learner, gain)
 
-    row = learner.open(Cell(0, (0,)), 50)
-    code = learner.serve(row, 50, "")
+    code = learner.serve(Cell(0, (0,)), 50, "peer")
 
     assert (chosen(learner, code), learner.slot) == (("serve", "b"), 50)
 
 
 def test_a_served_row_may_be_given_its_function() -> None:
     learner = make()
-    row = learner.open(Cell(0, (0,)), 5)
 
-    code = learner.serve(row, 5, "", function=1)
+    code = learner.serve(Cell(0, (0,)), 5, "peer", function=1)
 
     assert chosen(learner, code) == ("serve", "b")
-    assert learner.report(Cell(0, (0,)), 6) == (1, 0.0, 1.0)
+    assert learner.report(Cell(0, (0,)), 6, "") == (1, 0.0, 1.0, ())
     learner.retract(code, (), 5, space="")
-    assert learner.report(Cell(0, (0,)), 6) == (0, 0.0, 1.0)
+    assert learner.report(Cell(0, (0,)), 6, "") == (0, 0.0, 1.0, ())
 
 
 def test_labels_of_a_cell_answer_for_it() -> None:
@@ -330,15 +301,6 @@ def test_labels_of_a_cell_answer_for_it() -> None:
     assert learner.estimate(cell, 2, is_by_context=False) == (0.0, 0)
 
 
-def test_labels_are_kept_only_for_those_that_may_need_them() -> None:
-    learner = make()
-    code, slot = decide(learner)
-
-    learner.remember(code, "x", (0.1,), slot)
-
-    assert learner.line("", 0)[2] == []
-
-
 def test_a_learner_without_labels_goes_by_estimates_of_open_peers() -> None:
     learner = make(peers=("south", "east"), costs=(0.0,) * 4, is_supervised=False)
     closed = learner.closed(["south"])
@@ -350,7 +312,7 @@ def test_a_learner_without_labels_goes_by_estimates_of_open_peers() -> None:
     assert chosen(learner, learner.consult(row, (0.1,), told)) == ("exploit", "south")
     assert chosen(learner, learner.consult(row, (0.1,), told, closed)) == ("exploit", "east")
     assert chosen(learner, learner.consult(row, (0.1,), {}))[1] == "a"
-    assert learner.blind_decisions == 1
+    assert learner.table.blind_decisions == 1
 
 
 def test_closed_arms_are_those_of_the_peers_named() -> None:
@@ -416,19 +378,6 @@ def test_labels_from_before_a_learner_began_to_count_them_are_pending() -> None:
     assert chosen(learner, decide(learner)[0])[1] == "b"
 
 
-def test_training_is_not_pending() -> None:
-    learner = make(CoS(slices=1, explore=ONCE, explore_peers=ONCE), peers=("south",))
-    for _ in range(2):
-        learn(learner, 1)
-    trained, _ = decide(learner)
-
-    learner.count_pending({"": [trained]})
-    again, _ = decide(learner, arrivals=1_000)
-
-    assert chosen(learner, trained) == ("train", "south")
-    assert chosen(learner, again) == ("explore", "south")
-
-
 @pytest.mark.parametrize(
     ("costs", "gains", "best"),
     [((0.0, 0.0), [1, 0], 0), ((0.0, 0.0), [0, 1], 1), ((0.5, 0.0), [1, 1], 1), ((0, 0), [1], 0)],
@@ -440,15 +389,15 @@ def test_the_best_own_function_is_the_most_accurate_less_its_cost(
     for gain in gains:
         learn(learner, gain)
 
-    assert learner.best_own(0) == best
+    assert learner.table.best_own(0) == best
 
 
-def test_records_are_the_labels_of_each_arm_and_how_many_were_right() -> None:
+def test_accuracies_are_the_shares_of_right_labels_of_each_arm() -> None:
     learner = make(CoS(slices=1, explore=ONCE), peers=("south",))
     for gain in (1, 0):
         learn(learner, gain)
 
-    assert learner.records(0) == [(1, 1), (1, 0), (0, 0)]
+    assert learner.table.accuracies(0, (0.5,)) == [1.0, 0.0, 0.0]
 
 
 def play(learner: Learner, slots: int, *, first: int) -> list[tuple[str, str]]:

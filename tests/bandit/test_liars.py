@@ -37,7 +37,7 @@ def phase_at(table: Table, slot: int, claim: int) -> int:
     decision = table.decide((0.5,), slot)
     if decision < 0:
         for peer in table.stale(-1 - decision, slot):
-            table.hear(-1 - decision, peer, (claim, 0.0, 1.0), slot)
+            table.hear(-1 - decision, peer, (claim, 0.0, 1.0, ()), slot)
         decision = table.resume(-1 - decision, (0.5,), slot)
     table.settle(decision, 1, (0.5,), slot)
     return decision & 3

@@ -2,7 +2,6 @@
 
 import math
 import tomllib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import pytest
 
 import covey
 from covey import config
-from covey.replay import replay as replaying
-from covey.replay.engine import LinkPrices, Repricing
+from covey.replay.engine import PathCosts, Repricing
 
 SITES = ("north", "south", "west")
 
@@ -85,7 +83,7 @@ def test_a_peer_that_becomes_reachable_later_is_a_closed_arm() -> None:
 
 def test_arms_are_repriced_as_links_change() -> None:
     setup = config.load(table_of(CHAIN))
-    roads = LinkPrices(setup, setup.sites)
+    roads = PathCosts(setup, setup.sites)
 
     assert [roads.next_slot(slot) for slot in (1, 999)] == [1000, 1000]
     assert roads.moves(999) == []
@@ -109,7 +107,7 @@ def test_prices_keep_serving_costs_when_a_link_changes() -> None:
     setup = config.load(table)
 
     assert setup.sites[0].costs == (0.0, 0.3125, 0.75)
-    assert LinkPrices(setup, setup.sites).moves(1000) == [
+    assert PathCosts(setup, setup.sites).moves(1000) == [
         Repricing(place=0, arm=1, cost=0.1875),
         Repricing(place=0, arm=2, cost=0.625),
         Repricing(place=1, arm=1, cost=0.125),
@@ -119,7 +117,7 @@ def test_prices_keep_serving_costs_when_a_link_changes() -> None:
 def test_learners_without_peers_are_not_repriced() -> None:
     setup = config.load(table_of(CHAIN, policy={"preset": "cos", "reading": "paper"}))
 
-    assert {move.place for move in LinkPrices(setup, setup.sites).moves(1000)} == {0}
+    assert {move.place for move in PathCosts(setup, setup.sites).moves(1000)} == {0}
 
 
 def test_an_empty_list_of_links_means_no_peers() -> None:
@@ -128,7 +126,7 @@ def test_an_empty_list_of_links_means_no_peers() -> None:
 
 def test_a_replay_pays_the_price_of_the_path() -> None:
     table = linked(one_way("north", "south", 0.125), one_way("south", "west", 0.125))
-    trace = covey.replay({**table, "policy": {"slices": 1}}, **perfect_west(3_000))
+    trace = covey.replay(table, **perfect_west(3_000))
     columns = trace.columns()
     last = [(columns["learner"][k], columns["arm"][k], columns["cost"][k]) for k in range(-3, 0)]
 
@@ -164,44 +162,12 @@ CHANGING = linked(
 )
 
 
-@pytest.mark.parametrize(
-    "policy", [{"slices": 1}, {"preset": "cos", "slices": 1, "horizon": "doubling"}]
-)
-def test_a_replay_pays_the_current_link_costs(policy: dict[str, Any]) -> None:
-    trace = covey.replay({**CHANGING, "policy": policy}, **perfect_west(2_000))
-    north = trace.learner == 0
-    asks = trace.arm[north] == trace.names["arm"].index("west")
-    prices = [
-        set(cost[asked].tolist())
-        for cost, asked in zip(np.split(trace.cost[north], 5), np.split(asks, 5), strict=True)
-    ]
-
-    assert prices == [set(), {0.125}, {0.25}, set(), {0.125}]
-
-
 def test_statistics_of_a_peer_are_kept_while_it_is_unreachable() -> None:
-    trace = covey.replay({**CHANGING, "policy": {"slices": 1}}, **perfect_west(2_000))
+    trace = covey.replay(CHANGING, **perfect_west(2_000))
     back = np.flatnonzero((trace.learner == 0) & (trace.slot == 1601))
 
     assert trace.names["phase"][trace.phase[back[0]]] == "exploit"
     assert trace.names["arm"][trace.arm[back[0]]] == "west"
-
-
-def test_a_file_is_replayed_with_the_same_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 300)
-    columns = perfect_west(2_000)
-    rows = zip(columns["labels"].tolist(), *columns["predictions"].tolist(), strict=True)
-    header = ["label", *(f"{name}-f" for name in SITES)]
-    log = tmp_path / "log.csv"
-    log.write_text("\n".join(",".join(map(str, row)) for row in [header, *rows]))
-    outcome = replaying.replay_file(log, config.load(CHANGING))
-    trace = covey.replay({**CHANGING, "policy": {"slices": 1}}, **columns)
-
-    assert [one.cost_total for one in outcome.learners] == [
-        trace.cost[trace.learner == place].sum() for place in range(3)
-    ]
 
 
 def test_a_link_cost_above_one_warns() -> None:

@@ -95,18 +95,6 @@ def test_changed_links_have_the_same_prices_as_new_links(
     assert links.prices() == links_of(now).prices()
 
 
-def test_a_link_leads_one_way() -> None:
-    links = Links(["a", "b"], [("a", "b", 0.1)])
-
-    assert (links.price("a", "b"), links.price("b", "a")) == (0.1, None)
-
-
-def test_a_detour_may_be_cheaper_than_the_link() -> None:
-    links = triangle()
-
-    assert (links.price("a", "c"), links.path("a", "c")) == (0.75, ("a", "b", "c"))
-
-
 def test_a_peer_is_reachable_up_to_a_price_of_one() -> None:
     links = Links(["a", "b", "c"], [("a", "b", 1.0), ("b", "c", 1.25)])
 
@@ -115,16 +103,6 @@ def test_a_peer_is_reachable_up_to_a_price_of_one() -> None:
 
 def test_no_learner_is_its_own_peer() -> None:
     assert triangle().price("a", "a") is None
-
-
-def test_a_change_returns_the_changed_prices() -> None:
-    links = triangle()
-
-    assert links.apply([Change(1, "a", "b", 0.0)]) == {("a", "b"): 0.0, ("a", "c"): 0.5}
-
-
-def test_a_change_off_the_cheapest_paths_changes_no_price() -> None:
-    assert triangle().apply([Change(1, "a", "c", 0.8)]) == {}
 
 
 def test_a_removed_link_leaves_the_next_cheapest_path_or_none() -> None:

@@ -1,8 +1,6 @@
 """A policy of one's own decides wherever covey does, or gives a sentence."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +9,8 @@ import pytest
 
 import covey
 from covey.errors import ConfigError, PolicyError
-from covey.simulation import scenario
 from support import virtual
-from support.own_policies import CellUCB, EpsilonGreedy, LinUCB
+from support.own_policies import EpsilonGreedy, LinUCB
 
 OWN = "support.own_policies"
 SLOTS = 400
@@ -187,59 +184,6 @@ def test_a_peer_that_is_not_available_must_not_be_chosen() -> None:
         network["one"].predict(1, (0.5,))
 
 
-def test_simulations_compare_it_with_others_in_one_and_two_processes(tmp_path: Path) -> None:
-    def runs(workers: int) -> Any:
-        loaded = scenario.load(
-            {
-                "scenario": {"horizon-slots": 2_000, "seeds": 2, "workers": workers},
-                "environment": [{"name": "calm", "case": "C4"}],
-                "policy": [
-                    {"name": "mine", "preset": CellUCB, "slices": 4},
-                    {"name": "CoS", "preset": "cos", "slices": 4},
-                ],
-            }
-        )
-        found = covey.simulate(loaded, tmp_path / str(workers))
-        regrets = {
-            (run.policy, run.seed): sum(one[-1] for one in run.regret.values()) for run in found
-        }
-        return loaded, regrets
-
-    loaded, here = runs(1)
-
-    assert here == runs(2)[1]
-    assert {policy for policy, _ in here} == {"mine", "CoS"}
-    assert all(regret > 0 for regret in here.values())
-    assert loaded.policies["mine"].preset == f"{OWN}:CellUCB"
-
-
-def test_a_replay_by_command_finds_a_module_beside_its_configuration(tmp_path: Path) -> None:
-    (tmp_path / "second_arm.py").write_text(
-        "import covey\n\nclass Second(covey.CustomPolicy):\n"
-        "    def choose(self, cell):\n        return 1\n"
-    )
-    (tmp_path / "two.toml").write_text(
-        '[data]\nlabel = "truth"\n[[data.context]]\ncolumn = "x"\n[policy]\n'
-        'preset = "second_arm:Second"\n[[learner]]\nname = "one"\nfunctions = ["a", "b"]\n'
-    )
-    rows = [f"{k % 7 / 7},{k % 2},0,1" for k in range(50)]
-    (tmp_path / "log.csv").write_text("\n".join(["x,truth,a,b", *rows]) + "\n")
-    command = [sys.executable, "-m", "covey", "replay", "log.csv", "--config", "two.toml"]
-
-    done = subprocess.run(
-        [*command, "--trace", "trace.csv"],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert {line.split(",")[4] for line in (tmp_path / "trace.csv").read_text().split()[1:]} == {
-        "b"
-    }
-
-
 PAIR = [
     {"name": "one", "functions": ["a", "b"], "peers": {"two": 0.1}},
     {"name": "two", "functions": ["c"], "arrivals": False},
@@ -334,9 +278,9 @@ def test_a_state_needs_both_methods_and_stays_with_its_arms() -> None:
     functions: dict[str, Any] = {"a": abs, "b": abs}
     network = covey.Network(network_of(LinUCB), functions=functions, dimension=1)
     network["one"].observe(1, 1, (0.5,))
-    before = network["one"].learner.tables[""].doubts()
+    before = network["one"].learner.tables[""].policy.state()
     network.add_function("one", "c", abs)
-    after = network["one"].learner.tables[""].doubts()
+    after = network["one"].learner.tables[""].policy.state()
 
     assert len(before) > len(after)
     assert bytes(after[-2:]) == b"[]"

@@ -9,7 +9,7 @@ from covey.bandit.partitions import Partition
 from covey.kernel.rules import Cell
 
 PARTITIONS = {
-    "Refining": partitions.Refining(finest=3),
+    "Dyadic": partitions.Dyadic(),
     "Uniform": partitions.Uniform(6),
     "Zooming": partitions.Zooming(scale=2.0, power=1.5, max_level=3),
 }
@@ -57,7 +57,7 @@ def test_every_side_divides_that_of_the_next_finer_level(
 
 @every_dimension
 @every_partition
-def test_only_the_finest_level_is_never_split(partition: Partition, dimension: int) -> None:
+def test_a_finer_level_is_not_split_earlier(partition: Partition, dimension: int) -> None:
     limits = [level.split_at for level in partition.levels(dimension)]
 
     assert limits == sorted(limits)

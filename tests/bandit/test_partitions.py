@@ -12,19 +12,6 @@ from covey.kernel import Clock, table_of
 from covey.kernel.rules import Cell, Level, Rule
 
 
-@st.composite
-def cells_of_a_grid(draw: st.DrawFn) -> tuple[Uniform, Cell]:
-    slices = draw(st.integers(1, 2**31))
-    places = draw(st.lists(st.integers(0, slices - 1), max_size=4))
-    return Uniform(slices), Cell(0, tuple(places))
-
-
-@st.composite
-def dyadic_cells(draw: st.DrawFn) -> Cell:
-    level = draw(st.integers(0, 40))
-    return Cell(level, tuple(draw(st.lists(st.integers(0, 2**level - 1), max_size=4))))
-
-
 def cell_of(partition: Partition, *context: float) -> str:
     """Return the name of the cell in which the kernel puts `context`."""
     rule = Rule(
@@ -37,29 +24,6 @@ def cell_of(partition: Partition, *context: float) -> str:
     )
     table = table_of(Clock([1.0] * 3, [0.5] * 3), rule)
     return partition.name(table.cells.cell(table.decide(context, 1) >> 20))
-
-
-@given(case=cells_of_a_grid())
-def test_the_name_of_a_grid_cell_can_be_read_back(case: tuple[Uniform, Cell]) -> None:
-    grid, cell = case
-
-    assert grid.parse(grid.name(cell)) == cell
-
-
-@given(cell=dyadic_cells())
-def test_the_name_of_a_dyadic_cell_can_be_read_back(cell: Cell) -> None:
-    assert Zooming().parse(Zooming().name(cell)) == cell
-
-
-@given(name=st.from_regex(r"[gz][0-9:]{0,12}", fullmatch=True))
-def test_cell_names_are_unique(name: str) -> None:
-    partition = Uniform(12) if name.startswith("g") else Zooming()
-    try:
-        cell = partition.parse(name)
-    except DataError:
-        return
-
-    assert partition.name(cell) == name
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from covey.bandit.partitions import Refining, Threshold, Uniform, Zooming
+from covey.bandit.partitions import Dyadic, Uniform, Zooming
 from covey.bandit.policies import DCZA, CoS, Policy, PolicyRecord, policy_from
 from covey.errors import ConfigError
 
@@ -90,15 +90,6 @@ def test_most_functions_can_be_set() -> None:
     assert policy_of(settings, most_functions=2).train.scale == 7.0
 
 
-@pytest.mark.parametrize("parameters", ["z1", "theorem"])
-def test_explicit_slices_need_no_horizon(parameters: str) -> None:
-    assert policy_of(CoS(parameters=parameters, slices=5)).partition == Uniform(5)
-
-
-def test_explicit_slices_override_the_horizon() -> None:
-    assert policy_of(CoS(horizon=20_000, slices=5)).partition == Uniform(5)
-
-
 def test_a_horizon_gives_slices_with_any_parameters() -> None:
     assert policy_of(CoS(parameters="z1", horizon=10_000)).partition == Uniform(10)
 
@@ -120,12 +111,6 @@ def test_explicit_thresholds_override_the_parameters(preset: Any, parameters: st
     )
 
     assert thresholds_of(policy_of(settings)) == [(3.0, 0.0), (0.0, 0.25), (0.5, 0.75)]
-
-
-def test_one_explicit_threshold_keeps_the_others() -> None:
-    policy = policy_of(CoS(parameters="z2", train={"scale": 9.0, "power": 0.0}))
-
-    assert policy.explore == policy.explore_peers == Threshold(1.0, 0.5)
 
 
 def test_an_explicit_split_power_keeps_the_thresholds() -> None:
@@ -175,10 +160,9 @@ def test_a_title_describes_the_policy(settings: PolicyRecord, title: str) -> Non
 @pytest.mark.parametrize(
     ("table", "partition", "alarm"),
     [
-        ({}, Refining(20), 5.0),
-        ({"finest-level": 4, "alarm": 3}, Refining(4), 3.0),
-        ({"slices": 4}, Uniform(4), 5.0),
-        ({"alarm": 0}, Refining(20), 0.0),
+        ({}, Dyadic(), 5.0),
+        ({"alarm": 3}, Dyadic(), 3.0),
+        ({"alarm": 0}, Dyadic(), 0.0),
         ({"preset": "share-ucb"}, Uniform(12), 0.0),
         ({"preset": "share-ucb", "alarm": 7}, Uniform(12), 7.0),
     ],

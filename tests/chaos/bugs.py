@@ -411,11 +411,13 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
 
 
 def does_not_count_its_starts(patch: Patch) -> None:
-    def write_site(self: Store, columns: Sequence[Any]) -> None:
-        real(self, (*columns[:3], 1))
+    def replace(self: Store, table: str, records: Sequence[Any]) -> None:
+        if table == "site":
+            records = [msgspec.structs.replace(record, starts=1) for record in records]
+        real(self, table, records)
 
-    real = Store._write_site
-    patch.setattr(Store, "_write_site", write_site)
+    real = Store._replace
+    patch.setattr(Store, "_replace", replace)
 
 
 def goes_on_after_a_failed_commit(patch: Patch) -> None:

@@ -121,7 +121,9 @@ class Oracle:
         node = network.nodes.get(key[0])
         if node is not None and entry.answer is not None:
             # Requests that share slots are also forgotten, oldest first, to make room for others.
-            is_over = node.learner.slot > entry.answer.last_slot + network.plan.wait
+            # What has expired in a slot is forgotten before it is decided.
+            latest = max(node.learner.slot, network.begun_slots[key[0]])
+            is_over = latest > entry.answer.last_slot + network.plan.wait
             can_be = is_over or node.learner.shares_slots
             network.expect(can_be, "I3", f"{key} was forgotten before label-wait expired")
 

@@ -23,7 +23,7 @@ from covey.bandit.policies import PRESETS
 from support.ray_hosts import CLIENT_PORT, Host, hosts
 from support.required import ROOT
 
-PAGE = ROOT / "docs" / "operations" / "cluster.md"
+PAGE = Path(__file__).with_name("RESULTS.md")
 COVEY = (sys.executable, "-m", "covey")
 PAPER = (sys.executable, str(ROOT / "experiments" / "paper" / "run.py"))
 SEEDS = 3

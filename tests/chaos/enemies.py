@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from chaos.world import Network
 
 CELLS = ("g1:0", "g2:0", "g3:0", "z0:0", "l0:0")  # some of which may be there
-CALLS = ("ask", "report", "estimate", "labels", "hello", "nowhere")
+CALLS = ("ask", "report", "labels", "hello", "nowhere")
 WRONG_HELP = [[1], "", -1]  # no label, no function, a negative number
 NAN = float("nan")
 LIES: dict[tuple[str, str], dict[str, Any]] = {
     ("report", "low"): {"arrivals": 0},
     ("report", "high"): {"arrivals": 2**50},
     ("report", "garbage"): {"arrivals": NAN},
-    ("estimate", "low"): {"accuracy": 0.0, "labels": 0},
-    ("estimate", "high"): {"accuracy": 1.0, "labels": 2**50},
-    ("estimate", "garbage"): {"accuracy": NAN, "labels": -1},
 }
 
 

@@ -24,10 +24,9 @@ import psycopg
 
 from chaos.kill import FUNCTIONS, NO_RESPONSE, Load, Outcome, Process, compare
 from support.postgres import Server, servers
-from support.required import ROOT
 from support.site_processes import table
 
-PAGE = ROOT / "docs" / "operations" / "postgres.md"
+PAGE = Path(__file__).with_name("RESULTS.md")
 BEGIN, END = "<!-- failover: begin -->", "<!-- failover: end -->"
 NAME = "north"
 BEHIND_S = 0.3  # in which a standby reads nothing before the primary is lost

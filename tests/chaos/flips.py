@@ -30,9 +30,7 @@ from support.requests_of_nodes import commit_of, request
 
 PAGE_BYTES = 4096  # the first page has the header, and is checked by SQLite
 FINGERPRINT = "arm: f"
-INDICES = {
-    "ids": "SELECT source, id FROM requests INDEXED BY sqlite_autoindex_requests_1",
-}
+INDICES = {"ids": "SELECT source, id FROM requests INDEXED BY sqlite_autoindex_requests_1"}
 
 
 class Flips(msgspec.Struct):
@@ -154,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bits", type=int, default=2_000)
     parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--write", action="store_true", help="into docs/operations/guarantees.md")
+    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "north.store")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOST_S = 1e5  # until the system gives a connection up
 HEAD = 18  # bytes of a message, none of which can be another: how it begins, and its version
-QUESTIONS = ("ask", "report", "estimate")
+QUESTIONS = ("ask", "report")
 REFUSALS = (400, 403, 404, 422, 429, 503)
 
 

@@ -119,13 +119,7 @@ def cut_everywhere(
 
 
 def _cut(
-    plan: list[Commit],
-    expected: list[Dump],
-    fuse: int,
-    keeps: Keeps,
-    losses: Losses,
-    *,
-    lies: bool,
+    plan: list[Commit], expected: list[Dump], fuse: int, keeps: Keeps, losses: Losses, *, lies: bool
 ) -> bool:
     """Run the script up to operation `fuse`; return whether the power went before it ended."""
     disk = Disk()

@@ -16,10 +16,20 @@ from chaos.records import RowRecord, Rows
 from chaos.states import picture
 from chaos.world import Network
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
+from covey.bandit.partitions import places_of, side
 from covey.errors import StoreError
 from covey.node.node import Node
 from covey.node.recorded import RecordedState
-from covey.node.requests import NOT_COUNTED, OWN, Counts, add_counts, is_own
+from covey.node.requests import (
+    NOT_COUNTED,
+    OWN,
+    Counts,
+    DayPayments,
+    ShadowRow,
+    ShadowSpan,
+    add_counts,
+    is_own,
+)
 from covey.node.shadow import is_drawn
 from covey.node.store import Store
 from covey.node.trust import Trust
@@ -89,7 +99,7 @@ def statistics_count_labels_of_their_own_source(
 ) -> None:
     """I4, I6: own statistics count own and fully trusted labels; an overlay those of its source.
 
-    Where cells are never split, both are sums over the labels of requests.
+    Where cells are never split, both are sums over the labels of requests in the cell.
     """
     if network.plan.config["policy"]["preset"] == "dcza":  # cells are split
         return
@@ -115,8 +125,15 @@ def _counted(trust: Mapping[str, Trust], counters: Counts, whose: str, cell: str
     return sum(
         count
         for (at, source, by), (count, _) in counters.items()
-        if (at, by) == (cell, arm) and counts(source)
+        if by == arm and _is_within(at, cell) and counts(source)
     )
+
+
+def _is_within(cell: str, other: str) -> bool:
+    if cell == other or not other.startswith("z"):
+        return cell == other
+    halvings = round(math.log2(side(other) / side(cell)))
+    return halvings > 0 and places_of(other) == tuple(k >> halvings for k in places_of(cell))
 
 
 def arrivals_are_those_of_requests(network: Network, oracle: Oracle, found: Found) -> None:
@@ -124,6 +141,8 @@ def arrivals_are_those_of_requests(network: Network, oracle: Oracle, found: Foun
     if network.plan.config["policy"]["preset"] == "dcza":  # cells are split
         return
     for site, store in found.stores.items():
+        if site in network.plan.unsupervised:  # it counts labelled rows only
+            continue
         more = records.arrivals_without_request(store, network.trust[site])
         more.subtract(network.lost_arrivals[site])
         for (source, cell), count in more.items():
@@ -200,7 +219,7 @@ def answers_are_paid_for_at_both_ends(network: Network, oracle: Oracle, found: F
                 network.expect(is_same, "I19", f"{row.peer} has another price of a row of {site}")
             if row.answer is not NO_ANSWER:
                 sums[False, row.source] += row.offered
-        for day in found.stores[site].payments():
+        for day in found.stores[site].all(DayPayments):
             sums[day.is_ours, day.peer] -= day.amount
         network.expect(not any(sums.values()), "I19", f"{site} counted other payments: {sums}")
 
@@ -208,8 +227,8 @@ def answers_are_paid_for_at_both_ends(network: Network, oracle: Oracle, found: F
 def shadows_are_of_drawn_rows(network: Network, oracle: Oracle, found: Found) -> None:
     """A row in the shadow was drawn."""
     for site, store in found.stores.items():
-        spans, requests = store.shadow_spans(), {one.number: one for one in store.requests()}
-        for shadow in store.shadow_rows():
+        spans, requests = store.all(ShadowSpan), {one.number: one for one in store.requests()}
+        for shadow in store.all(ShadowRow):
             network.counts["rows in the shadow"] += 1
             request = requests.get(shadow.request)
             if request is None:

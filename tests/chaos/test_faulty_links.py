@@ -19,7 +19,7 @@ MESSAGES = [
     peer_messages.ask([AskRow("r", "g1:0", 3, [1, 0, 7])], request="0123", deadline_ms=900),
     peer_messages.ask([AskRow("r", "g1:0", 3)], request="0123", deadline_ms=900),
     peer_messages.ReportQuery(**USUAL, cell="g1:0", slot=3),
-    peer_messages.EstimateQuery(**USUAL, cell="g1:0", slot=3, is_by_context=False),
+    peer_messages.ReportQuery(**USUAL, cell="g1:0", slot=3, what="accuracy"),
     peer_messages.delivery([("r", 1)], request="0123", deadline_ms=900),
     peer_messages.HelloQuery(**USUAL),
 ]

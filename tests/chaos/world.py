@@ -15,7 +15,7 @@ from covey.errors import FunctionError, StoreError
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import Commit
-from covey.node.spans import NO_SPANS
+from covey.node.status import NO_SPANS
 from covey.node.store import Store
 from covey.node.threads import Training
 from covey.server.peer_api import PeerApi
@@ -50,6 +50,7 @@ class Network(virtual.World):
             for learner in plan.config["learner"]
             for function in learner["functions"]
         }
+        self.begun_slots: Counter[str] = Counter()  # the latest, by site
         super().__init__(
             plan.config,
             self._functions,
@@ -101,8 +102,21 @@ class Network(virtual.World):
             self._release(name)
             return
         self.backs[name] = PeerApi(self.nodes[name], self.plan.tables[name])
+        self._note_slots(name)
         self.note("boot", name)
         self.when_booted(name, self.stores[name])
+
+    def _note_slots(self, name: str) -> None:
+        """Note which slots a node begins; those of a request that fails are begun again."""
+        state = self.nodes[name]._state
+        take = state.take_slots
+
+        def noted(slot: int | None, rows: int) -> int:
+            first = take(slot, rows)
+            self.begun_slots[name] = max(self.begun_slots[name], first)
+            return first
+
+        state.take_slots = noted  # type: ignore[method-assign]
 
     def crash(self, name: str, *, has_power: bool = True) -> None:
         """Kill a node, and cut the power of its machine if `has_power` is False."""

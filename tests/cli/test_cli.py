@@ -1,6 +1,5 @@
 """Command line: options, output and exit codes."""
 
-import csv
 import json
 import os
 import subprocess
@@ -61,35 +60,14 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(
     replay(folder, "--json")
 
     summary = json.loads(capsys.readouterr().out)
-    assert set(summary) == {"version", "policy", "slots", "total", "learners", "functions"}
+    names = {"version", "policy", "slots", "total", "learners", "functions", "contexts"}
+    assert set(summary) == names
     assert summary["functions"]["nb"] == 0.0
     assert set(summary["learners"]["north"]) == {
         "slots", "errors", "error_percent", "train_percent", "explore_percent",
         "exploit_percent", "cost_total", "arms", "alone_percent", "best_own",
         "best_own_percent", "net_gain_points", "pairs", "alarms",
     }  # fmt: skip
-
-
-def test_the_trace_has_the_agreed_columns_in_order(folder: Path) -> None:
-    replay(folder, "--trace", str(folder / "trace.csv"))
-
-    with (folder / "trace.csv").open(newline="") as file:
-        rows = list(csv.reader(file))
-    assert ",".join(rows[0]) == (
-        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost,alarm"
-    )
-    assert rows[1] == ["1", "north", "g2:0", "explore", "nb", "nb", "0", "0", "1", "0.0", "0"]
-    assert len(rows) == 1 + 2 * 60
-
-
-def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
-    replay(folder, "--report", str(folder / "out"))
-
-    assert (folder / "out" / "report.html").read_text().startswith("<!doctype html>")
-    assert (
-        json.loads((folder / "out" / "summary.json").read_text())["learners"]["north"]["slots"]
-        == 60
-    )
 
 
 @pytest.mark.parametrize(
@@ -102,12 +80,7 @@ def test_the_report_is_written_where_it_was_asked_for(folder: Path) -> None:
     ],
 )  # fmt: skip
 def test_bad_input_is_one_sentence_exit_code_2_and_no_trace(
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    old: str,
-    new: str,
-    sentence: str,
+    folder: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str, sentence: str
 ) -> None:
     edit(folder / file, old, new)
 
@@ -160,19 +133,6 @@ def test_a_report_over_a_file_is_refused_before_the_replay(
         "",
         f"covey: {folder / 'taken'} is a file; name another folder for the report, or move it\n",
     )
-
-
-def test_the_demo_prints_its_file_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = cli.main(["demo", "--out", str(tmp_path / "demo"), "--slots", "500"])
-
-    assert code == 0
-    assert "Over all sites, the best own function" in capsys.readouterr().out
-    assert {p.name for p in (tmp_path / "demo").iterdir()} == {
-        "log.csv",
-        "report.html",
-        "sites.toml",
-        "summary.json",
-    }
 
 
 def test_version_names_the_kernel() -> None:

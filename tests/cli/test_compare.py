@@ -24,10 +24,10 @@ def compare(folder: Path, *more: str) -> int:
 
 
 def test_the_numbers_are_those_of_python(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code = compare(folder, "--presets", "auto, cos", "--slices", "2,3", "--json", "--quiet")
+    code = compare(folder, "--presets", "share-ucb, cos", "--slices", "2,3", "--json", "--quiet")
     printed = capsys.readouterr()
     found = covey.compare(
-        folder / "sites.toml", folder / "log.csv", presets=["auto", "cos"], slices=[2, 3]
+        folder / "sites.toml", folder / "log.csv", presets=["share-ucb", "cos"], slices=[2, 3]
     )
 
     assert code == 0
@@ -46,18 +46,6 @@ def test_a_table_with_its_conclusion_fits_a_terminal(
     assert max(map(len, printed.out.splitlines())) <= 100
     assert "compare: 2,400 slots in " in printed.err
     assert (folder / "out" / "comparison.html").exists()
-
-
-def test_finished_replays_are_resumed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ["--slices", "2", "--out", str(folder / "kept")]
-    compare(folder, *out)
-    first = capsys.readouterr()
-    compare(folder, *out)
-    second = capsys.readouterr()
-
-    assert "compare: 1,200 slots in " in first.err
-    assert "compare: 0 slots in " in second.err
-    assert first.out == second.out
 
 
 @pytest.mark.parametrize(
@@ -88,7 +76,7 @@ def test_an_interrupt_says_how_to_resume_if_replays_are_kept(
 
     monkeypatch.setattr("covey.report.comparison.replay_file", interrupted)
     out = ["--out", str(folder / "kept")] if has_folder else []
-    code = compare(folder, "--quiet", "--slices", "2", *out)
+    code = compare(folder, "--quiet", "--presets", "cos", "--slices", "2", *out)
 
     assert code == 130
     told = capsys.readouterr().err

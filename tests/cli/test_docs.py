@@ -16,17 +16,9 @@ from covey.bandit import policies
 from support.required import ROOT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
-MARKDOWN = sorted(
-    {
-        *PAGES,
-        *ROOT.glob("*.md"),
-        *(
-            page
-            for folder in ("benchmarks", "examples", "experiments")
-            for page in (ROOT / folder).glob("**/*.md")
-        ),
-    }
-)
+FOLDERS = ("benchmarks", "examples", "experiments")
+MEASURED = [page for folder in FOLDERS for page in (ROOT / folder).glob("**/*.md")]
+MARKDOWN = sorted({*PAGES, *ROOT.glob("*.md"), *MEASURED})
 OF_SCENARIOS = ("name", "context", "candidates")  # keys of a [[policy]] that are not the policy's
 MODULES = [
     "bandit.bounds",
@@ -65,12 +57,24 @@ def test_the_commands_of_a_page_succeed(
 ) -> None:
     """Lines `$ covey ...` of console blocks, in the folder that the demo makes."""
     monkeypatch.chdir(tmp_path)
-    lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    commands = [line[8:] for line in lines if line.startswith("$ covey ")]
+    commands = re.findall(r"^\$ covey (.*)$", "".join(blocks(page, "console")), re.MULTILINE)
     if commands:
         assert cli.main(["demo", "--out", ".", "--slots", "2000", "--quiet"]) == 0
     for command in commands:
         assert cli.main(shlex.split(command.split("|")[0])) == 0
+
+
+def test_the_readme_shows_what_a_replay_of_the_demo_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["demo", "--out", ".", "--quiet"]) == 0
+    capsys.readouterr()
+    (command,) = blocks(ROOT / "README.md", "console")
+    assert cli.main(shlex.split(command.removeprefix("$ covey "))) == 0
+
+    (shown,) = blocks(ROOT / "README.md", "text")
+    assert shown in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -138,6 +142,16 @@ def test_every_key_of_the_configuration_is_documented() -> None:
 
     assert len(keys) > 40
     assert [key for key in keys if f"`{key}`" not in page] == []
+
+
+def test_the_table_of_extensions_names_the_keys_that_presets_refuse() -> None:
+    played = tomllib.loads((ROOT / "tests/golden/configurations.toml").read_text())["extensions"]
+    refused = {pair for part in played.values() for pair in part.get("refused", {}).items()}
+    page = (ROOT / "docs" / "reference" / "extensions.md").read_text()
+    rows = [row.split(" | ")[2:5] for row in page.splitlines() if row.startswith("| ")]
+    cells = [pair for row in rows for pair in zip(("auto", "cos", "dcza"), row, strict=True)]
+
+    assert {(name, cell.split("`")[1]) for name, cell in cells if "no `" in cell} == refused
 
 
 def test_every_preset_is_in_the_table_of_presets() -> None:

@@ -45,16 +45,6 @@ def test_a_missing_extra_is_found_before_the_replay(
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_missing_extra_is_found_before_a_simulation(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-
-    assert cli.main(["simulate", "--html", "--out", str(tmp_path / "runs")]) == 2
-    assert capsys.readouterr().err.startswith("covey: figures need matplotlib; ")
-    assert not (tmp_path / "runs").exists()
-
-
 def test_the_demo_without_matplotlib_leaves_the_report_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from covey import cli
 from covey.cli import demo
+from covey.cli.init import guess
 
 ROWS = 400
 
@@ -88,14 +89,14 @@ def test_a_guessed_configuration_replays_the_log(
     assert "east" in capsys.readouterr().out
 
 
-def test_functions_belong_to_the_site_whose_name_they_begin_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("days", "is_proposed"), [(13, False), (14, True)])
+def test_weekdays_are_proposed_from_two_weeks_on(
+    days: int, is_proposed: bool, tmp_path: Path
 ) -> None:
-    log, out = write(tmp_path / "log.csv", columns()), tmp_path / "sites.toml"
+    moments = ["2026-03-01", f"2026-03-{1 + days:02}"]
+    log = write(tmp_path / "log.csv", {"day": moments, "label": [0, 1], "a_tree": [0, 1]})
 
-    assert init(log, out, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["learners"] == {"east": ["east_tree"], "west": ["west_bayes"]}
+    assert any("weekday" in entry for entry in guess(log).context) == is_proposed
 
 
 def test_the_log_of_the_demo_gets_its_four_sites(
@@ -156,17 +157,20 @@ def test_what_cannot_be_guessed_is_asked_for(
     assert not (tmp_path / "sites.toml").exists()
 
 
-@pytest.mark.parametrize("separator", [";", "\t", "|"])
-def test_other_separators_are_recognised(
-    separator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    outcomes = []
-    for name, mark in (("comma", ","), ("other", separator)):
-        log = write(tmp_path / f"{name}.csv", columns(), separator=mark)
-        assert init(log, tmp_path / f"{name}.toml", "--json") == 0
-        capsys.readouterr()
-        arguments = ["replay", str(log), "--config", str(tmp_path / f"{name}.toml")]
-        assert cli.main([*arguments, "--json", "--quiet"]) == 0
-        outcomes.append(capsys.readouterr().out)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_column_of_lists_is_proposed_as_a_vector(kind: str, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).normal(size=(ROWS, 5)).tolist()
+    whole = {name: columns()[name] for name in ("truth", "east_tree", "west_bayes", "weather")}
+    whole |= {"embedding": vectors, "gaps": [[], *vectors[1:]]}
+    log = tmp_path / f"log.{kind}"
+    if kind == "csv":
+        write(log, whole, separator="|")
+    else:
+        pq.write_table(pa.table(whole), log)
+    out = tmp_path / "guess.toml"
 
-    assert outcomes[0] == outcomes[1]
+    assert init(log, out, "--label", "truth") == 0
+    text = out.read_text()
+    assert '{ vector = "embedding", size = 5 },' in text
+    assert "gaps" not in text
+    assert cli.main(["replay", str(log), "--config", str(out)]) == 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.data import contexts
-from support.coordinates import CLASSES, HOUR, LINEAR, LOG, RANK, SLOT, histories
+from support.coordinates import CLASSES, HOUR, LINEAR, LOG, RANK, histories
 
 
 def whole_log(rows):
@@ -60,17 +60,7 @@ def test_one_record_gives_the_context_of_its_row():
     assert rows == [tuple(row) for row in reader.extract(log, first_slot=1, labels=labels).tolist()]
 
 
-def test_contexts_list_their_coordinates():
-    reader = contexts.parse(["share", CLASSES, SLOT, LOG, "share"])
-
-    assert reader.names == ["share", "previous label", "slot / horizon", "bytes", "share"]
-
-
 def test_no_entries_make_contexts_without_coordinates():
     reader = contexts.parse([])
 
     assert (reader.dimension, reader.extract({"x": [1, 2]}, first_slot=1).shape) == (0, (2, 0))
-
-
-def test_the_corners_of_the_cube_belong_to_it():
-    contexts.check_unit(np.array([[0.0, 1.0], [-0.0, 1.0]]), names=["a", "b"])

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import covey
-from covey.config import load
 from covey.data import contexts
 from covey.errors import ConfigError, DataError
 from covey.node.store import Store
@@ -30,7 +29,6 @@ KIND = {"column": "kind", "scale": "category", "values": ["tcp", "udp"]}
         {"column": "x", "scale": "hour", "missing": "own"},
         {"column": "x", "scale": "weekday", "missing": "own"},
         {"column": "x", "scale": "month", "missing": "own"},
-        {"column": "x", "scale": "day-of-year", "missing": "own"},
     ],
     ids=lambda entry: str(entry.get("scale")) if isinstance(entry, dict) else repr(entry),
 )
@@ -45,14 +43,6 @@ def test_a_missing_value_has_a_coordinate_of_its_own(entry: Any, nothing: Any) -
 def test_text_that_is_no_number_is_not_missing() -> None:
     with pytest.raises(DataError, match="column 'load' is 'none', which is not a number; correct"):
         contexts.parse([LOAD]).extract_one({"load": "none"}, slot=1)
-
-
-def test_a_sample_leaves_missing_values_out() -> None:
-    entry = {"column": "x", "scale": "rank", "sample-rows": 4, "missing": "own"}
-    reader = contexts.parse([entry])
-    reader.learn_sample({"x": [1.0, math.nan, 3.0, math.nan]})
-
-    assert reader.extract_one({"x": 2.0}, slot=1) == (0.5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -97,13 +87,6 @@ def test_categories_that_would_share_a_cell_are_refused() -> None:
     with pytest.raises(ConfigError, match=sentence):
         covey.Network(config(three, slices=2), functions={"nb": bool, "tree": bool})
     assert covey.replay(config(three, slices=3), data).cell.tolist() == [0]
-
-
-@pytest.mark.parametrize("preset", ["auto", "dcza"])
-def test_cells_that_are_split_separate_categories_in_the_end(preset: str) -> None:
-    setup = load(config({**KIND, "other": "own"}, preset=preset))
-
-    assert setup.policies(1)
 
 
 def log(rows: int) -> pd.DataFrame:
@@ -190,10 +173,10 @@ def test_a_context_that_covers_almost_nothing_of_its_scale_gets_a_warning() -> N
 
 
 def test_ends_of_cells_without_a_value_are_empty() -> None:
-    reader = contexts.parse([KIND, {"column": "t", "scale": "day-of-year"}])
+    reader = contexts.parse([KIND, {"column": "t", "scale": "month"}])
 
-    assert reader.bounds_at([0.3, 0.0], [0.4, 1.0]) == [("", ""), ("1 Jan", "31 Dec")]
-    assert [scale.value_at(0.5) for scale in reader.scales] == ["udp", "2 Jul"]
+    assert reader.bounds_at([0.3, 0.0], [0.4, 1.0]) == [("", ""), ("Jan", "Dec")]
+    assert [scale.value_at(0.5) for scale in reader.scales] == ["udp", "Jul"]
 
 
 SERVED = """

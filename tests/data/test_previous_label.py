@@ -32,13 +32,6 @@ def test_previous_label_without_classes_is_the_label_itself():
     assert found == [0.0, 1.0, 0.5, 0.25, 1.0]
 
 
-def test_two_previous_labels_share_one_memory():
-    reader = contexts.parse([CLASSES, {**CLASSES, "classes": ["attack", "normal"]}])
-    found = reader.extract({}, first_slot=1, labels=["attack", "normal"])
-
-    assert found.tolist() == [[0.25, 0.25], [1.0, 0.0]]
-
-
 @given(histories())
 def test_previous_label_equals_a_naive_search(history):
     labels, told = history
@@ -62,19 +55,9 @@ def test_slot_one_begins_a_new_log():
     assert found[:, 0].tolist() == [0.25] * 9
 
 
-def test_a_log_may_be_entered_in_the_middle():
-    reader = contexts.parse([CLASSES])
-
-    assert reader.extract({}, first_slot=50, labels=["attack", None])[:, 0].tolist() == [0.25, 1.0]
-
-
 def test_one_record_does_not_change_the_state_of_a_log():
     reader = contexts.parse([CLASSES])
     reader.extract({}, first_slot=1, labels=["attack"])
     reader.extract_one({}, slot=1, previous_label="probe")
 
     assert reader.extract({}, first_slot=2, labels=[None]).tolist() == [[1.0]]
-
-
-def test_an_unused_label_can_be_invalid():
-    assert previous(["worm", "probe", "worm"], revealed=[0, 1, 1]) == [0.25, 0.25, 0.5]

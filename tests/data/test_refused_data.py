@@ -11,8 +11,6 @@ from covey.errors import ContextError, DataError
 from support.coordinates import CLASSES
 from support.refusals import refusals, refuses
 
-RANK = {"column": "x", "scale": "rank", "sample-rows": 50}
-
 
 def _value(entry: Any, value: Any) -> None:
     reader = contexts.parse([entry])
@@ -32,7 +30,6 @@ DOORS = {
     "value": _value,
     "previous": _previous,
     "chunk": _chunk,
-    "sample": lambda column: contexts.parse([RANK]).learn_sample({"x": column}),
 }
 PLACES = {"value": ["slot 17"], "previous": ["slot 17", "previous label"]}
 

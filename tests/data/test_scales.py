@@ -33,11 +33,6 @@ BY_HAND = {
         ["2024-01-31", "2024-12-01T00:00:00+02:00", 0],
         [1 / 24, 21 / 24, 1 / 24],
     ),
-    "day-of-year": (
-        {"column": "x", "scale": "day-of-year"},
-        ["2024-01-01", "2024-12-31T12:00:00", "2023-03-01"],
-        [0.0, 365.5 / 366, 59 / 366],
-    ),
     "category": (
         {"column": "x", "scale": "category", "values": ["tcp", 3]},
         ["tcp", 3, 3.0],
@@ -63,20 +58,6 @@ def test_a_scale_reads_text_as_it_reads_numbers(entry, values, places):
     assert found == pytest.approx(places[: len(values)], abs=1e-15)
 
 
-def test_a_bare_name_is_the_column_as_it_is():
-    assert coordinate("x", [0.0, 0.5]) == coordinate({"column": "x", "scale": "as-is"}, [0.0, 0.5])
-
-
-def test_the_ends_of_a_log_scale_are_exact():
-    assert coordinate(LOG, [0, 1e6]) == [0.0, 1.0]
-
-
-def test_a_log_scale_starts_at_zero_by_default():
-    found = coordinate({"column": "x", "scale": "log", "high": 15}, [0, 1, 3, 15])
-
-    assert found == pytest.approx([0.0, 0.25, 0.5, 1.0])
-
-
 @pytest.mark.parametrize("entry", ["x", LINEAR, LOG, RANK], ids=str)
 @pytest.mark.parametrize("kind", ["int8", "uint64", "float32", "bool"])
 def test_numeric_arrays_of_any_kind_are_read(entry, kind):
@@ -93,28 +74,6 @@ def test_clipping_moves_what_lies_outside_to_the_nearer_end(entry):
 @pytest.mark.parametrize("entry", [RANK, HOUR], ids=str)
 def test_scales_that_cannot_leave_the_cube_take_clip_too(entry):
     assert coordinate({**entry, "clip": True}, [5.0]) == coordinate(entry, [5.0])
-
-
-def test_a_sample_is_the_first_rows_of_the_log():
-    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 4}])
-    reader.learn_sample({"x": [5, 1, 5, 9, 1000, 1000]})
-    found = reader.extract({"x": [0, 1, 3, 5, 9, 10]}, first_slot=1)
-
-    assert found[:, 0].tolist() == [0.0, 0.125, 0.25, 0.5, 0.875, 1.0]
-
-
-def test_a_log_shorter_than_the_sample_is_ranked_against_what_there_is():
-    reader = contexts.parse([{"column": "x", "scale": "rank", "sample-rows": 1000}])
-    reader.learn_sample({"x": ["1", "2"]})
-
-    assert reader.extract_one({"x": 1.5}, slot=1) == (0.5,)
-
-
-def test_a_learnt_sample_leaves_a_configured_one_alone():
-    reader = contexts.parse([RANK, {"column": "x", "scale": "rank", "sample-rows": 2}])
-    reader.learn_sample({"x": [1, 2]})
-
-    assert reader.extract_one({"amount": 1, "x": 1}, slot=1) == (0.125, 0.25)
 
 
 MOMENTS = {
@@ -142,10 +101,6 @@ def test_datetime64_columns_give_the_hour_in_any_unit(unit):
     times = np.array(["2024-05-01T00:00", "1969-12-31T18:00"], dtype=f"datetime64[{unit}]")
 
     assert coordinate(HOUR, times) == [0.0, 0.75]
-
-
-def test_fractions_of_a_second_count():
-    assert coordinate(HOUR, ["1970-01-01T00:00:00.864"]) == pytest.approx([1e-5])
 
 
 def test_after_the_horizon_slots_are_divided_by_epochs_of_twice_the_length_each():

@@ -104,20 +104,6 @@ def test_columns_are_names_and_numbers_in_the_order_of_a_trace_file() -> None:
     ]
 
 
-def test_unknown_values_are_empty_in_a_csv_trace(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    with TraceFile(path) as file:
-        file.write(trace_of())
-
-    assert path.read_text(encoding="utf-8") == (
-        "slot,learner,cell,phase,arm,function,prediction,label,correct,cost,alarm\n"
-        "5,north,g2:0,explore,nb,nb,ok,attack,0,0.0,0\n"
-        "5,south,g2:0,explore,tree,tree,attack,attack,1,0.5,1\n"
-        "6,north,g2:1,train,south,tree,attack,,,0.25,0\n"
-        "6,south,g2:1,exploit,tree,tree,attack,,,0.5,0\n"
-    )
-
-
 def drawn_trace(
     seed: int, slots: int, labels: list[Any], *, first_slot: int = 1, cells: int = 3, **kinds: bool
 ) -> Trace:
@@ -222,19 +208,6 @@ def test_an_arrow_table_has_dictionaries_and_narrow_integers() -> None:
     }
 
 
-def test_numeric_labels_are_numbers_in_an_arrow_table() -> None:
-    table = drawn_trace(0, 40, [3, 0.5]).to_arrow()
-
-    assert {str(table[name].type) for name in ("prediction", "label")} == {"double"}
-
-
-def test_a_dictionary_holds_a_name_once() -> None:
-    table = drawn_trace(0, 40, [0, 1]).to_arrow()
-
-    assert table["function"].chunk(0).dictionary.to_pylist() == ["nb"]
-    assert table["arm"].chunk(0).dictionary.to_pylist() == ["nb", "north", "south"]
-
-
 def test_a_dictionary_of_a_long_table_holds_what_occurs() -> None:
     trace = drawn_trace(0, 40, [0, 1], cells=5_000)
     dictionary = trace.to_arrow()["cell"].chunk(0).dictionary
@@ -280,18 +253,6 @@ def test_a_label_that_arrow_cannot_hold_is_named(tmp_path: Path) -> None:
 
 
 @BOTH_KINDS
-def test_rows_written_later_come_later_under_one_header(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_text("the trace of yesterday", encoding="utf-8")
-    with TraceFile(path) as file:
-        file.write({"slot": [1, 2], "arm": ["a", "b"]})
-        file.write({"slot": [3], "arm": ["c"]})
-    rows = [[str(value) for value in row] for row in rows_of(path)]
-
-    assert rows == [["slot", "arm"], ["1", "a"], ["2", "b"], ["3", "c"]]
-
-
-@BOTH_KINDS
 def test_the_trace_appears_only_when_complete(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with TraceFile(path) as file:
@@ -319,14 +280,6 @@ def test_an_error_leaves_no_file_and_keeps_an_earlier_trace(tmp_path: Path, name
         write_and_fail(path)
 
     assert path.read_text(encoding="utf-8") == "the trace of yesterday"
-
-
-@BOTH_KINDS
-def test_no_rows_leave_no_file(tmp_path: Path, name: str) -> None:
-    with TraceFile(tmp_path / name):
-        pass
-
-    assert list(tmp_path.iterdir()) == []
 
 
 @BOTH_KINDS

@@ -1,6 +1,5 @@
 """An unknown horizon, live: the decisions of a replay, and what cells mean."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from support.flow import (
     Stream,
     config_of,
     recorded_stream,
-    replayed,
-    through_nodes,
 )
 
 FIRST = 50  # slots of the first epoch: the fourth is the last of a stream
@@ -35,20 +32,6 @@ def doubling(preset: str, **policy: Any) -> dict[str, Any]:
     if epochs["horizon"] == "doubling":
         epochs["first-epoch"] = FIRST
     return {**config, "policy": {**usual, **epochs}}
-
-
-@pytest.mark.parametrize("trust", ["isolated", "earned"])
-def test_nodes_that_do_not_trust_fully_have_epochs_restarted_or_not(
-    stream: Stream, trust: str
-) -> None:
-    first, second = (
-        virtual.run(
-            through_nodes(stream, doubling("cos"), slots=300, restart_every=every, trust=trust)
-        )
-        for every in (10, 1_000)
-    )
-
-    assert first == second
 
 
 def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
@@ -142,18 +125,6 @@ def test_cells_of_other_epochs_are_refused_in_a_sentence() -> None:
         names.parse("g5:3@3")
 
 
-def test_a_batch_may_begin_in_one_epoch_and_end_in_the_next() -> None:
-    site = covey.Network(two_sites(), functions={"a": lambda x: 0, "b": lambda x: 1}, dimension=1)[
-        "south"
-    ]
-
-    answers = site.predict_batch(list(range(40)), np.full((40, 1), 0.6))
-    settled = site.learn_batch([one.ticket for one in answers], [1] * 40)
-
-    assert [site.cell_of(one.ticket) for one in answers] == ["g2:1@0"] * 16 + ["g3:1@1"] * 24
-    assert all(one.is_new for one in settled)
-
-
 def test_a_batch_that_fails_across_epochs_changes_no_counter() -> None:
     def fails_at_30(x: int) -> int:
         if x == 30:
@@ -171,23 +142,6 @@ def test_a_batch_that_fails_across_epochs_changes_no_counter() -> None:
         site.predict_batch(list(range(20, 40)), np.full((20, 1), 0.6), slot=18)
 
     assert site.learner.snapshot().cells == before
-
-
-def test_prices_that_change_hold_in_later_epochs() -> None:
-    network = covey.Network(
-        two_sites(), functions={"a": lambda x: 0, "b": lambda x: 1}, dimension=1
-    )
-    north = network["north"]
-    north.learn(north.predict(None, (0.1,), slot=1).ticket, 1)
-    network.reprice("north", "south", None)
-
-    arms = set()
-    for slot in range(200, 260):
-        answer = north.predict(None, (0.1,), slot=slot)
-        north.learn(answer.ticket, 1)
-        arms.add(answer.arm)
-
-    assert arms == {"a"}
 
 
 @pytest.mark.parametrize(
@@ -209,18 +163,3 @@ def test_what_epochs_cannot_be_combined_with_is_refused_at_the_start(
 
     with pytest.raises(ConfigError, match=sentence):
         covey.Network(table, functions=dict.fromkeys("ab", lambda x: 0))
-
-
-def test_a_saved_network_continues_in_its_epochs(stream: Stream, tmp_path: Path) -> None:
-    network = covey.Network(doubling("cos"), functions=stream.functions, dimension=2)
-    live = []
-    for slot, name in enumerate(stream.at[:300]):
-        if slot in (FIRST - 5, FIRST + 20):
-            network.save(tmp_path / "network")
-            network = covey.Network.load(tmp_path / "network", functions=stream.functions)
-        context = tuple(stream.contexts[slot].tolist())
-        answer = network[name].predict(slot, context, slot=slot + 1)
-        settled = network[name].learn(answer.ticket, int(stream.labels[slot]))
-        live.append((answer.phase, answer.arm, answer.function, answer.price, settled.is_right))
-
-    assert live == replayed(stream, doubling("cos"))[:300]

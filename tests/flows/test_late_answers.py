@@ -7,7 +7,6 @@ within second k, after the decision of that slot.
 import asyncio
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,7 @@ import covey
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
 from covey.node.requests import AskRow, Assistance
-from covey.server import doctor
 from support import virtual
-from support.served import SITE
 
 SLOTS, BUSY_SLOTS, LATE = 120, 60, 3
 PATIENT = PeerTimeouts(timeout_s=0.3, late_s=20.0, failures=10**6)
@@ -147,7 +144,7 @@ async def asked_south(world: virtual.World) -> int:
 
 
 def known_of_south(world: virtual.World) -> tuple[int, int]:
-    return world.nodes["north"].learner.records(0)[2]
+    return world.nodes["north"].learner.table.record(0, 2)
 
 
 def test_an_answer_that_came_before_a_restart_counts_with_its_label(log: dict[str, Any]) -> None:
@@ -188,20 +185,6 @@ def test_an_answer_that_is_lost_with_a_stop_changes_no_counter(
     with caplog.at_level(logging.WARNING):
         assert virtual.run(main()) == (0, 0)
     assert "1 late answers of peers were lost with the last stop" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("line", "state"), [("", None), ("late-answer-s = 5.0\n", "warning")], ids=["off", "no peers"]
-)
-def test_the_doctor_says_whether_late_answers_are_learnt_from(
-    tmp_path: Path, line: str, state: str | None
-) -> None:
-    file = tmp_path / "site.toml"
-    file.write_text(SITE.replace("[node]\n", f"[node]\n{line}"))
-
-    found = {one.what: one.state for one in doctor.examine(file)}
-
-    assert found.get("late answers") == state
 
 
 def test_an_answer_that_never_comes_changes_no_counter(log: dict[str, Any]) -> None:

@@ -86,27 +86,6 @@ def test_a_network_keeps_the_accounts_of_a_replay(
     assert network.accounts["south"].served > 50
 
 
-def test_a_batch_is_in_the_accounts_row_by_row(log: dict[str, Any]) -> None:
-    network = covey.Network(config(), functions=functions(log), dimension=0)
-    answers = network["south"].predict_batch([3, 4, 5])
-    network["south"].learn_batch([one.ticket for one in answers], log["labels"][3:6])
-    network["south"].learn_batch([one.ticket for one in answers], log["labels"][3:6])  # again
-    assert network.accounts is not None
-
-    account = network.accounts["south"]
-    labels = log["labels"][3:6].tolist()
-    assert account.right == sum(
-        one.label == label for one, label in zip(answers, labels, strict=True)
-    )
-    assert account.paid == pytest.approx(sum(one.price for one in answers))
-
-
-def test_without_serving_costs_a_network_keeps_no_account(log: dict[str, Any]) -> None:
-    network = covey.Network(config(cost=0.0), functions=functions(log), dimension=0)
-
-    assert network.accounts is None
-
-
 async def through_nodes(log: dict[str, Any], *, restart: bool) -> dict[str, Any]:
     world = virtual.World(config(), functions(log), dimension=0, trust="full")
     for slot, name in enumerate(log["at"]):
@@ -122,20 +101,6 @@ async def through_nodes(log: dict[str, Any], *, restart: bool) -> dict[str, Any]
     for node in world.nodes.values():
         node.stop()
     return states
-
-
-def test_nodes_keep_the_accounts_of_a_replay_each_its_own(
-    log: dict[str, Any], tmp_path: Path
-) -> None:
-    """What a price carries is known in the asker's file only, so nothing counts as received."""
-    states = virtual.run(through_nodes(log, restart=False))
-    expected = of_a_replay(log, config(), tmp_path)["south"]
-
-    account = states["south"].account
-    assert states["north"].account is None  # it has no serving-cost
-    assert (account.right, account.served) == (expected.right, expected.served)
-    assert account.served_cost == pytest.approx(expected.served_cost)
-    assert account.utility == pytest.approx(expected.utility)
 
 
 def test_the_account_of_a_restarted_node_is_that_since_the_start(log: dict[str, Any]) -> None:

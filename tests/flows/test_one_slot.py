@@ -13,17 +13,6 @@ from covey.node.workers import Limits
 from support import virtual
 
 
-def test_the_rows_of_a_batch_take_one_slot() -> None:
-    network = small_network(lambda x: 0)
-
-    answers = network["north"].predict_batch([1, 2, 3], [(0.1,), (0.2,), (0.3,)])
-
-    assert network["north"].learner.slot == 1
-    assert [one.arm for one in answers] == ["a", "a", "a"]
-    assert network["north"].predict(4, (0.1,)).ticket == 4
-    assert network["north"].learner.slot == 2
-
-
 def test_a_batch_in_one_slot_may_be_longer_than_label_wait() -> None:
     table = small_config()
     table["policy"]["label-wait"] = 2

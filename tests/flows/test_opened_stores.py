@@ -1,18 +1,16 @@
 """`covey.open_store`: what served sites decided, as a replay of the same rows has it."""
 
 import sqlite3
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from matplotlib.axes import Axes
 
 import covey
 from covey.node.store import Store
 from support.flow import Stream, column_file, drawn_stream, through_processes
-from support.served import FEEDBACK, INFER, SITE, Client, infer, run
+from support.served import SITE, Client, run
 from support.site_processes import Offices
 
 SLOTS = 90
@@ -113,21 +111,6 @@ def test_a_store_is_shown_and_drawn_without_what_is_not_known(folder: Path, tmp_
     assert path.read_bytes() == before
 
 
-def test_rows_without_a_label_are_not_judged(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        for number in range(3):
-            await client.post(INFER, infer(f"r{number}"))
-        await client.post(FEEDBACK, {"id": "r0", "truth": 1})
-
-    run(tmp_path, story, SITE)
-    result = covey.open_store(tmp_path / "north.store")
-
-    assert result.trace.columns()["label"] == [1, None, None]
-    assert result.trace.correct.tolist()[1:] == [-1, -1]
-    assert result.outcome.learners[0].judged == 1
-    assert result.trace.to_arrow().num_rows == 3
-
-
 @pytest.mark.parametrize(
     ("kind", "sentence"),
     [
@@ -161,23 +144,3 @@ def test_a_site_without_requests_has_nothing_to_show(tmp_path: Path) -> None:
     run(tmp_path, story, SITE)
     with pytest.raises(covey.StoreError, match="no requests of own clients yet"):
         covey.open_store(tmp_path / "north.store")
-
-
-def test_cells_that_were_split_are_left_out(tmp_path: Path) -> None:
-    halving = SITE.replace('preset = "cos"\nslices = 4', 'preset = "dcza"\nsplit-power = 0')
-    rng = np.random.default_rng(1)
-
-    async def story(client: Client) -> None:
-        for number in range(12):
-            body = infer(f"r{number}")
-            point = {"name": "context", "shape": [1, 1], "datatype": "FP64"}
-            body["inputs"] = [*body["inputs"][:2], {**point, "data": [[float(rng.random())]]}]
-            await client.post(INFER, body)
-            await client.post(FEEDBACK, {"id": f"r{number}", "truth": 1})
-
-    run(tmp_path, story, halving)
-    (learner,) = covey.open_store(tmp_path / "north.store").outcome.learners
-    ends = sorted((cell.low[0], cell.high[0]) for cell in learner.cells)
-
-    assert len(ends) > 1
-    assert all(high <= low for (_, high), (low, _) in pairwise(ends))

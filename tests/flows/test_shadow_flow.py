@@ -1,10 +1,7 @@
 """A served site in shadow mode: its report, its export, and the replay of that."""
 
-import asyncio
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,7 @@ import pytest
 
 import covey
 from covey import cli
-from support.served import FEEDBACK, INFER, SITE, Client, infer, metrics_of, run, serving
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 
 ROWS = 120
 SHADOW = SITE.replace("dimension = 1", "dimension = 1\nshadow = {share}")
@@ -159,47 +156,6 @@ def test_without_shadow_mode_an_export_says_how_to_get_a_replay(
     )
 
     assert "set shadow = 0.05 in the [node] table" in capsys.readouterr().out
-
-
-def command(*words: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "covey", *words, "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
-
-
-def test_a_running_site_can_be_reported_and_exported(tmp_path: Path) -> None:
-    store = str(tmp_path / "north.store")
-
-    async def main() -> None:
-        async with serving(tmp_path, text_with(1.0)) as client:
-            await serve(client, range(20))
-            reported = await asyncio.to_thread(command, "report", store)
-            await serve(client, range(20, 40))
-            log = str(tmp_path / "log.csv")
-            exported = await asyncio.to_thread(command, "export", store, "--out", log)
-            status, state = await client.get("/v2/models/north/state")
-            counted = await metrics_of(client)
-
-        assert reported["slots"] == 20
-        assert exported["rows"] == 40
-        assert (status, state["shadow"]["share"], state["shadow"]["complete"]) == (200, 1.0, 40)
-        assert counted["covey_shadow_rows_total", "complete"] == 40
-        assert counted["covey_shadow_rows_total", "dropped"] == 0
-
-    asyncio.run(main())
-
-
-def test_a_share_that_makes_no_sense_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "site.toml").write_text(text_with(1.5))
-    assert cli.main(["plan", str(tmp_path / "site.toml")]) == 2
-
-    assert "[node] shadow is 1.5" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.ensemble import RandomForestClassifier
 
 from covey.errors import ConfigError, FunctionError
-from support.models import (
-    LABELS,
-    ROWS,
-    Table,
-    loaded,
-    onnx_bytes,
-    onnx_table,
-    pinned,
-    trained,
-)
+from support.models import LABELS, ROWS, Table, loaded, onnx_bytes, onnx_table, pinned, trained
 
 CLASSES = ["ham", "scan", "spam"]  # sorted, as scikit-learn has them
 LINEAR = trained()
@@ -74,13 +65,6 @@ def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
     assert function.answer_many(ROWS) == LINEAR.predict(ROWS).tolist()
 
 
-def test_labels_that_are_numbers_stay_numbers(tmp_path: Path) -> None:
-    model = RandomForestClassifier(3, random_state=0).fit(ROWS, LABELS == "ham")
-    function = loaded(onnx_table(tmp_path, model), tmp_path)
-
-    assert function.answer_many(ROWS) == model.predict(ROWS).astype(int).tolist()
-
-
 def test_a_model_with_room_for_one_row_is_run_row_by_row(tmp_path: Path) -> None:
     function = loaded(hand(tmp_path, rows=1), tmp_path)
 
@@ -108,13 +92,6 @@ def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
 def test_a_model_with_room_for_some_other_number_of_rows_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"has shape \[7, 2\]; it must be rows x values"):
         loaded(hand(tmp_path, rows=7), tmp_path)
-
-
-def test_rows_of_several_widths_are_refused(tmp_path: Path) -> None:
-    function = loaded(onnx_table(tmp_path, LINEAR), tmp_path)
-
-    with pytest.raises(FunctionError, match="rows of a batch must have one width"):
-        function.answer_many([[1.0] * 4, [1.0] * 3])
 
 
 def test_scores_that_are_nan_are_refused(tmp_path: Path) -> None:

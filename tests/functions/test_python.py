@@ -12,19 +12,12 @@ def table(entry: str, **more: object) -> Table:
     return {"name": "f", "kind": "python", "entry": entry, **more}
 
 
-def test_a_name_in_a_module_is_the_function(tmp_path: Path) -> None:
+def test_a_name_is_the_function_and_a_class_is_called_with_its_options(tmp_path: Path) -> None:
+    made = loaded(table("support.models:Majority", options={"first": "scan"}), tmp_path)
+
     assert loaded(table("support.models:by_sign"), tmp_path).answer([1.0]) == "spam"
-
-
-def test_a_class_is_made(tmp_path: Path) -> None:
     assert loaded(table("support.models:Majority"), tmp_path).answer("x") == "ham"
-
-
-def test_a_class_is_called_with_its_options(tmp_path: Path) -> None:
-    assert (
-        loaded(table("support.models:Majority", options={"first": "scan"}), tmp_path).answer("")
-        == "scan"
-    )
+    assert made.answer("") == "scan"
 
 
 def test_created_models_learn_unless_learns_is_false(tmp_path: Path) -> None:

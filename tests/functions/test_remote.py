@@ -59,13 +59,6 @@ def dripping(head: bytes) -> Iterator[str]:
         server.close()
 
 
-def test_every_row_is_answered_as_by_the_model_behind(tmp_path: Path) -> None:
-    with serving(as_protocol(MODEL.predict)) as (url, seen):
-        answers = loaded(table(url), tmp_path).answer_many(ROWS)
-
-    assert (answers, len(seen)) == (MODEL.predict(ROWS).tolist(), 1)
-
-
 def test_a_request_follows_the_protocol(tmp_path: Path) -> None:
     named = {"input": "rows", "output": "predict", "datatype": "FP32", "columns": ["a", "b"]}
     with serving(as_protocol(lambda rows: [7] * len(rows))) as (url, seen):
@@ -211,15 +204,6 @@ def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
 def test_values_may_be_flat_or_nested(data: list[Any], tmp_path: Path) -> None:
     with serving(saying(200, {"outputs": [output(data, [3, 1])]})) as (url, _):
         assert loaded(table(url), tmp_path).answer_many(ROWS[:3]) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("parameters", [None, {"content_type": None, "headers": {"x": ["y"]}}])
-def test_parameters_of_an_answer_may_be_null_or_nested(
-    parameters: Table | None, tmp_path: Path
-) -> None:
-    told = {**output([1], [1]), "parameters": parameters}
-    with serving(saying(200, {"outputs": [told], "parameters": parameters})) as (url, _):
-        assert loaded(table(url), tmp_path).answer(ROWS[0]) == 1
 
 
 def test_the_named_output_is_used(tmp_path: Path) -> None:

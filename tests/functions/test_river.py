@@ -8,7 +8,7 @@ import pytest
 from river import linear_model, naive_bayes, preprocessing
 
 from covey.errors import ConfigError, FunctionError
-from support.models import COLUMNS, LABELS, ROWS, Table, loaded, mapping
+from support.models import LABELS, ROWS, Table, loaded, mapping
 
 BAYES = "river.naive_bayes:GaussianNB"
 
@@ -45,17 +45,6 @@ def test_a_factory_makes_a_pipeline_of_its_options(tmp_path: Path) -> None:
     ]
 
 
-def test_an_untrained_model_returns_the_first_class(tmp_path: Path) -> None:
-    assert loaded(table(classes=["scan", "ham"]), tmp_path).answer(mapping(ROWS[0])) == "scan"
-
-
-def test_without_classes_an_untrained_model_has_no_answer(tmp_path: Path) -> None:
-    with pytest.raises(
-        FunctionError, match="answered None, which is not a label; if it is untrained"
-    ):
-        loaded(table(), tmp_path).answer(mapping(ROWS[0]))
-
-
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
@@ -74,13 +63,6 @@ def test_an_instance_that_would_spoil_the_model_is_refused(
         function.answer(instance)
     with pytest.raises(FunctionError, match=f"{said}.*; the label was rejected"):
         function.learn(instance, "ham")
-
-
-def test_columns_name_the_values_of_a_row(tmp_path: Path) -> None:
-    function = loaded(table(columns=COLUMNS, classes=["ham"]), tmp_path)
-
-    with pytest.raises(FunctionError, match="has 2 values, but columns names 4"):
-        function.answer([1.0, 2.0])
 
 
 def test_a_record_without_a_name_that_columns_has_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, SGDClassifier
@@ -65,14 +64,6 @@ def test_a_mapping_needs_columns(tmp_path: Path) -> None:
         function.answer(mapping(ROWS[0]))
 
 
-def test_a_pinned_model_learns_only_with_learns_true(tmp_path: Path) -> None:
-    model = GaussianNB().fit(ROWS, LABELS)
-    fixed = loaded(skops_table(tmp_path, model), tmp_path)
-    learning = loaded(skops_table(tmp_path, model, learns=True), tmp_path)
-
-    assert (fixed.teach is None, learning.teach is None) == (True, False)
-
-
 def test_a_model_that_learns_ends_as_the_original_does(tmp_path: Path) -> None:
     model = SGDClassifier(random_state=0).fit(ROWS[:150], LABELS[:150])
     function = loaded(skops_table(tmp_path, model, learns=True), tmp_path)
@@ -82,13 +73,3 @@ def test_a_model_that_learns_ends_as_the_original_does(tmp_path: Path) -> None:
     model.partial_fit(ROWS[150:], LABELS[150:])
 
     assert before != function.answer_many(ROWS) == model.predict(ROWS).tolist()
-
-
-def test_an_unfitted_model_returns_the_first_class(tmp_path: Path) -> None:
-    table = skops_table(tmp_path, GaussianNB(), learns=True, classes=["ham", "spam", "scan"])
-    function = loaded(table, tmp_path)
-    first = function.answer(ROWS[0])
-    function.learn_many(list(ROWS), LABELS.tolist())
-
-    same = GaussianNB().fit(ROWS, LABELS).predict(ROWS).tolist()
-    assert (first, np.mean(np.array(function.answer_many(ROWS)) == same) > 0.99) == ("ham", True)

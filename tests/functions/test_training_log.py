@@ -12,12 +12,7 @@ from sklearn.linear_model import SGDClassifier
 
 from covey.errors import ConfigError, DataError, FunctionError
 from covey.functions.function import Function, as_function
-from covey.functions.registry import (
-    MOST_SKIPPED,
-    plain,
-    replay_training,
-    with_training_log,
-)
+from covey.functions.registry import MOST_SKIPPED, plain, replay_training, with_training_log
 from support.models import LABELS, ROWS, Table, loaded, mapping, skops_table
 
 TREE = {
@@ -80,6 +75,7 @@ def test_only_the_latest_entries_are_used_for_retraining(tmp_path: Path) -> None
     after = loaded(counting(**{"lessons-kept": 3}), tmp_path)
 
     assert (before.answer("x"), after.answer("x")) == ("spam", "scan")
+    assert len(lines(tmp_path)) == 3
 
 
 def test_the_log_has_at_most_twice_the_kept_entries(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 Table = dict[str, Any]
 TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+PRESETS = ("auto", "cos", "dcza")
 DOORS = ("replay", "network", "node", "simulate")
 SITES = ("site0", "site1", "site2")
 SLOTS, CHANGE = 150, 90
@@ -31,13 +32,28 @@ class Golden(NamedTuple):
 
 
 def configurations() -> Iterator[Golden]:
-    """Yield the configurations: each extension with `auto` and `cos`, or with other presets."""
+    """Yield the configurations that are played: each extension with each preset that takes it."""
     for title, extension in TABLES["extensions"].items():
-        for preset in extension.get("presets", ("auto", "cos")):
-            name = f"{title}, {preset.rpartition(':')[2]}"
-            config, environment = config_of(preset, extension), _environment(extension)
-            without, is_one_slot = extension.get("without", {}), extension.get("one-slot", False)
-            yield Golden(name, config, environment, without, is_one_slot)
+        for preset in (*PRESETS, *extension.get("more", ())):
+            if preset not in extension.get("refused", {}):
+                yield _golden(title, preset, extension)
+
+
+def refusals() -> Iterator[tuple[Golden, str]]:
+    """Yield the configurations that a preset refuses, and the key that it does not have."""
+    for title, extension in TABLES["extensions"].items():
+        for preset, key in extension.get("refused", {}).items():
+            yield _golden(title, preset, extension), key
+
+
+def _golden(title: str, preset: str, extension: Table) -> Golden:
+    return Golden(
+        f"{title}, {preset.rpartition(':')[2]}",
+        config_of(preset, extension),
+        _environment(extension),
+        extension.get("without", {}),
+        extension.get("one-slot", False),
+    )
 
 
 def config_of(preset: str, extension: Mapping[str, Any]) -> Table:

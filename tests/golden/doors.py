@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import covey
 from covey.config import load
 from covey.node.ensemble import ByArm, SiteEnsemble
@@ -41,8 +43,8 @@ def _replayed(golden: Golden) -> Table:
     if outcome.accounts is not None:
         kept["utility"] = {name: one.utility for name, one in outcome.accounts.items()}
     if outcome.ensemble is not None:
-        kept["ensemble errors"] = outcome.ensemble.errors
-        kept["ensemble weights"] = _hash(outcome.ensemble.weights)
+        kept["ensemble errors"] = outcome.ensemble.numbers.errors
+        kept["ensemble weights"] = _hash(outcome.ensemble.numbers.weights)
     return kept
 
 
@@ -123,6 +125,8 @@ class _Stream:
         setup, optional = load(self.config), ("at", "revealed", "delay")
         given = {key: self._column(key, None) for key in optional if key in self.config["data"]}
         given["labels"] = self.truths
+        if self.is_one_slot:
+            given["slots"] = np.array(self._column("batch", None)) + 1
         return {
             site.name: setup.contexts_of(place).extract(self.columns, first_slot=1, **given)
             for place, site in enumerate(setup.sites)

@@ -2,25 +2,42 @@
 
 import pytest
 
-from golden.configurations import Golden, configurations
+from covey.errors import ConfigError
+from golden.configurations import PRESETS, TABLES, Golden, configurations, refusals
 from golden.doors import record
 from golden.write import recorded
 
-CONFIGURATIONS = list(configurations())
+CONFIGURATIONS, REFUSALS = list(configurations()), list(refusals())
 # Where decisions of a replay and of live sites differ in what is recorded, and why.
 APART = {
     "every row at all sites, auto": "live, sites decide one after another in a slot",
     "views": "a replay has the predictions of the log, whatever a function sees",
     "random costs": "live, the price of a decision is without the cost that comes with the label",
     "learnt costs of links": "likewise",
-    "labels that come too late": "live, a label may come one slot later",
+    "labels that come too late, cos": "a live site without new rows does not see that time passes",
+    "labels that come too late, dcza": "likewise",
     "votes by gradient, auto": "a node that is asked for its vote chooses as a helper does",
+    "votes by majority in cells, auto": "likewise",
+    "votes by hedge, auto": "likewise",
 }
 
 
 @pytest.mark.parametrize("golden", CONFIGURATIONS, ids=lambda golden: golden.name)
 def test_each_door_decides_what_is_recorded(golden: Golden) -> None:
     assert {door: record(golden, door) for door in golden.doors} == recorded()[golden.name]
+
+
+@pytest.mark.parametrize(("golden", "key"), REFUSALS, ids=lambda part: getattr(part, "name", ""))
+def test_each_door_refuses_a_key_that_a_policy_does_not_have(golden: Golden, key: str) -> None:
+    for door in golden.doors:
+        with pytest.raises(ConfigError, match=rf"\b{key}\b"):
+            record(golden, door)
+
+
+def test_every_extension_is_played_or_refused_with_each_policy() -> None:
+    names = {golden.name for golden in CONFIGURATIONS} | {golden.name for golden, _ in REFUSALS}
+
+    assert names >= {f"{title}, {preset}" for title in TABLES["extensions"] for preset in PRESETS}
 
 
 def test_every_record_is_compared() -> None:

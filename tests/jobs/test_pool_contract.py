@@ -3,12 +3,17 @@
 import operator
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from covey.errors import ConfigError
+from covey.jobs import running
 from covey.jobs.ray_cluster import check_address, check_fingerprint, fingerprint
 from covey.jobs.running import finished
 from covey.toml import check_range
@@ -43,6 +48,33 @@ def test_an_error_is_the_one_that_the_job_raised_and_names_the_job(workers: int)
     )
 
     with pytest.raises(ConfigError, match="^job ([78]): speed is \\1"):
+        next(results)
+
+
+class DoneAtOnce:
+    """A pool whose calls have all ended before anybody looks."""
+
+    workers = 3
+
+    def submit(self, call: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(call())
+        except ConfigError as error:
+            future.set_exception(error)
+        return future
+
+    def result(self, future: Future[Any]) -> Any:
+        return future.result()
+
+
+def test_finished_jobs_come_before_a_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "_pool", lambda *_, **__: nullcontext(DoneAtOnce()))
+    results = finished(range(6), lambda n: partial(check_range, n, 2, 4, "speed"), workers=2)
+    come = [next(results)[0] for _ in range(3)]
+
+    assert sorted(come) == [2, 3, 4]
+    with pytest.raises(ConfigError, match="speed is"):
         next(results)
 
 

@@ -35,7 +35,7 @@ def decide(one: Learner, context: tuple[float, ...], slot: int) -> int:
     while code < 0:
         row = -1 - code
         for peer in one.peers_to_query(row, slot):
-            one.receive_report(row, peer, (0, 0.0, 1.0), slot)
+            one.receive_report(row, peer, (0, 0.0, 1.0, ()), slot)
         code = one.resume(row, context, slot)
     return code
 
@@ -80,10 +80,10 @@ def test_a_served_row_that_is_taken_back_leaves_all_counters_as_they_were(preset
     asker, helper = learner(preset), learner(preset, place=1)
     code = asker.decide((0.2, 0.9), 1)
     cell = asker.known_cell(asker.space, code >> 20)
-    row = helper.open(cell, 1)
+    helper.open(cell, 1)
     before = counters(helper)
 
-    served = helper.serve(row, 1, cell.space)
+    served = helper.serve(cell, 1, asker.name)
     assert counters(helper) != before
     helper.retract(served, (), 1, cell.space)
 

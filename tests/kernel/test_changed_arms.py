@@ -33,7 +33,7 @@ def played(table: dict[str, Any], functions: str = "ab", peers: str = "st") -> L
         while code < 0:
             row = undecided_row(code)
             for peer in learner.peers_to_query(row, slot):
-                learner.receive_report(row, peer, (slot, 0.0, chance.random()), slot)
+                learner.receive_report(row, peer, (slot, 0.0, chance.random(), ()), slot)
             code = learner.resume(row, context, slot)
         learner.advance(slot)
         if chance.random() < 0.9:

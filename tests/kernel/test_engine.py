@@ -67,10 +67,11 @@ def test_the_compiled_kernel_is_not_older_than_its_source() -> None:
 
 @pytest.mark.parametrize("preset", ["auto", "cos", "dcza", "share-ucb"])
 @pytest.mark.parametrize("dimension", [0, 1, 2])
-def test_options_that_change_nothing_change_no_decision(preset: str, dimension: int) -> None:
-    """A replay without options has a loop of its own."""
+@pytest.mark.parametrize("labels_are", ["prompt", "late or expired", "hidden", "in batches"])
+def test_both_loops_decide_the_same(preset: str, dimension: int, labels_are: str) -> None:
+    """A replay without rare options has a loop of its own, also for labels that are not prompt."""
     rng = np.random.default_rng(dimension)
-    slots = 1_000
+    slots = 500
     labels = rng.integers(0, 3, slots)
     right = rng.random((6, slots)) < rng.uniform(0.3, 1.0, (6, 1))
     log = {
@@ -79,20 +80,18 @@ def test_options_that_change_nothing_change_no_decision(preset: str, dimension: 
         "contexts": rng.random((slots, dimension)),
     }
     config = {
-        "policy": {"preset": preset},
-        "learner": [
-            {
-                "name": f"site{k}",
-                "functions": [f"f{2 * k}", f"f{2 * k + 1}"],
-                "peers": {f"site{other}": 0.05 for other in range(3) if other != k},
-            }
-            for k in range(3)
-        ],
+        "policy": {"preset": preset, "label-wait": 20, "pending": True},
+        "learner": [{"name": f"s{k}", "functions": [f"f{k}", f"g{k}"]} for k in range(3)],
     }
+    late = {"delay": rng.integers(0, 40, slots)}
+    options = {"late or expired": late, "in batches": {"batch": np.arange(slots) // 8}}
+    options["hidden"] = {**late, "revealed": rng.random(slots) < 0.7}
+    busy = [{**site, "answer-delay": "zero"} for site in config["learner"]]
+    log |= {"columns": {"zero": np.zeros(slots, int)}, **options.get(labels_are, {})}
 
-    plain, general = (
-        covey.replay(config, **log, **options).trace.columns()
-        for options in ({}, {"delay": np.zeros(slots, int)})
+    short, general = (
+        covey.replay({**config, "learner": sites}, **log).trace.columns()
+        for sites in (config["learner"], busy)
     )
 
-    assert plain == general
+    assert short == general

@@ -41,7 +41,7 @@ def step(one: Table, slot: int, context: tuple[float, ...]) -> int:
     while code < 0:
         for peer in one.stale(-1 - code, slot):
             high = slot * 7 % 10 / 10
-            one.hear(-1 - code, peer, (slot // 2, high - 0.2, high), slot)
+            one.hear(-1 - code, peer, (slot // 2, high - 0.2, high, ()), slot)
         code = one.resume(-1 - code, context, slot)
     return code
 

@@ -111,7 +111,10 @@ def test_free_functions_without_a_meaning_are_refused_with_a_sentence() -> None:
     )
     others = {
         "[ensemble]": {"ensemble": {}, "learner": [plain]},
-        "several candidates": {"learner": [{**plain, "candidates": ["x", "y"]}]},
+        "several candidates": {
+            "policy": {"preset": "cos"},
+            "learner": [{**plain, "candidates": ["x", "y"]}],
+        },
         'reading = "paper"': {"policy": {"preset": "cos", "reading": "paper"}, "learner": [plain]},
     }
     for what, config in others.items():
@@ -137,19 +140,6 @@ def test_the_functions_of_an_environment_may_be_free() -> None:
 
     assert network(worlds[1], settings_).sites[0].free == (0, 1, 2, 3, 4, 5)
     assert lost[1] < 0.6 * lost[0]
-
-
-def test_the_default_policy_finds_a_free_function_that_has_become_better() -> None:
-    """Its earlier labels are forgotten; those of the other function stay."""
-    is_right = np.random.default_rng(4).random((2, 4_000))
-    right = [is_right[0] < 0.75, is_right[1] < np.repeat([0.2, 0.95], 2_000)]
-    config = {"learner": [learner("north", ["a", "b"], free=True)], "policy": {"preset": "auto"}}
-
-    (arms,) = counted(config, [row.astype(int).tolist() for row in right], [0] * 4_000)
-
-    assert arms[0][0] == 4_000
-    assert 1_500 < arms[1][0] < 2_000
-    assert arms[1][1] / arms[1][0] > 0.9
 
 
 def test_a_free_function_that_stays_as_it_is_raises_no_alarm() -> None:

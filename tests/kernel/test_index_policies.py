@@ -17,10 +17,10 @@ from reference.owners import index_setup
 from support.effort import effort
 from support.networks import DELAYS, Case, index_cases, kernel_rows, reference_rows, turned
 
-SLOTS = effort(200, plain=150, long=300)
+SLOTS = effort(80, plain=60, long=300)
 
 
-@settings(max_examples=effort(100, plain=60, long=300))
+@settings(max_examples=effort(40, plain=25, long=300))
 @given(case=index_cases())
 def test_the_kernel_decides_what_the_reference_decides_for_every_index_policy(case: Case) -> None:
     assert kernel_rows(case) == reference_rows(case)
@@ -46,7 +46,6 @@ def crowded_case(preset: str, seed: int, **changes: Any) -> Case:
             preset,
             made,
             slices=int(rng.choice([1, 2])),
-            finest_level=3,
             **changes,
         ),
         contexts=rng.random((SLOTS, 1)),
@@ -69,7 +68,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
     assert kernel_rows(case) == reference_rows(case)
 
 
-@settings(max_examples=effort(20, plain=10, long=60))
+@settings(max_examples=effort(10, plain=6, long=60))
 @given(
     preset=st.sampled_from(sorted(PRESETS)),
     alarm=st.sampled_from([0.3, 1.0, 3.0, 9.0]),
@@ -77,7 +76,7 @@ def test_the_kernel_keeps_to_the_reference_where_peers_are_cheaper(
     is_shared=st.booleans(),
     pending=st.booleans(),
 )
-def test_the_kernel_resets_and_ignores_reports_when_the_reference_does(
+def test_the_kernel_forgets_when_the_reference_does(
     preset: str, alarm: float, seed: int, is_shared: bool, pending: bool
 ) -> None:
     case = turned(crowded_case(preset, seed, alarm=alarm, pending=pending))

@@ -135,7 +135,6 @@ def test_a_context_only_peer_answers_with_its_prediction_that_was_right_most_oft
         ("count", "labelled"),
         ("history", "predictions"),
         ("unlabelled", "accuracy"),
-        ("batch", "slot"),
     ],
 )
 @pytest.mark.parametrize("preset", [{}, {"preset": "auto"}, {"preset": "share-ucb"}], ids=str)

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.tree import upper
+from reference.average import upper
 
 
 def divergence(mean: float, q: float) -> float:

@@ -262,7 +262,7 @@ def test_loaded_trust_judges_as_before() -> None:
     for count in range(150):
         for source in ("a", "b", "c"):
             trust.take(source, CELL, "f", float((count % 5 > 0) != (source == "b")), count)
-        stored |= {line[:2]: line for line in trust.changes()}
+        stored |= {(line.source, line.other): line for line in trust.changes()}
     again = earned("a", "b", "c")
 
     again.load(stored.values())

@@ -2,7 +2,6 @@
 
 import asyncio
 import copy
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -200,46 +199,6 @@ def test_costs_rewards_and_free_functions_follow_the_functions() -> None:
     sites.retire_function("north", "zero")
     sites["north"].observe(0.5, 1, (0.3,))
     assert learnt(sites)["one"][0] == 1
-
-
-def test_an_ensemble_that_is_held_continues() -> None:
-    learners = [{**learner, "peers": {}} for learner in CONFIG["learner"]]
-    sites = network(learner=learners, ensemble={"update": "hedge", "base": 0})
-    ensemble = sites.ensemble
-    ticket = ensemble.predict(0.5, (0.3,)).ticket
-
-    sites.add_function("north", "three", zero)
-    sites.add_function("north", "four", zero)
-
-    assert ensemble is sites.ensemble
-    assert ensemble.learn(ticket, 1).is_new
-    assert ensemble.predict(0.5, (0.3,)).ticket == ticket + 1
-
-
-def test_functions_change_while_threads_predict() -> None:
-    sites = network()
-    north, failures = sites["north"], list[BaseException]()
-
-    def work() -> None:
-        try:
-            for _ in range(150):
-                answer = north.predict(0.5, (0.3,))
-                assert north.learn(answer.ticket, 1).is_new
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for k in range(10):
-        sites.add_function("north", f"extra{k}", zero)
-        sites.retire_function("north", f"extra{k}")
-    for thread in threads:
-        thread.join()
-
-    assert failures == []
-    assert north.learner.slot == 600
-    assert north.state.pending_rows == 0
 
 
 def test_mistakes_get_a_sentence_and_change_nothing() -> None:

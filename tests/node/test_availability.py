@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.bandit.policies import PRESETS, policy_from
-from covey.errors import DataError, LimitError
-from covey.kernel import Clock, Table, arm_of, phase_of, table_of
+from covey.kernel import Clock, Table, arm_of, table_of
 from support.tables import rows_of
 
 FUNCTIONS = 2
@@ -25,13 +24,7 @@ READINGS: list[dict[str, Any]] = [
 
 def table(reading: dict[str, Any], **rule: Any) -> Table:
     policy = policy_from({"seed": 7, **reading}).resolve(dimension=1, most_functions=FUNCTIONS)
-    made = policy.rule(
-        functions=FUNCTIONS,
-        costs=COSTS,
-        position=0,
-        context_peers=1,
-        **rule,
-    )
+    made = policy.rule(functions=FUNCTIONS, costs=COSTS, position=0, context_peers=1, **rule)
     return table_of(Clock(policy.scales(), policy.powers()), made)
 
 
@@ -68,7 +61,7 @@ class Player:
             self.queried.append((slot, peers))
             for peer in peers:
                 high = (slot * 7 + peer * 13 + turn) % 10 / 10
-                one.hear(row, peer, (slot * (peer + 1) // 3, high - 0.2, high), slot)
+                one.hear(row, peer, (slot * (peer + 1) // 3, high - 0.2, high, ()), slot)
             code = one.resume(row, context, slot, closed)
         raise AssertionError("peers are queried without end")
 
@@ -100,16 +93,6 @@ def test_a_closed_arm_is_as_one_of_infinite_cost(reading: dict[str, Any], seed: 
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=str)
-def test_closed_arms_are_not_queried(reading: dict[str, Any]) -> None:
-    player = Player(table(reading), is_repricing=False)
-
-    codes = [player.step(slot, (0.5,), {2, 3, 4}) for slot in range(1, 60)]
-
-    assert {arm_of(code) for code in codes} <= {0, 1}
-    assert all(peers == [] for _, peers in player.queried)
-
-
-@pytest.mark.parametrize("reading", READINGS, ids=str)
 def test_a_batch_leaves_closed_arms_out_as_single_rows_do(reading: dict[str, Any]) -> None:
     single, batch = table(reading), table(reading)
     closed = masked({2, 3})
@@ -125,36 +108,6 @@ def test_a_batch_leaves_closed_arms_out_as_single_rows_do(reading: dict[str, Any
 
     assert codes[: len(expected)].tolist() == expected
     assert done == len([code for code in expected if code >= 0])
-
-
-def test_all_arms_are_available_again_after_a_batch_that_failed() -> None:
-    one = table({"preset": "cos", "slices": 4, "max-cells": 2})
-    contexts = np.array([0.1, 0.4, 0.9])
-
-    with pytest.raises(LimitError):
-        one.decide_batch(contexts.data, 1, np.zeros(3, np.int64).data, masked({0}))
-
-    assert (arm_of(one.decide((0.1,), 2)), phase_of(one.decide((0.1,), 2))) == (0, 1)
-
-
-def test_closing_leaves_no_trace_in_the_leader_of_a_cell() -> None:
-    reading = {"preset": "cos", "slices": 1, "explore": {"scale": 0.0, "power": 0.0}}
-    one = table({**reading, "train": reading["explore"], "explore-peers": reading["explore"]})
-    for slot in range(1, 40):
-        code = Player(one, is_repricing=False).step(slot, (0.5,), set())
-        one.settle(code, int(arm_of(code) == 3), (0.5,), slot)
-
-    arms = [arm_of(one.decide((0.5,), 40, closed)) for closed in (None, masked({3}), None)]
-
-    assert arms[0] == arms[2] == 3
-    assert arms[1] != 3
-
-
-def test_an_availability_of_another_length_is_an_error() -> None:
-    one = table({"preset": "cos"})
-
-    with pytest.raises(DataError, match="`closed` has 2 bytes; there are 5 arms"):
-        one.decide((0.5,), 1, b"\0\0")
 
 
 def test_what_a_closed_peer_estimates_does_not_count_as_seen() -> None:

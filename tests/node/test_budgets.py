@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from covey.errors import CoveyError, FunctionError, PeerError
+from covey.errors import CoveyError, FunctionError
 from covey.node.node import Node
-from covey.node.peers import DAY_S, Budgets, PaymentCounters
-from covey.node.requests import AskRow, Assistance, Request
+from covey.node.peers import DAY_S, Budgets
+from covey.node.requests import AskRow, DayPayments, Request
 from support import virtual
 from support.virtual import Crashed, Weather, World
 
@@ -64,7 +64,7 @@ def peers_of(requests: Sequence[Request]) -> list[str]:
 
 def amount(world: World, site: str, *, is_ours: bool) -> int:
     """Return what a site paid, or earned, in millionths."""
-    return sum(one.amount for one in world.stores[site].payments() if one.is_ours == is_ours)
+    return sum(one.amount for one in world.stores[site].all(DayPayments) if one.is_ours == is_ours)
 
 
 @virtual.timed
@@ -216,32 +216,10 @@ async def test_an_answer_is_earned_once_at_the_price_that_was_offered_first() ->
     world.crash("site1")
     world.boot("site1")
     await world.nodes["site1"].assist([AskRow("z", "g1:0", 3, 1, 50)], source="site0")
-    (found,) = world.stores["site1"].payments()
+    (found,) = world.stores["site1"].all(DayPayments)
 
     assert (found.is_ours, found.peer) == (False, "site0")
     assert (found.requests, found.rows, found.amount) == (2, 2, 150)
-
-
-@virtual.timed
-async def test_calls_that_have_no_answer_yet_count_and_no_longer_when_they_fail() -> None:
-    learner = world_of().nodes["site0"].learner
-    counters = PaymentCounters(learner, Budgets({"site1": 150_000}), lambda: NOON_S)
-    answer = asyncio.Event()
-
-    async def call(rows: Sequence[AskRow]) -> list[Assistance]:
-        await answer.wait()
-        raise PeerError("no answer")
-
-    calls = [counters.ask("site1", [AskRow(str(k), "g1:0", 1)], call) for k in range(10)]
-    running = asyncio.gather(*calls, return_exceptions=True)
-    await asyncio.sleep(1)
-    spent = counters.spent("site1")
-    answer.set()
-    refused = [str(one) for one in await running]
-
-    assert spent == 150_000
-    assert sum("budget for peer 'site1' is spent" in one for one in refused) == 7
-    assert counters.spent("site1") == 0
 
 
 @virtual.timed

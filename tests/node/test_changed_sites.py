@@ -10,7 +10,7 @@ from covey.config import load
 from covey.errors import StoreError
 from covey.functions.function import Function
 from covey.node.node import Node
-from covey.node.requests import DETACHED, AskRow
+from covey.node.requests import DETACHED, Arm, AskRow
 from covey.node.status import Counters
 from support import virtual
 from support.changes import ChangingWorld, Known, known_of, live, recorded, site
@@ -219,7 +219,7 @@ def test_other_contexts_are_refused_and_the_running_node_continues() -> None:
 def test_a_change_is_written_whole_or_not_at_all() -> None:
     async def use(world: ChangingWorld, node: Node) -> None:
         before, store = known_of(node), world.stores["north"]
-        arms = store.arms()
+        arms = store.all(Arm)
         store._base.execute(
             "CREATE TRIGGER no BEFORE INSERT ON set_aside BEGIN SELECT RAISE(ABORT, 'no'); END"
         )
@@ -228,7 +228,7 @@ def test_a_change_is_written_whole_or_not_at_all() -> None:
         store._base.execute("DROP TRIGGER no")
         node.start()
 
-        assert store.arms() == arms
+        assert store.all(Arm) == arms
         assert known_of(node) == before
         for id_ in world.waiting:
             assert (await node.learn(id_, 1)).is_new
@@ -261,25 +261,6 @@ async def test_a_label_after_a_change_trains_the_function_that_had_answered() ->
         await node.learn(request.id, k % 2)
 
     assert world.taught == [("b", k) for k, arm in enumerate(arms) if arm == "b"]
-
-
-@BOTH_WAYS
-@EVERY_POLICY
-def test_counters_stay_when_claims_of_peers_are_checked_or_no_longer(
-    policy: dict[str, Any], is_restarted: bool
-) -> None:
-    async def use(world: ChangingWorld, node: Node) -> None:
-        before = known_of(node)
-        for is_checked in (True, False):
-            table = site({**policy, "check-claims": is_checked})
-            node = await world.become(table, is_restarted=is_restarted)
-            after = known_of(node)
-            assert {key: one[:4] for key, one in after.items()} == {
-                key: one[:4] for key, one in before.items()
-            }
-        await live(node, 20, seed=4)
-
-    changed(policy, use)
 
 
 def test_alarms_and_rows_of_peers_are_counted_on_where_the_change_detection_counts() -> None:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from test_overlay import ADDITIVE, POLICIES, drawn_cell, make, own_row, settle
 
 from covey.bandit.learner import Learner
@@ -33,9 +32,7 @@ def part(statistics: SourceStatistics, source: str) -> None:
 def own_labels(learner: Learner, rng: np.random.Generator, slots: int) -> None:
     """Give a learner labels of its own: here those of a fully trusted peer."""
     for slot in range(1, slots):
-        code = learner.serve(
-            learner.open(drawn_cell(rng, learner), slot), slot, "", int(rng.integers(3))
-        )
+        code = learner.serve(drawn_cell(rng, learner), slot, "", int(rng.integers(3)))
         learner.settle(code, int(rng.random() < 0.3 + 0.2 * arm_of(code)), (), slot, space="")
 
 
@@ -120,33 +117,6 @@ def test_a_parted_source_leaves_exactly_what_the_others_gave(
     known = 2 + len(poisoned.arms)  # what is after them holds caches of reports
     for name, counters in before.items():
         assert own[name][1:known] == counters[1:known]
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_what_is_added_for_own_rows_is_that_of_pooled_sources(policy: dict[str, Any]) -> None:
-    statistics = SourceStatistics(make(policy), TRUST)
-    for source in (SOUTH, EAST):
-        labels_of(statistics, source, 1, 0.5)
-    south, east = (statistics._overlays[one].tables[""] for one in (SOUTH, EAST))
-
-    assert statistics.added("") == [south, east]
-    assert statistics.added("", SOUTH) == [east]
-    part(statistics, SOUTH)
-    assert statistics.added("") == statistics.added("", SOUTH) == [east]
-    assert [statistics.teaches(one) for one in (SOUTH, EAST, NEAR)] == [False, True, True]
-
-
-def test_a_site_without_pooled_sources_decides_batches_at_once() -> None:
-    learner = make({"preset": "cos", "slices": 4})
-    statistics = SourceStatistics(learner, TRUST)
-    judge = PoolingLearner(learner, statistics)
-    contexts, twin = np.random.default_rng(1).random((20, 1)), make({"preset": "cos", "slices": 4})
-    codes, others = np.full(20, -1, np.int64), np.full(20, -1, np.int64)
-
-    done = judge.decide_rows(contexts, 1, codes)
-
-    assert done == twin.decide_rows(contexts, 1, others)
-    assert codes.tolist() == others.tolist()
 
 
 @with_seeds("policy", POLICIES, examples=2)

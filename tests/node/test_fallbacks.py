@@ -4,7 +4,6 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from covey.errors import FunctionError
 from covey.node.node import Node
 from covey.node.requests import AskRow, Assistance
 from support import virtual
-from support.served import INFER, SITE, Client, infer, metrics_of, run
 from support.virtual import Link, World
 
 NAMES = ("a", "b", "c")
@@ -77,20 +75,6 @@ def test_another_function_answers_and_the_label_counts_as_wrong_for_the_one_that
     lived(story, a=failing, b=lambda _: 1)
 
 
-def test_a_function_that_fails_is_chosen_less_and_less() -> None:
-    async def story(node: Node, world: World) -> None:
-        arms = []
-        for _ in range(300):
-            answer = await node.predict("x", (0.5,))
-            arms.append(answer.arm)
-            assert answer.label == 1
-            await node.learn(answer.ticket, 1)
-        assert "a" in arms[:50]
-        assert arms[-100:].count("a") < 10
-
-    lived(story, a=broken, b=lambda _: 1, setup=config(("a", "b"), preset="auto"))
-
-
 @pytest.mark.parametrize("second", ["b", "c"])
 def test_the_function_with_the_best_labels_replaces_one_that_fails(second: str) -> None:
     calls = 0
@@ -130,16 +114,6 @@ def test_if_all_functions_fail_there_is_no_answer_and_nothing_is_counted() -> No
         assert set(node.failures.values()) == {2}
 
     lived(story, a=broken, b=broken, c=broken)
-
-
-def test_an_answer_that_is_no_label_is_a_failure_of_the_function() -> None:
-    async def story(node: Node, world: World) -> None:
-        assert (await node.predict("x", (0.5,))).function == "c"
-        batch = await node.answer(["x"] * 9, [(0.5,)] * 9)
-        assert set(batch.answers) == {1}
-        assert node.failures["a"] > 1 < node.failures["b"]
-
-    lived(story, a=lambda _: (1, 2), b=lambda _: None, c=lambda _: 1)
 
 
 @settings(max_examples=20)
@@ -277,21 +251,3 @@ def test_failures_are_logged_once_a_minute_without_the_instance(
     assert lines[0].endswith("; 1 failures since the start")
     assert "test_fallbacks.py" in lines[0]
     assert "secret" not in caplog.text
-
-
-@pytest.mark.parametrize("entry", ["operator:truediv", "sys:exit", "support.hanging:interrupt"])
-def test_a_served_site_answers_and_counts_whatever_a_function_raises(
-    tmp_path: Path, entry: str
-) -> None:
-    text = SITE.replace('kind = "constant"\nlabel = 0', f'kind = "python"\nentry = "{entry}"')
-
-    async def story(client: Client) -> None:
-        status, told = await client.post(INFER, infer("a"))
-        assert (status, told["outputs"][0]["data"]) == (200, [1])
-        assert (told["parameters"]["arm"], told["parameters"]["function"]) == ("zero", "one")
-
-        told = await metrics_of(client)
-        assert told["covey_function_failures_total", "zero"] == 1
-        assert told["covey_function_failures_total", "one"] == 0
-
-    run(tmp_path, story, text)

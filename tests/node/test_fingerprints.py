@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from covey.errors import StoreError
 from covey.node.change import Plan, adopt, wanted_arms
-from covey.node.fingerprint import differences, schema_fingerprint
+from covey.node.fingerprint import differences
 from covey.node.store import Store
 from covey.server import config
 from support.served import CONSTANTS
@@ -27,6 +27,7 @@ context = [
 ]
 
 [policy]
+preset = "share-ucb"
 slices = 4
 
 [[learner]]
@@ -87,10 +88,13 @@ def test_other_contexts_are_refused_with_a_sentence_that_names_what_differs(
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        ("slices = 2", "cells: 4 slices per dimension before, 2 slices per dimension now"),
-        ("slices = 4\npreset = 'cos'", "preset: auto before, cos now"),
         (
-            "slices = 4\npreset = 'cos'\nforget = { window = 9 }",
+            "preset = 'share-ucb'\nslices = 2",
+            "cells: 4 slices per dimension before, 2 slices per dimension now",
+        ),
+        ("preset = 'cos'\nslices = 4", "preset: share-ucb before, cos now"),
+        (
+            "preset = 'cos'\nslices = 4\nforget = { window = 9 }",
             "forgets: nothing before, all but the latest 9 labels of a cell now",
         ),
     ],
@@ -98,7 +102,8 @@ def test_other_contexts_are_refused_with_a_sentence_that_names_what_differs(
 def test_other_counters_of_the_same_contexts_are_counted_again(
     tmp_path: Path, new: str, said: str
 ) -> None:
-    assert said in opened(tmp_path, SITE.replace("slices = 4", new)).settings
+    old = 'preset = "share-ucb"\nslices = 4'
+    assert said in opened(tmp_path, SITE.replace(old, new)).settings
 
 
 @pytest.mark.parametrize(
@@ -112,24 +117,6 @@ def test_other_counters_of_the_same_contexts_are_counted_again(
 )
 def test_settings_that_counters_do_not_depend_on_may_change(tmp_path: Path, text: str) -> None:
     assert fingerprint(tmp_path, text) == fingerprint(tmp_path, SITE)
-
-
-def test_a_rank_scale_is_identified_by_its_sample(tmp_path: Path) -> None:
-    def ranked(sample: str) -> str:
-        return SITE.replace('"linear", low = 0, high = 10', f'"rank", sample = {sample}')
-
-    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) == fingerprint(tmp_path, ranked("[3, 1, 2]"))
-    assert fingerprint(tmp_path, ranked("[1, 2, 3]")) != fingerprint(tmp_path, ranked("[1, 2, 4]"))
-
-
-def test_contexts_that_clients_send_have_no_scales(tmp_path: Path) -> None:
-    text = SITE.replace('store = "north', 'dimension = 2\nstore = "north')
-    text = text[: text.index("[data]")] + text[text.index("[policy]") :]
-    (tmp_path / "site.toml").write_text(text)
-    served = config.load(tmp_path / "site.toml")
-
-    assert served.fingerprint == schema_fingerprint(served.learner.arms, served.learner.policies)
-    assert "context" not in served.fingerprint
 
 
 PARTS = st.lists(st.tuples(st.sampled_from(["arm", "cells"]), st.sampled_from("abc")), min_size=1)

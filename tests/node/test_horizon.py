@@ -1,14 +1,11 @@
 """A site whose slots pass the horizon of its policy says so, and serves on."""
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from covey.server import doctor
 from support import virtual
-from support.served import SITE
 
 CONFIG = {
     "policy": {"preset": "cos", "parameters": "theorem", "horizon": 20},
@@ -39,21 +36,3 @@ def test_a_passed_horizon_is_logged_once_and_stands_in_the_status(
         "and the bounds no longer hold; raise it (what is stored is counted again)"
     ]
     assert (states[-1].slot, states[-1].horizon) == (30, 20)
-
-
-@pytest.mark.parametrize(
-    ("horizon", "message"),
-    [
-        ("20", "[policy] horizon is 20 slots; after them"),
-        ('"doubling"\nfirst-epoch = 24', "epochs of 24 slots, then 48, 96 and so on"),
-    ],
-)
-def test_the_doctor_says_what_comes_after_the_horizon_of_the_policy(
-    tmp_path: Path, horizon: str, message: str
-) -> None:
-    file = tmp_path / "site.toml"
-    file.write_text(SITE.replace("slices = 4\n", f"horizon = {horizon}\n"))
-
-    found = {one.what: one for one in doctor.examine(file)}
-
-    assert found["horizon"].message.startswith(message)

@@ -1,19 +1,16 @@
 """What a network knows: `peek`, `observe`, tables of cells, and functions without an answer yet."""
 
 import asyncio
+import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
 import pytest
-from river import naive_bayes
-from sklearn.linear_model import SGDClassifier
 
 import covey
 from covey.bandit.policies import PRESETS
-from covey.errors import ConfigError, FunctionError
+from covey.errors import FunctionError
 from support.flow import MORE, config_of, recorded_stream, with_more
 
 OWN = "support.own_policies"
@@ -131,17 +128,6 @@ def test_what_was_learnt_is_a_table_of_cells_and_arms() -> None:
     ]
 
 
-def test_data_frames_take_the_table() -> None:
-    site = north()
-    site.observe({"x": 6}, 1)
-    table = site.learnt()
-
-    assert table.to_pandas().loc[0, "arm"] == "low"
-    assert pd.DataFrame(table.columns()).shape == (2, 7)
-    assert pl.DataFrame(table).equals(table.to_polars())
-    assert repr(table) == "<LearntCells of north: 2>"
-
-
 def test_a_network_has_the_table_of_all_sites(tmp_path: Path) -> None:
     stream = recorded_stream()
     network = covey.Network(config_of("auto", "spec"), functions=stream.functions, dimension=2)
@@ -237,60 +223,27 @@ def test_a_function_that_cannot_learn_needs_an_answer() -> None:
 
 # -- columns --------------------------------------------------------------------------------------
 
-RECORDS = [{"size": float(k), "age": float(-k), "name": "x"} for k in range(1, 7)]
-LABELS = [0, 0, 0, 1, 1, 1]
-TWO: dict[str, Any] = {"learner": [{"name": "north", "functions": ["rows", "river"]}]}
 
+@pytest.mark.parametrize("dimension", [1, 2, 8])
+def test_the_context_that_tells_functions_apart_has_the_largest_effect(dimension: int) -> None:
+    rng = np.random.default_rng(5)
+    functions = {"a": lambda row: row[0], "b": lambda row: row[1]}
+    config = {"learner": [{"name": "north", "functions": ["a", "b"]}]}
+    site = covey.Network(config, functions=functions, dimension=dimension)["north"]
+    before = copy.deepcopy(site.learnt().columns())
+    assert site.effects() == []
+    assert site.learnt().columns() == before
+    for _ in range(600):
+        point, label = rng.random(dimension), int(rng.integers(2))
+        chances = (0.95, 0.5) if point[-1] < 0.5 else (0.5, 0.95)
+        row = [label if rng.random() < chance else 1 - label for chance in chances]
+        site.observe(row, label, tuple(point))
 
-def mixed(names: list[str], instances: list[Any]) -> Any:
-    model = SGDClassifier(random_state=0)
-    functions = {
-        "rows": covey.untrained(covey.columns(model, names), classes=[0, 1]),
-        "river": covey.columns(naive_bayes.GaussianNB(), names),
-    }
-    site = covey.Network(TWO, functions=functions, dimension=0)["north"]
-    for _ in range(5):
-        for instance, label in zip(instances, LABELS, strict=True):
-            site.observe(instance, label)
-    return site, model
-
-
-def test_models_of_rows_and_of_dicts_share_a_site() -> None:
-    site, model = mixed(["size", "age"], RECORDS)
-
-    assert model.coef_.shape == (1, 2)
-    assert site.learnt().columns()["labels"] != [0, 0]
-    assert {site.predict(record).function for record in RECORDS} <= {"rows", "river"}
-
-
-def test_instances_may_be_rows_of_the_named_values() -> None:
-    rows = [[record["size"], record["age"]] for record in RECORDS]
-    _, by_name = mixed(["size", "age"], RECORDS)
-    _, by_place = mixed(["size", "age"], rows)
-
-    np.testing.assert_array_equal(by_name.coef_, by_place.coef_)
-
-
-def test_a_batch_of_records_is_one_call_of_a_model_of_rows() -> None:
-    calls = []
-
-    class Rows:
-        def predict(self, rows: Any) -> list[int]:
-            calls.append(rows)
-            return [0] * len(rows)
-
-    config = {"learner": [{"name": "north", "functions": ["rows"]}]}
-    functions = {"rows": covey.columns(Rows(), ["age", "size"])}
-    covey.Network(config, functions=functions, dimension=0)["north"].predict_batch(RECORDS[:2])
-
-    assert calls == [[[-1.0, 1.0], [-2.0, 2.0]]]
-
-
-def test_a_missing_column_is_named() -> None:
-    functions = {"rows": covey.columns(lambda row: 0, ["weight"]), "river": lambda x: 0}
-    site = covey.Network(TWO, functions=functions, dimension=0)["north"]
-
-    with pytest.raises(FunctionError, match="has no 'weight', which columns names"):
-        site.predict(RECORDS[0])
-    with pytest.raises(ConfigError, match="columns are 'size'; give a list"):
-        covey.columns(lambda row: 0, "size")
+    after = site.learnt().columns()
+    effects = site.effects()
+    assert effects[0].context == f"context {dimension}"
+    last = [effect for effect in effects if effect.context == effects[0].context]
+    falling, rising = sorted(last, key=lambda effect: effect.function)
+    assert falling.low > falling.high + 0.05
+    assert rising.low < rising.high - 0.05
+    assert site.learnt().columns() == after

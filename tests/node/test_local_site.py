@@ -1,19 +1,14 @@
 """Functions are taught by the labels of what they answered; a busy peer may answer late."""
 
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-import numpy as np
 import pytest
-from river import linear_model, naive_bayes, optim
-from sklearn.linear_model import SGDClassifier
 
 import covey
-from covey.config import load
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
-from covey.functions.function import Later, frozen, untrained
+from covey.functions.function import Later, frozen
 from covey.node.local_site import LocalSite
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
@@ -71,26 +66,6 @@ def test_a_function_is_taught_the_instance_that_it_answered_with_its_true_label(
     assert (before, pupil.lessons) == ([], [("mail", 0)])
 
 
-def test_a_function_is_taught_by_what_it_answered_for_others() -> None:
-    pupil = Pupil()
-    north = network(sign=pupil)["north"]
-    go_on_until_south_is_asked(north)
-
-    answer = north.predict("mail", (0.5,))
-    north.learn(answer.ticket, 0)
-
-    assert (answer.arm, pupil.lessons) == ("south", [("mail", 0)])
-
-
-def test_a_function_that_did_not_answer_is_not_taught() -> None:
-    pupil = Pupil()
-    north = network(other=pupil)["north"]
-
-    north.learn(north.predict("mail", (0.5,)).ticket, 0)
-
-    assert pupil.lessons == []
-
-
 def test_the_same_label_again_does_not_teach_again() -> None:
     pupil = Pupil()
     north = network(guess=pupil)["north"]
@@ -127,18 +102,6 @@ def test_a_frozen_function_is_not_taught() -> None:
     assert pupil.lessons == []
 
 
-def test_the_instance_is_let_go_with_the_label() -> None:
-    north = network(guess=Pupil())["north"]
-    ticket = north.predict("mail", (0.5,)).ticket
-    request, row = north.state.pending()[0]
-    held = request.training[row]
-
-    north.learn(ticket, 0)
-
-    assert held == (0, "mail")
-    assert row not in request.training
-
-
 def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
     config = {**CONFIG, "policy": {**CONFIG["policy"], "label-wait": 5}}
     functions = {"guess": Pupil(), "other": Pupil(), "sign": Pupil()}
@@ -150,20 +113,6 @@ def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
     assert [request.training[row] for request, row in north.state.pending()] == [
         (0, k) for k in range(34, 40)
     ]
-
-
-def test_an_instance_is_not_held_for_a_function_that_cannot_be_taught() -> None:
-    class Mail:
-        pass
-
-    north = network()["north"]
-    mail = Mail()
-    held = weakref.ref(mail)
-
-    north.predict(mail, (0.5,))
-    del mail
-
-    assert held() is None
 
 
 @pytest.mark.parametrize(
@@ -182,8 +131,7 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
     pupil.is_refusing = True
 
     with pytest.raises(
-        FunctionError,
-        match=f"function '{name}' of learner '{owner}' raised ValueError in training",
+        FunctionError, match=f"function '{name}' of learner '{owner}' raised ValueError in training"
     ):
         north.learn(ticket, 0)
     assert counters(sites) == before
@@ -192,71 +140,6 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
     pupil.is_refusing = False
     assert north.learn(ticket, 0).is_new
     assert pupil.lessons == [("mail", 0)]
-
-
-def _error(function: object, *, slots: int = 600) -> float:
-    """Return the error over the second half of a stream in which everything turns round."""
-    rng = np.random.default_rng(3)
-    config = {"policy": {"slices": 1}, "learner": [{"name": "north", "functions": ["f"]}]}
-    north = covey.Network(config, functions={"f": function}, dimension=0)["north"]
-    wrong = 0
-    for slot in range(slots):
-        x = float(rng.normal())
-        label = int(x > 0) if slot < slots / 2 else int(x < 0)
-        answer = north.predict({"x": x} if hasattr(function, "learn_one") else [x])
-        north.learn(answer.ticket, label)
-        wrong += slot >= slots / 2 and answer.label != label
-    return wrong / (slots / 2)
-
-
-def _sgd() -> SGDClassifier:
-    return SGDClassifier(learning_rate="constant", eta0=0.5, random_state=0)
-
-
-def _fitted() -> SGDClassifier:
-    x = np.random.default_rng(4).normal(size=(50, 1))
-    return _sgd().fit(x, (x[:, 0] > 0).astype(int))
-
-
-def test_a_fitted_scikit_learn_model_follows_the_stream_if_it_is_not_frozen() -> None:
-    frozen_error, taught_error = _error(frozen(_fitted())), _error(_fitted())
-
-    assert frozen_error > 0.9
-    assert taught_error < 0.2
-
-
-def test_a_fresh_scikit_learn_model_learns_from_nothing() -> None:
-    assert _error(untrained(_sgd(), classes=[0, 1])) < 0.1
-
-
-def test_a_river_model_learns_from_nothing() -> None:
-    assert _error(linear_model.LogisticRegression(optim.SGD(0.5))) < 0.1
-
-
-def test_a_river_model_without_a_first_answer_is_given_one() -> None:
-    config = {"learner": [{"name": "north", "functions": ["f"]}]}
-    model = untrained(naive_bayes.GaussianNB(), classes=["ham", "spam"])
-    north = covey.Network(config, functions={"f": model}, dimension=0)["north"]
-    labels = []
-    for _ in range(2):
-        answer = north.predict({"x": 1.0})
-        north.learn(answer.ticket, "spam")
-        labels.append(answer.label)
-
-    assert labels == ["ham", "spam"]
-
-
-def test_the_theorems_parameters_count_time_as_one_more_dimension() -> None:
-    policy = {"preset": "cos", "parameters": "theorem", "horizon": 100_000}
-    learners = [{"name": "north", "functions": ["f"]}]
-    timeless = load({"data": {"context": ["a"]}, "policy": policy, "learner": learners})
-    time = {"scale": "slot", "horizon": 100_000}
-    timed = load({"data": {"context": ["a", time]}, "policy": policy, "learner": learners})
-
-    powers = [one.policy(one.context.dimension).explore.power for one in (timeless, timed)]
-
-    # 2 alpha / (3 alpha + d), with d = 1 and then 2
-    assert powers == [0.5, 0.4]
 
 
 # -- a busy peer --------------------------------------------------------------------------------
@@ -324,18 +207,6 @@ def test_a_label_that_comes_before_the_late_answer_is_kept_for_it() -> None:
     assert [(s.is_new, s.is_right) for s in joined] == [(True, False)]
     assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 0])]
     assert north.join() == []
-
-
-def test_a_batch_of_labels_keeps_those_of_late_answers_too() -> None:
-    sites, answer, future = asked_while_busy()
-    own = sites["south"].state.pending_rows
-
-    kept = sites["north"].learn_batch([answer.ticket], [1])
-    future.set_result(1)
-    settled = sites["north"].learn_batch([answer.ticket], [1])
-
-    assert (own, kept[0].is_kept, settled[0].is_right) == (1, True, True)
-    assert sites["south"].state.pending_rows == 0
 
 
 def test_another_label_than_the_kept_one_is_a_contradiction() -> None:

@@ -1,12 +1,10 @@
 """Real functions, peers with prices and tickets, in one process."""
 
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.dummy import DummyClassifier
 
 import covey
 from covey.bandit.policies import PRESETS
@@ -107,7 +105,7 @@ def test_a_function_that_fails_is_named_and_all_counters_are_as_before(
     sites = network(sign=broken)
     north = sites["north"]
     north.learn(north.predict(0.5, (0.3,)).ticket, 1)
-    sites["south"].learner.report(north.learner.known_cell("", 0), 2)
+    sites["south"].learner.report(north.learner.known_cell("", 0), 2, "north")
     before = everything(sites)
 
     with pytest.raises(FunctionError, match=message):
@@ -132,24 +130,6 @@ def test_numpy_scalars_and_their_python_twins_are_the_same_label() -> None:
     assert north.learn(answer.ticket, np.float64(1.0)).is_right
 
 
-def test_models_with_predict_or_predict_one_are_functions() -> None:
-    class River:
-        def predict_one(self, x: float) -> str:
-            return "attack"
-
-    model = DummyClassifier(strategy="constant", constant="normal").fit([[0.0]], ["normal"])
-    north = {"name": "north", "functions": ["dummy", "river"], "peers": {}}
-    config = {"policy": {"preset": "cos"}, "learner": [north]}
-    sites = covey.Network(config, functions={"dummy": model, "river": River()}, dimension=0)
-    labels = []
-    for _ in range(2):
-        answer = sites["north"].predict([0.0])
-        sites["north"].learn(answer.ticket, "normal")
-        labels.append(answer.label)
-
-    assert labels == ["normal", "attack"]
-
-
 @pytest.mark.parametrize(
     ("functions", "message"),
     [
@@ -166,28 +146,6 @@ def test_functions_must_match_the_configuration(functions: dict[str, Any], messa
         covey.Network(CONFIG, functions=functions, dimension=1)
 
 
-def test_a_vote_needs_a_base_class_and_a_network_without_a_vote_has_none() -> None:
-    with pytest.raises(ConfigError, match=r"\[ensemble\] needs base"):
-        covey.Network({**CONFIG, "ensemble": {}}, functions=FUNCTIONS, dimension=1)
-    network = covey.Network(CONFIG, functions=FUNCTIONS, dimension=1)
-    with pytest.raises(ConfigError, match=r"no \[ensemble\] table"):
-        _ = network.ensemble
-
-
-def test_rewards_count_in_a_network_too() -> None:
-    """South is right and dear; with costs that count six times it is not worth it."""
-    config = {**CONFIG, "policy": {**CONFIG["policy"], "reward": {"cost": 6.0}}}
-    sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
-    answers = []
-    for x in np.random.default_rng(5).normal(size=300):
-        answer = sites["north"].predict(x, (0.5,))
-        sites["north"].learn(answer.ticket, int(x > 0))
-        answers.append(answer)
-
-    exploited = [answer.arm for answer in answers[-100:] if answer.phase == "exploit"]
-    assert set(exploited) == {"guess"}
-
-
 def asked(sites: covey.Network, rounds: int, *, seed: int) -> set[str]:
     """Return the arms that north exploits in the last quarter of some rounds."""
     arms = []
@@ -199,7 +157,7 @@ def asked(sites: covey.Network, rounds: int, *, seed: int) -> set[str]:
 
 
 def test_prices_change_while_running_and_what_was_learnt_stays() -> None:
-    config = {**CONFIG, "policy": {"slices": 1}}
+    config = {**CONFIG, "policy": {}}
     sites = covey.Network(config, functions=FUNCTIONS, dimension=1)
 
     cheap = asked(sites, 200, seed=1)
@@ -214,19 +172,6 @@ def test_prices_change_while_running_and_what_was_learnt_stays() -> None:
     assert (back.arm, back.price) == ("south", 0.05)
 
 
-def test_a_link_that_is_gone_is_not_explored_or_trained_either() -> None:
-    sites = network()
-    sites.reprice("north", "south", None)
-
-    answers = []
-    for _ in range(50):
-        answer = sites["north"].predict(0.5, (0.5,))
-        sites["north"].learn(answer.ticket, 1)
-        answers.append(answer.arm)
-
-    assert set(answers) == {"guess"}
-
-
 def test_an_unknown_site_is_named_with_the_nearest_one() -> None:
     config = {"learner": [{"name": "airport", "functions": ["zero"]}]}
     network = covey.Network(config, functions={"zero": lambda x: 0}, dimension=0)
@@ -235,7 +180,3 @@ def test_an_unknown_site_is_named_with_the_nearest_one() -> None:
         network["airprt"]
     assert "airprt" not in network
     assert repr(network) == "<Network of airport>"
-
-
-def test_the_package_has_the_version_of_its_distribution() -> None:
-    assert covey.__version__ == version("covey")

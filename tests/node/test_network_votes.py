@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 import covey
-from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
+from covey.config import load
+from covey.errors import ConfigError, ConflictingLabel, DataError, FunctionError, UnknownTicket
 
 LEARNERS = [{"name": name, "functions": [name[0]]} for name in ("north", "south", "west")]
 
@@ -16,7 +17,7 @@ def fail(x: Any) -> int:
 
 def network(rule: str = "majority", wait: int = 5, **functions: Any) -> covey.Network:
     config = {
-        "policy": {"label-wait": wait, "slices": 2},
+        "policy": {"label-wait": wait},
         "ensemble": {"update": rule, "base": 0},
         "learner": LEARNERS,
     }
@@ -59,18 +60,16 @@ def test_a_learner_whose_function_fails_does_not_vote_and_keeps_its_weight() -> 
         network(n=fail, s=fail, w=fail).ensemble.predict("mail", (0.3,))
 
 
-def test_learners_may_have_contexts_of_their_own() -> None:
-    config = {
-        "ensemble": {"base": 0},
-        "policy": {"slices": 2},
-        "learner": [
-            {**one, "context": [place]} for one, place in zip(LEARNERS, "aba", strict=True)
-        ],
-    }
-    functions = {"n": lambda x: 0, "s": lambda x: 1, "w": lambda x: 1}
-    ensemble = covey.Network(config, functions=functions).ensemble
+def test_a_cost_of_no_learner_is_refused() -> None:
+    ensemble = network().ensemble
+    vote = ensemble.predict("mail", (0.3,))
 
-    vote = ensemble.predict("mail", {"north": (0.1,), "south": (0.9,), "west": (0.1,)})
+    with pytest.raises(DataError, match="no learner has the cost column 'toll'"):
+        ensemble.learn(vote.ticket, 1, {"toll": 0.5})
 
-    assert ensemble.members == ("north", "south", "west")
-    assert ensemble.learn(vote.ticket, 1).is_new
+
+def test_numbers_are_not_voted_on() -> None:
+    config = {"data": {"loss": {"kind": "squared", "bound": 1.0}}, "ensemble": {"base": 0}}
+
+    with pytest.raises(ConfigError, match="votes for classes, but .* one of numbers"):
+        load({**config, "learner": LEARNERS})

@@ -36,10 +36,7 @@ class Receiver:
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         raise NotImplementedError
 
-    async def report(self, cell: str, slot: int) -> Report:
-        raise NotImplementedError
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
+    async def report(self, cell: str, slot: int, what: object = "arrivals") -> Report:
         raise NotImplementedError
 
 

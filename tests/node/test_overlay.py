@@ -8,17 +8,10 @@ import pytest
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.policies import PRESETS
-from covey.kernel import NOT_DECIDED, arm_of, row_of, undecided_row
+from covey.kernel import arm_of, row_of, undecided_row
 from covey.kernel.rules import Cell
-from covey.node.requests import (
-    OWN,
-    CellLine,
-    Loaded,
-    Request,
-    RowGroup,
-    SourceState,
-)
-from covey.node.trust import DirtyCells, PoolingLearner, SourceStatistics, Trust
+from covey.node.requests import OWN, CellLine, Loaded, Request, RowGroup, SourceState
+from covey.node.trust import PoolingLearner, SourceStatistics, Trust
 from support.presets import INDEXED, policy_of, sides, with_seeds
 from support.tables import rows_of
 
@@ -95,7 +88,7 @@ def own_row(
     while code < 0:
         row = undecided_row(code)
         for peer in decides.peers_to_query(row, slot):
-            learner.receive_report(row, peer, (slot // 2, 0.3, 0.7), slot)
+            learner.receive_report(row, peer, (slot // 2, 0.3, 0.7, ()), slot)
         code = decides.resume(row, context, slot)
     learner.advance(slot)
     return code
@@ -125,8 +118,8 @@ def test_an_isolated_source_is_served_as_if_its_labels_and_the_sites_were_in_one
         cell = drawn_cell(rng, site)
         if rng.random() < 0.5:  # the site's own labels, here of a pooled peer
             function = int(rng.integers(3))
-            a = site.serve(site.open(cell, slot), slot, "", function)
-            b = both.serve(both.open(cell, slot), slot, "", function)
+            a = site.serve(cell, slot, SOUTH, function)
+            b = both.serve(cell, slot, SOUTH, function)
             waiting.append((EAST, a, b, slot))
         else:
             a, b = (one.serve(SOUTH, cell, slot) for one in (apart, pooled))
@@ -182,40 +175,6 @@ def test_what_isolated_sources_do_changes_no_own_decision_and_no_own_cell(
     assert site.slot == alone.slot
 
 
-def test_own_labels_count_for_an_isolated_source_in_the_finer_cell_it_spoke_of() -> None:
-    learner = make({"preset": "dcza", "split-power": 0.9})
-    statistics = SourceStatistics(learner, {})
-    fine = Cell(3, (0,))
-    statistics.report(SOUTH, fine, 500)
-
-    learner.settle(own_row(learner, (0.01,), 1), 1, (0.01,), 1)
-
-    assert statistics.estimate(SOUTH, fine, 501, is_by_context=False) == (1.0, 1)
-    assert statistics.report(SOUTH, fine, 501)[0] == 1
-
-
-@pytest.mark.parametrize("policy", POLICIES, ids=str)
-def test_an_overlay_holds_only_what_its_source_caused(policy: dict[str, Any]) -> None:
-    learner = make(policy)
-    statistics = SourceStatistics(learner, {})
-    cell = Cell(0, (0,))
-    for slot in range(1, 30):
-        learner.settle(own_row(learner, (0.01,), slot), 1, (0.01,), slot)
-    code = statistics.serve(SOUTH, cell, 5)
-    before = overlay_rows(statistics, SOUTH)
-
-    statistics.report(SOUTH, cell, 6)
-    statistics.estimate(SOUTH, cell, 6, is_by_context=False)
-    with pytest.raises(ZeroDivisionError):
-        statistics._combined(statistics._overlays[SOUTH], "", 0, lambda table: 1 // 0)
-
-    assert overlay_rows(statistics, SOUTH) == before
-    assert sum(before[cell][3:6]) == 0
-    settle(statistics, SOUTH, code, 5, 1)
-    assert sum(overlay_rows(statistics, SOUTH)[cell][3:6]) == 1
-    assert statistics.slot(SOUTH) == 6
-
-
 @pytest.mark.parametrize(
     ("own", "theirs", "answer", "count", "total"),
     [
@@ -266,7 +225,7 @@ def test_an_alarm_by_a_sources_labels_forgets_these_alone() -> None:
     wrong_then(statistics, SOUTH, range(1, 60), right=40)
 
     table = statistics._overlays[SOUTH].tables[""]
-    assert 40 <= table.doubts()[3] < 60
+    assert 40 <= table.policy.state()[3] < 60
     assert learner.snapshot() == before
     known = table.saved.stored(0)
     settle(statistics, SOUTH, late, 20, 1)  # decided before that
@@ -364,74 +323,4 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
         pending = pending[:-1]
 
 
-def test_only_cells_that_changed_are_taken() -> None:
-    learner = make({"preset": "cos", "slices": 8})
-    statistics = SourceStatistics(learner, {})
-    cells = [Cell(0, (place,)) for place in range(4)]
-    codes = [statistics.serve(SOUTH, cell, slot) for slot, cell in enumerate(cells, 1)]
-    assert [line.line for line in statistics.take()[1]] == [0, 1, 2, 3]
-
-    settle(statistics, SOUTH, codes[2], 3, 1)
-    statistics.report(SOUTH, cells[1], 9)
-    states, lines = statistics.take()
-
-    assert [(line.source, line.line, line.name) for line in lines] == [(SOUTH, 2, "g8:2")]
-    assert [(state.source, state.slot) for state in states] == [(SOUTH, 9)]
-
-
-@pytest.mark.parametrize("trust", [{}, {SOUTH: "full"}])
-def test_codes_of_requests_are_resolved_when_the_trust_has_changed(
-    trust: dict[str, Trust],
-) -> None:
-    policy = {"preset": "cos", "slices": 8}
-    learner = make(policy)
-    own_row(learner, (0.99,), 1)
-    was: dict[str, Trust] = {} if trust else {SOUTH: "full"}
-    statistics = SourceStatistics(learner, was)
-    cells = [Cell(0, (3,)), Cell(0, (7,))]
-    codes = [statistics.serve(SOUTH, cell, slot) for slot, cell in enumerate(cells, 1)]
-    waiting = request(statistics, SOUTH, codes, [1, 2])
-    states, lines = statistics.take()
-
-    again, others = restored(
-        learner, policy, loaded(learner, lines, states, [waiting]), dict(trust)
-    )
-
-    for group, place in zip(waiting.groups, (3, 7), strict=True):
-        assert others.cell_name(SOUTH, "", row_of(group.code)) == f"g8:{place}"
-        assert again.choice(group.code).phase == "serve"
-
-
 # -- changed cells of the site ---------------------------------------------------------------------
-
-
-@with_seeds("policy", POLICIES)
-def test_lines_taken_make_the_same_learner(policy: dict[str, Any], seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    learner = make(policy)
-    statistics = SourceStatistics(learner, {EAST: "full"})
-    dirty, store = DirtyCells(learner), dict[int, CellLine]()
-    for slot in range(1, 60, 4):
-        statistics.report(SOUTH, drawn_cell(rng, learner), slot)
-        statistics.report(EAST, drawn_cell(rng, learner), slot)
-        served = statistics.serve(EAST, drawn_cell(rng, learner), slot)
-        learner.settle(served, 1, (), slot, space="")
-        dirty.note("", served)
-        point = (float(rng.random()),)
-        code = own_row(learner, point, slot)
-        learner.settle(code, int(rng.integers(2)), point, slot)
-        dirty.note("", code, point)
-        contexts, codes = rng.random((3, 1)), np.full(3, NOT_DECIDED, np.int64)
-        done = learner.decide_rows(contexts, slot + 1, codes)
-        dirty.note_rows("", codes[:done], contexts[:done])
-        learner.advance(slot + 3)
-        store |= {line.line: line for line in dirty.take()}
-
-    assert [line.name for line in store.values() if line.source] == []
-    cells = [(store[line].name, store[line].counters) for line in sorted(store)]
-    snapshot = learner.snapshot()
-    # Replies of peers may be heard without a decision; they are not needed after a restart.
-    known = 3 + 2 * len(learner.arms)
-    assert [(name, counters[:known]) for name, counters in cells] == [
-        (name, counters[:known]) for name, counters in snapshot.cells
-    ]

@@ -26,9 +26,9 @@ class Scripted:
         self.answers: list[Assistance] = []
         self.outcomes: list[str] = []
         self.deadline_s = 0.0
-        self.reported: Report = (5, 0.0, 1.0)
+        self.reported: Report = (5, 0.0, 1.0, ())
 
-    async def report(self, cell: str, slot: int) -> Report:
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
         self.calls += 1
         self.deadline_s = DEADLINE_S.get()
         step = self.script.pop(0)
@@ -40,9 +40,6 @@ class Scripted:
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         await self.report("", 0)
         return self.answers
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        raise NotImplementedError
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         await self.report("", 0)
@@ -65,7 +62,7 @@ async def tried(one: CircuitBreaker) -> str:
 async def test_an_answer_in_time_is_returned() -> None:
     one = breaker(Scripted(0.9))
 
-    assert await one.report("g1:0", 1) == (5, 0.0, 1.0)
+    assert await one.report("g1:0", 1) == (5, 0.0, 1.0, ())
 
 
 @pytest.mark.parametrize("step", [1.1, OSError("reset"), ConnectionError("gone"), CoveyError("x")])
@@ -188,13 +185,12 @@ INF, NAN = float("inf"), float("nan")
 
 
 @pytest.mark.parametrize(
-    "bounds",
-    [(-INF, INF), (0.0, INF), (1.5, 1.5), (-1.0, 0.1), (0.9, 0.8), (NAN, 1.0), (0.0, NAN)],
+    "bounds", [(-INF, INF), (0.0, INF), (1.5, 1.5), (-1.1, 0.1), (0.9, 0.8), (NAN, 1.0), (0.0, NAN)]
 )
 @virtual.timed
 async def test_bounds_that_no_site_can_have_are_a_failure(bounds: tuple[float, float]) -> None:
     peer = Scripted(0.0)
-    peer.reported = (5, *bounds)
+    peer.reported = (5, *bounds, ())
 
     assert "an accuracy between" in await tried(breaker(peer))
 
@@ -203,9 +199,9 @@ async def test_bounds_that_no_site_can_have_are_a_failure(bounds: tuple[float, f
 @virtual.timed
 async def test_bounds_of_few_labels_may_be_wide(bounds: tuple[float, float]) -> None:
     peer = Scripted(0.0)
-    peer.reported = (5, *bounds)
+    peer.reported = (5, *bounds, ())
 
-    assert await breaker(peer).report("g1:0", 1) == (5, *bounds)
+    assert await breaker(peer).report("g1:0", 1) == (5, *bounds, ())
 
 
 @virtual.timed
@@ -256,3 +252,15 @@ def test_the_log_says_once_a_minute_why_a_peer_declines_messages(
 
     expected = f"peer 'south' declines messages of this site ({said})"
     assert [line for line in lines(caplog) if "declines" in line] == [expected] * 2
+
+
+@virtual.timed
+async def test_a_peer_that_other_peers_left_no_time_for_has_not_failed() -> None:
+    peer = Scripted([0.0])
+    one = breaker(peer)
+    DEADLINE_S.set(asyncio.get_running_loop().time())
+
+    outcomes = [await tried(one) for _ in range(5)]
+
+    assert set(outcomes) == {"no time is left to ask peer 'south'"}
+    assert (peer.calls, one.is_open) == (0, False)

@@ -9,7 +9,7 @@ import pytest
 
 from covey import cli
 from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError, StoreFull
-from covey.node import postgres, tables, workers
+from covey.node import postgres, workers
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.requests import Commit, DayPayments
 from covey.node.store import Store
@@ -18,6 +18,7 @@ from support.requests_of_nodes import commit_of, request
 from support.stores import database, server
 
 __all__ = ["database", "server"]  # fixtures
+
 SECRET = "s3cr3t"  # noqa: S105 - of no database
 FULL = (  # as the server says it of its disk
     "CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
@@ -157,14 +158,6 @@ def test_a_database_of_another_kind_is_refused_and_left_as_it_is(
         Store(database)
 
 
-def test_a_database_with_another_encoding_is_refused(server: Server) -> None:
-    with psycopg.connect(server.url(), autocommit=True) as base:
-        base.execute("CREATE DATABASE bare TEMPLATE template0 ENCODING SQL_ASCII")
-
-    with pytest.raises(StoreError, match="server_encoding = SQL_ASCII: make a database"):
-        Store(server.url("bare"))
-
-
 def test_a_server_that_may_lose_commits_with_the_power_is_refused(
     server: Server, database: str
 ) -> None:
@@ -180,15 +173,6 @@ def test_a_server_that_may_lose_commits_with_the_power_is_refused(
 def open_until_refused(database: str) -> None:
     while True:  # the server reads its files some moments later
         Store(database).close()
-
-
-def test_a_database_that_is_not_there_is_not_waited_for_but_a_server_is(server: Server) -> None:
-    with pytest.raises(StoreError, match='database "nowhere" does not exist') as lasting:
-        Store(server.url("nowhere"))
-    with pytest.raises(StoreAway, match="cannot be opened: connection failed"):
-        Store("postgresql://postgres@127.0.0.1:1/north")
-
-    assert not isinstance(lasting.value, StoreAway)
 
 
 def test_a_full_disk_of_the_server_is_not_the_end_of_the_node(database: str) -> None:
@@ -211,31 +195,6 @@ def test_a_role_that_may_not_write_is_told_so_and_not_to_wait(server: Server) ->
         Store(server.url().replace("postgres@", "reader@"))
 
     assert not isinstance(refused.value, StoreAway)
-
-
-def test_a_server_is_reached_by_its_socket_too(server: Server, database: str) -> None:
-    options = database.partition("?")[2]
-    folder, port = server.folder, server.port
-    url = f"postgresql:///postgres?host={folder}&port={port}&user=postgres&{options}"
-
-    with closing(opened(url)) as store:
-        store.commit(commit_of([request(1)]))
-
-        assert store.path == f"postgresql:///postgres?host={folder}&port={port}&user=postgres"
-    assert ids(database) == ["t1"]
-
-
-def test_an_id_is_found_by_an_index_before_the_server_knows_what_the_tables_hold(
-    database: str,
-) -> None:
-    query = postgres.said(tables.with_places(f"EXPLAIN {tables.FIND}", 2))
-
-    with closing(opened(database)) as store:
-        rows = store._base.execute(query, ("", "", "", "a", "b")).fetchall()
-        plan = "\n".join(row[0] for row in rows)
-
-    assert plan.count("Index Cond: ((source = ") == 3
-    assert "Seq Scan" not in plan
 
 
 def test_a_store_that_is_not_there_is_not_begun_by_a_check(database: str) -> None:
@@ -377,16 +336,3 @@ def test_a_store_does_not_move_to_a_place_that_has_one_or_with_damage(
     assert (damaged, whole, again) == (2, 0, 2)
     assert "1 right of 7 are kept" in first
     assert "there is a store in postgresql://" in capsys.readouterr().err
-
-
-def test_a_statement_is_read_from_a_database_that_is_in_use(
-    database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = opened(database)
-    store.commit(Commit(payments=[DayPayments(True, 20_750, "south", 1, 2, 500_000)]))
-
-    code = cli.main(["statement", database, "--month", "2026-10"])
-
-    assert code == 0
-    assert "south: 1 requests, 2 rows, 0.500000" in capsys.readouterr().out
-    store.close()

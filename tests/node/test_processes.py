@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-import covey
 from covey.errors import ConfigError, CoveyError, FunctionBusy, FunctionError
 from covey.functions.function import Function
 from covey.functions.registry import functions_from
@@ -20,6 +19,7 @@ from covey.node.store import Store
 from covey.node.threads import Answering
 from covey.node.workers import ThreadWorkers
 from covey.server import config, tokens
+from covey.toml import modules_beside
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, serving
 from support.site_processes import Client as SiteClient
 from support.site_processes import started
@@ -27,7 +27,7 @@ from support.site_processes import started
 PARITY = 'name = "one"\nkind = "python"\nentry = "support.elsewhere:parity"\n'
 OUTPUTS = {"outputs": [{"name": name} for name in ("label", "arm", "phase")]}
 IN_THREADS = SITE.replace('name = "one"\nkind = "constant"\nlabel = 1\n', PARITY).replace(
-    'preset = "cos"\n', ""
+    'preset = "cos"\nslices = 4\n', ""
 )
 IN_PROCESSES = IN_THREADS.replace(PARITY, f"{PARITY}processes = 2\n")
 
@@ -73,17 +73,6 @@ def test_a_batch_is_divided_among_the_processes() -> None:
         assert set(await answered("x")) < {first, second}
 
     run(function_of(), story)
-
-
-def test_a_function_that_takes_batches_gets_its_share_at_once() -> None:
-    async def story(answered: Any, available: Any) -> None:
-        words = [text.split() for text in await answered(*range(7))]
-        assert [word[1] for word in words] == ["4"] * 4 + ["3"] * 3
-        assert len({word[0] for word in words}) == 2
-        assert words[0][0].startswith("w")
-        assert (await answered("x"))[0].endswith(" 1")
-
-    run(function_of(entry="support.elsewhere:Batches", options={"word": "w"}), story)
 
 
 def test_what_a_function_raises_there_fails_its_rows_and_the_process_stays() -> None:
@@ -275,17 +264,6 @@ def test_processes_that_make_no_sense_are_refused(table: dict[str, Any], words: 
         function_of(**table)
 
 
-def test_a_function_that_could_learn_may_have_processes_if_it_does_not() -> None:
-    assert function_of(entry="support.elsewhere:Pupil", learns=False).processes is not None
-
-
-def test_a_network_refuses_processes() -> None:
-    setup = {"learner": [{"name": "a", "functions": ["f"]}]}
-
-    with pytest.raises(ConfigError, match="which only a served site uses; remove"):
-        covey.Network(setup, functions={"f": function_of()}, dimension=1)
-
-
 def test_a_file_that_cannot_be_loaded_there_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "once.py").write_text(
         "import multiprocessing\n"
@@ -304,6 +282,7 @@ def test_a_file_that_cannot_be_loaded_there_ends_the_start_with_a_sentence(tmp_p
         finally:
             workers.close()
 
-    with pytest.raises(ConfigError, match="cannot be loaded in a process: .*no device"):
+    refused = pytest.raises(ConfigError, match="cannot be loaded in a process: .*no device")
+    with modules_beside(tmp_path / "site.toml"), refused:
         asyncio.run(asyncio.wait_for(main(), 120))
     assert multiprocessing.active_children() == []

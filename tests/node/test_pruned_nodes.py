@@ -7,14 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.errors import ConflictingLabel, LateLabel, UnknownRow, UnknownTicket
-from covey.node import store as stores
 from covey.node.node import Question
 from covey.node.requests import AskRow, Commit
 from covey.node.store import Store
 from covey.node.trust import Trust
 from support import virtual
 from support.lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
-from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
 from support.virtual import World
 
@@ -141,27 +139,6 @@ async def test_labels_of_a_peer_across_pruning_get_their_outcomes(trust: Trust) 
 # -- old requests leave the store, and nothing but their ids is lost ------------------------------
 
 
-@settings(max_examples=40)
-@given(seed=st.integers(0, 2**31))
-def test_a_store_that_folds_old_requests_counts_as_one_that_keeps_them(seed: int) -> None:
-    pruned, whole = Store(":memory:", rows_kept=KEPT), Store.memory()
-    for store in (pruned, whole):
-        store.load("north", "fingerprint")
-        for commit in some_commits(seed):
-            store.commit(commit)
-    again, kept = (store.load("north", "fingerprint") for store in (pruned, whole))
-
-    assert pruned.check() == whole.check() == []
-    assert again.counters == kept.counters
-    assert again.asked == kept.asked
-    assert [one.number for one in again.requests] == [one.number for one in kept.requests]
-    assert [one.truths for one in again.requests] == [one.truths for one in kept.requests]
-    rows_open = sum(map(len, again.requests))
-    if whole.size()["rows"] > KEPT + rows_open:
-        assert pruned.size()["rows"] < whole.size()["rows"]
-    assert pruned.size()["rows"] <= max(KEPT, rows_open)
-
-
 def test_the_oldest_closed_requests_are_folded_first_and_their_ids_are_unknown() -> None:
     store = Store(":memory:", rows_kept=KEPT)
     store.load("north", "fingerprint")
@@ -190,21 +167,6 @@ def test_open_requests_stay_however_many_they_are() -> None:
 
     assert left == [k for k in range(1, 41) if k not in (20, 40)]
     assert store.find("", "t20") is None
-
-
-def test_more_is_folded_in_a_commit_than_comes_but_never_all_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(stores, "PRUNED_AT_ONCE", 4)
-    store = Store(":memory:", rows_kept=1000)
-    store.load("north", "fingerprint")
-    store.commit(commit_of([request(k) for k in range(1, 101)]))
-    store.commit(Commit(closed=list(range(1, 101))))
-    store._rows_kept = KEPT
-
-    store.commit(commit_of([request(101)]))
-
-    assert store.size()["rows"] == 101 - (2 * 1 + 4)
 
 
 def test_check_finds_folded_sums_that_were_changed_in_the_file() -> None:

@@ -138,13 +138,6 @@ def test_a_log_that_is_being_read_is_not_begun_again(
     Store(left).close()
 
 
-def test_a_store_that_was_never_started_is_a_sentence(path: Path) -> None:
-    Store(path).close()
-
-    with pytest.raises(StoreError, match="holds no site yet; start it first"):
-        numbers(path)
-
-
 # -- other users --------------------------------------------------------------------------------
 
 
@@ -190,19 +183,3 @@ def test_a_user_who_may_only_read_reads_beside_a_node_and_cannot_start_one(folde
 
         assert as_another(numbers, path) == "[1]"
         assert "may not be written; start the node as the owner" in as_another(Store, path)
-
-
-def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path) -> None:
-    begun(folder / "north.store").close()
-    show(folder)
-
-    assert as_another(numbers, folder / "north.store") == "[1]"
-
-
-def test_a_store_of_another_user_is_a_sentence(folder: Path) -> None:
-    path = folder / "north.store"
-    begun(path).close()
-    show(folder)
-    path.chmod(0o400)
-
-    assert "may not be read by this user" in as_another(numbers, path)

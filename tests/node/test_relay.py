@@ -9,7 +9,7 @@ import pytest
 from covey.errors import DataError, PeerDeclined, StoreError
 from covey.node.node import Question
 from covey.node.peers import MOST_HOPS, Budgets, PeerTimeouts, RelayRoute
-from covey.node.requests import AskRow
+from covey.node.requests import AskRow, DayPayments
 from support import virtual
 from support.virtual import Crashed, Weather, World
 
@@ -46,11 +46,7 @@ def world_of(
     Paying.budgets = budgets or {}
     functions = {"n": lambda x: 1 - x, "s": lambda x: 1 - x, "w": lambda x: x}
     return Paying(
-        config(**south),
-        functions,
-        dimension=1,
-        trust=trust,
-        timeouts=PeerTimeouts(failures=2),
+        config(**south), functions, dimension=1, trust=trust, timeouts=PeerTimeouts(failures=2)
     )
 
 
@@ -77,7 +73,7 @@ async def asked(world: World, times: int) -> list[str]:
 
 def payments(world: World, site: str, *, is_ours: bool) -> dict[str, tuple[int, int]]:
     """Return rows and amounts that a site paid, or earned, by peer."""
-    days = [one for one in world.stores[site].payments() if one.is_ours == is_ours]
+    days = [one for one in world.stores[site].all(DayPayments) if one.is_ours == is_ours]
     return {one.peer: (one.rows, one.amount) for one in days}
 
 

@@ -25,9 +25,9 @@ class CountingLink(Link):
         self._world.counts["rows asked"] += len(rows)
         return await super().ask(rows)
 
-    async def report(self, cell: str, slot: int) -> Report:
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
         self._world.counts[f"reports of {cell}"] += 1
-        return await super().report(cell, slot)
+        return await super().report(cell, slot, what)
 
 
 @pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos"])
@@ -199,6 +199,37 @@ def pending(node: Node) -> list[int]:
     """Return the pending labels of each cell and arm."""
     table = node.learner.tables[""]
     return [count for row in rows_of(table) for count in table.saved.pending(row)]
+
+
+class HalfDeadLink(Link):
+    """Carries no report of south."""
+
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
+        if self._name == "south":
+            raise OSError("cut off")
+        return await super().report(cell, slot, what)
+
+
+@pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos"])
+def test_a_request_is_decided_with_the_other_peers_where_one_cannot_report(preset: str) -> None:
+    policy = fitting({"preset": preset, "slices": 1, "pending": True})
+    learners = [
+        {"name": "north", "functions": ["a"], "peers": {"south": 0.0, "east": 0.0}},
+        {"name": "south", "functions": ["b"], "peers": {}},
+        {"name": "east", "functions": ["c"], "peers": {}},
+    ]
+
+    async def main() -> None:
+        setup = {"policy": policy, "learner": learners}
+        world = World(setup, FUNCTIONS, dimension=1, trust="full", link=HalfDeadLink)
+        node = world.nodes["north"]
+        for _ in range(2):
+            request = await node.answer([1] * 40, np.full((40, 1), 0.1))
+            await node.learn_rows(request.id, range(40), [FUNCTIONS["c"](1)] * 40)
+            assert {request.group(row).peer for row in range(40)} - {""} == {"east"}
+        assert node.counters.alone == 0
+
+    virtual.run(main())
 
 
 class FailingLink(Link):

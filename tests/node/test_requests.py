@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.errors import (
-    ConflictingLabel,
-    DataError,
-    LateLabel,
-    UnknownRow,
-    UnknownTicket,
-)
+from covey.errors import ConflictingLabel, DataError, LateLabel, UnknownRow, UnknownTicket
 from covey.node.node import Node, Question
 from covey.node.trust import Trust
 from support import virtual

@@ -8,7 +8,7 @@ import pytest
 
 import covey
 from covey.bandit.policies import PRESETS
-from covey.errors import ConflictingLabel, UnknownTicket
+from covey.errors import UnknownTicket
 from support.presets import fitting
 
 SITES = [
@@ -70,14 +70,6 @@ def test_a_row_is_answered_and_settled_as_a_batch_of_one(preset: str) -> None:
     assert life(network(preset), is_batch=False) == life(network(preset), is_batch=True)
 
 
-def test_a_loss_counts_for_a_row_as_for_a_batch_of_one() -> None:
-    data: dict[str, Any] = {"data": {"loss": {"kind": "absolute", "bound": 2.0}}}
-
-    one, batch = (life(network(**data), is_batch=k) for k in (False, True))
-
-    assert one == batch
-
-
 def test_tickets_of_rows_and_of_batches_are_settled_together() -> None:
     north = network()["north"]
     alone = north.predict(3, (0.5,)).ticket
@@ -86,36 +78,6 @@ def test_tickets_of_rows_and_of_batches_are_settled_together() -> None:
     assert [one.is_new for one in north.learn_batch([batch[1], alone], [1, 1])] == [True, True]
     assert [north.learn(ticket, 1).is_new for ticket in (alone, *batch)] == [False, True, False]
     assert north.state.pending_rows == 0
-
-
-def test_a_row_that_has_a_label_rejects_another_one() -> None:
-    north = network()["north"]
-    ticket = north.predict(3, (0.5,)).ticket
-    north.learn(ticket, 1)
-
-    with pytest.raises(ConflictingLabel, match=f"ticket {ticket} of learner 'north' has the label"):
-        north.learn(ticket, 0)
-    assert not north.learn(ticket, 1).is_new
-
-
-def test_a_ticket_may_have_passed_through_a_column_of_numbers() -> None:
-    north = network()["north"]
-    tickets = [north.predict(k, (0.5,)).ticket for k in range(3)]
-
-    np_ticket, whole = np.int64(tickets[0]), float(tickets[1])
-
-    assert north.learn(np_ticket, 1).is_new  # type: ignore[arg-type]
-    assert north.learn(whole, 1).is_new  # type: ignore[arg-type]
-    assert not north.learn(tickets[0], 1).is_new
-
-
-@pytest.mark.parametrize("ticket", [0, 2, -1, 1.5, 1 << 70, "1", None, [1]])
-def test_what_is_no_ticket_was_never_issued(ticket: Any) -> None:
-    north = network()["north"]
-    north.predict(3, (0.5,))
-
-    with pytest.raises(UnknownTicket, match="it was never issued"):
-        north.learn(ticket, 1)
 
 
 def test_a_row_without_a_label_expires_after_label_wait() -> None:

@@ -13,24 +13,16 @@ from covey.bandit.learner import UNKNOWN
 from covey.node.requests import Request, RowGroup
 from covey.node.tables import request_columns, request_of
 from support import virtual
-from support.changes import ChangingWorld, known_of, live, recorded, site
-from support.lives import FUNCTIONS, GRID, POLICIES
+from support.lives import FUNCTIONS
 
 ALWAYS = {"zero": lambda _: 0, "one": lambda _: 1}
 BOTH = {"name": "north", "functions": ["zero", "one"], "peers": {}, "free": True}
 PLAIN = {"preset": "share-ucb", "slices": 1}
 
 
-def labels_of(node: Any) -> dict[str, int]:
-    """Return the labels of each arm in all cells of a site's own table."""
-    sums: dict[str, int] = {}
-    for (_, arm), counters in known_of(node).items():
-        sums[arm] = sums.get(arm, 0) + counters[0]
-    return sums
-
-
-def records(network: covey.Network, name: str) -> list[tuple[int, int]]:
-    return network[name].learner.records(0)
+def records(learner: Any) -> list[tuple[int, int]]:
+    """Return the labels of each arm in the first cell, and the right ones."""
+    return [learner.table.record(0, arm) for arm in range(len(learner.arms))]
 
 
 # -- in one process --------------------------------------------------------------------------------
@@ -42,7 +34,7 @@ def test_a_label_counts_once_for_each_free_function_of_the_site() -> None:
         north = network["north"]
         north.learn(north.predict("x", (0.5,)).ticket, 1)
 
-    assert records(network, "north") == [(5, 0), (5, 5)]
+    assert records(network["north"].learner) == [(5, 0), (5, 5)]
 
 
 @pytest.mark.parametrize("policy", [PLAIN, {"preset": "cos", "forget": {"window": 4}}])
@@ -95,7 +87,7 @@ def test_a_free_function_without_an_answer_is_not_scored(other: Any) -> None:
     north.learn(answer.ticket, 1)
 
     assert (answer.function, answer.label) == ("one", 1)
-    assert records(network, "north") == [(1, 1), (0, 0)]
+    assert records(network["north"].learner) == [(1, 1), (0, 0)]
 
 
 # -- with a store ----------------------------------------------------------------------------------
@@ -133,67 +125,7 @@ def test_labels_of_an_isolated_peer_score_free_functions_for_that_peer_only() ->
 
     table = statistics._overlays["south"].tables[""]
     assert [table.record(0, arm) for arm in range(3)] == [(1, 1), (1, 0), (0, 0)]
-    assert learner.records(0) == [(0, 0)] * 4
-
-
-@pytest.mark.parametrize("name", ["grid", "zooming", "window", "auto", "shared"])
-@pytest.mark.parametrize("trust", ["full", "isolated"])
-def test_a_restarted_node_has_what_free_functions_were_scored(name: str, trust: str) -> None:
-    async def main() -> None:
-        world = ChangingWorld(site(POLICIES[name], free=True), {}, dimension=1, trust=trust)
-        node = world.nodes["north"]
-        waiting = await live(node, 80, seed=5)
-        await node.drained()
-        before = known_of(node)
-        labels = labels_of(node)
-        assert labels["a"] == labels["b"] >= 80 - len(waiting)  # of several levels if there are
-        # Labels that are reported are those of answers only.
-        assert sum(labels for labels, _ in recorded(world.stores["north"]).values()) <= 80
-        world.crash("north")
-        world.boot("north")
-        node = world.nodes["north"]
-
-        assert known_of(node) == before
-        for id_ in waiting:
-            await node.learn(id_, 1)
-        assert labels_of(node)["a"] == labels_of(node)["b"] >= labels["a"] + len(waiting)
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
-
-
-@pytest.mark.parametrize("is_restarted", [True, False], ids=["restarted", "running"])
-def test_answers_of_an_earlier_version_do_not_score_the_new_one(is_restarted: bool) -> None:
-    async def main() -> None:
-        world = ChangingWorld(site(GRID, free=True), {}, dimension=1)
-        waiting = await live(world.nodes["north"], 40, seed=5, unlabelled=1.0)
-        changed = site(GRID, free=True, functions=["b", "a"])  # in another order
-        node = await world.become(changed, is_restarted=is_restarted, b=("2", 0.0))
-        for id_ in waiting:
-            await node.learn(id_, 1)
-        labels = labels_of(node)
-        of_b = next(arm.id for arm in node.arms if arm.name == "b" and arm.place >= 0)
-
-        # Rows for which the old version of b was chosen teach nothing any more.
-        assert labels[of_b] == 0
-        assert 0 < labels["a"] <= 40
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
-
-
-def test_labels_counted_again_in_other_cells_score_free_functions_as_well() -> None:
-    async def main() -> None:
-        world = ChangingWorld(site(GRID, free=True), {}, dimension=1)
-        waiting = await live(world.nodes["north"], 60, seed=5)
-        await world.nodes["north"].drained()
-        before = labels_of(world.nodes["north"])
-        node = await world.become(site({**GRID, "slices": 4}, free=True), is_restarted=True)
-
-        assert labels_of(node) == before
-        assert before["a"] == 60 - len(waiting)
-
-    virtual.run(main())
+    assert records(learner) == [(0, 0)] * 4
 
 
 def test_a_free_function_that_fails_at_a_node_is_not_scored_and_fails_no_request() -> None:
@@ -208,6 +140,6 @@ def test_a_free_function_that_fails_at_a_node_is_not_scored_and_fails_no_request
         chosen = sum(arm.decisions for arm in node.state().arms if arm.name == "b")
 
         assert chosen < 6
-        assert node.learner.records(0)[1][0] == chosen
+        assert records(node.learner)[1][0] == chosen
 
     virtual.run(main())

@@ -133,37 +133,6 @@ def test_all_that_a_network_knows_continues(
     assert live == decided(stream, other)
 
 
-def test_accounts_continue(tmp_path: Path) -> None:
-    stream = recorded_stream()
-    config = with_more(MORE["accounts"])
-    network = covey.Network(config, functions=functions_of(stream), dimension=2)
-    decided(stream, network)
-
-    assert saved(network, tmp_path).accounts == network.accounts
-
-
-def test_ensembles_continue(tmp_path: Path) -> None:
-    stream = recorded_stream()
-    config = with_more({"learner": {"peers": {}}})
-    config["ensemble"] = {"update": "hedge", "base": 0}
-
-    def voted(again: Again | None) -> list[Any]:
-        network = covey.Network(config, functions=functions_of(stream), dimension=2)
-        live: list[Any] = []
-        tickets = []
-        for slot in range(200):
-            if again is not None and slot % 50 == 40:
-                network = again(network, tmp_path)
-            vote = network.ensemble.predict(slot, tuple(stream.contexts[slot]))
-            live.append(vote)
-            tickets.append(vote.ticket)
-            if slot >= 10:
-                network.ensemble.learn(tickets[slot - 10], int(stream.labels[slot - 10]))
-        return [*live, network.ensemble.weights()]
-
-    assert voted(saved) == voted(None) == voted(pickled)
-
-
 # -- tickets --------------------------------------------------------------------------------------
 
 TWO: dict[str, Any] = {
@@ -187,15 +156,6 @@ BOTH = {"guess": guess, "sign": sign}
 
 def two() -> covey.Network:
     return covey.Network(TWO, functions=BOTH, dimension=1)
-
-
-def test_no_ticket_is_given_out_twice(tmp_path: Path) -> None:
-    network = two()
-    given = [network["north"].predict(0.5, (0.3,)).ticket for _ in range(5)]
-
-    loaded = saved(network, tmp_path)
-
-    assert loaded["north"].predict(0.5, (0.3,)).ticket == given[-1] + 1
 
 
 def test_open_tickets_take_their_label_once_and_settled_ones_know_theirs(tmp_path: Path) -> None:
@@ -292,12 +252,6 @@ def test_an_answer_that_has_not_come_is_named(tmp_path: Path) -> None:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def test_the_configuration_is_in_the_file(tmp_path: Path) -> None:
-    two().save(tmp_path / "file")
-
-    assert list(covey.Network.load(tmp_path / "file", functions=BOTH)) == ["north", "south"]
-
-
 def test_a_configuration_that_names_code_must_be_given_again(tmp_path: Path) -> None:
     config = {**TWO, "policy": {"preset": f"{OWN}:CellUCB"}}
     covey.Network(config, functions=BOTH, dimension=1).save(tmp_path / "file")
@@ -334,27 +288,12 @@ def test_a_damaged_file_is_refused_wherever_it_is_damaged(tmp_path: Path) -> Non
         covey.Network.load(tmp_path / "file", functions=BOTH)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b'{"kind": "other"}', b"[learner]\n"])
-def test_a_foreign_file_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(content)
-
-    with pytest.raises(StoreError, match="is not a network that covey saved"):
-        covey.Network.load(tmp_path / "file", functions=BOTH)
-
-
 def test_a_file_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     head = msgspec.json.encode({"kind": "covey network", "format": 2, "sha256": ""})
     (tmp_path / "file").write_bytes(head + b"\n{}")
 
     with pytest.raises(StoreError, match="has format 2 of a newer covey"):
         covey.Network.load(tmp_path / "file", functions=BOTH)
-
-
-def test_a_missing_file_and_a_folder_that_is_missing_get_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot read .*: No such file"):
-        covey.Network.load(tmp_path / "none", functions=BOTH)
-    with pytest.raises(StoreError, match="cannot write .*: No such file"):
-        two().save(tmp_path / "none" / "file")
 
 
 # -- pickles and copies ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from covey.errors import FunctionBusy
 from covey.node import shadow
-from covey.node.node import Node, Question
+from covey.node.node import Node
 from covey.node.requests import OWN, SHADOW, ShadowRow, ShadowSpan
 from covey.node.shadow import is_drawn
 from covey.node.store import Store
@@ -41,7 +41,7 @@ class Drawn(World):
 
     @property
     def kept(self) -> dict[tuple[int, int], ShadowRow]:
-        rows = self.stores["north"].shadow_rows()
+        rows = self.stores["north"].all(ShadowRow)
         return {(one.request, one.row): one for one in rows}
 
 
@@ -61,7 +61,7 @@ async def stream(world: World, rows: range, *, labelled: bool = True) -> list[An
 async def test_every_drawn_row_has_the_answers_of_all_own_functions() -> None:
     world = Drawn(0.3)
     await stream(world, range(200))
-    (span,) = world.stores["north"].shadow_spans()
+    (span,) = world.stores["north"].all(ShadowSpan)
     requests = {one.number: one for one in world.stores["north"].requests()}
     drawn = {(number, 0) for number, one in requests.items() if is_drawn(span, OWN, one.id, 0)}
 
@@ -122,19 +122,6 @@ async def test_a_request_that_is_sent_again_is_not_run_again() -> None:
     assert calls == Counter(range(20))
 
 
-@virtual.timed
-async def test_rows_of_a_batch_are_drawn_one_by_one() -> None:
-    world = Drawn(0.4)
-    rows = list(range(100))
-    asked = Question(OWN, "many")
-    await world.north.answer(rows, [(0.5,)] * 100, question=asked)
-    await asyncio.sleep(5.0)
-    (span,) = world.stores["north"].shadow_spans()
-
-    assert 20 < len(world.kept) < 60
-    assert world.kept.keys() == {(1, row) for row in rows if is_drawn(span, OWN, "many", row)}
-
-
 def test_draws_depend_on_source_id_row_and_seed_only() -> None:
     span = ShadowSpan(1, 0.25, "ab" * 32, [])
     drawn = [is_drawn(span, "", str(k), 0) for k in range(4_000)]
@@ -153,35 +140,15 @@ def test_draws_depend_on_source_id_row_and_seed_only() -> None:
 async def test_a_restart_draws_on_and_keeps_what_is_known() -> None:
     world = Drawn(0.5)
     await stream(world, range(40))
-    before, spans = world.kept, world.stores["north"].shadow_spans()
+    before, spans = world.kept, world.stores["north"].all(ShadowSpan)
     world.crash("north")
     world.boot("north")
     await stream(world, range(40, 80))
 
-    assert world.stores["north"].shadow_spans() == spans
+    assert world.stores["north"].all(ShadowSpan) == spans
     assert before.items() <= world.kept.items()
     assert len(world.kept) > len(before)
     assert world.stores["north"].check() == []
-
-
-@virtual.timed
-async def test_another_share_begins_another_span() -> None:
-    world = Drawn(1.0)
-    await stream(world, range(10))
-    for share in (0.5, 0.0):
-        world.crash("north")
-        world.shadow = {"north": share}
-        world.boot("north")
-        await stream(world, range(10, 20) if share else range(20, 30))
-    spans = world.stores["north"].shadow_spans()
-
-    assert [(one.first, one.share, one.arms) for one in spans] == [
-        (1, 1.0, ["low", "high"]),
-        (11, 0.5, ["low", "high"]),
-        (21, 0.0, []),
-    ]
-    assert len({one.seed for one in spans}) == 3
-    assert max(number for number, _ in world.kept) <= 20
 
 
 @virtual.timed
@@ -227,36 +194,6 @@ async def test_rows_beyond_the_queue_are_dropped_and_counted(
     assert (waiting.dropped, waiting.waiting) == (22, 8)
     assert (done.complete, done.dropped, done.waiting) == (8, 22, 0)
     assert len(world.kept) == 8
-
-
-@virtual.timed
-async def test_answers_are_written_also_if_no_other_request_comes() -> None:
-    world = Drawn(1.0)
-    await world.predict("north", "a", 1, (0.5,))
-    await asyncio.sleep(shadow.WRITE_S / 2)
-    early = dict(world.kept)
-    await asyncio.sleep(shadow.WRITE_S)
-
-    assert (len(early), len(world.kept)) == (0, 1)
-
-
-@virtual.timed
-async def test_a_pause_waits_for_rows_that_were_drawn() -> None:
-    world = Drawn(1.0)
-    await world.north.answer(list(range(50)), [(0.5,)] * 50)
-    await world.north.pause()
-
-    assert len(world.kept) == 50
-
-
-@virtual.timed
-async def test_no_peer_is_asked_for_the_shadow() -> None:
-    world = Drawn(1.0)
-    await stream(world, range(30))
-    requests = list(world.stores["north"].requests())
-    chosen = sum(one.groups[0].peer == "south" for one in requests)
-
-    assert world.stores["south"].size()["rows"] == chosen
 
 
 # -- the store and the queue --------------------------------------------------------------------

@@ -117,28 +117,6 @@ def test_threads_that_save_to_one_file_leave_the_newest_state_in_it(tmp_path: Pa
     assert again["north"].learner.snapshot() == network["north"].learner.snapshot()
 
 
-def test_threads_that_send_batches_and_vote_and_save_lose_nothing(tmp_path: Any) -> None:
-    config = {**CONFIG, "ensemble": {"update": "hedge", "base": 0}}
-    config["learner"] = [{**one, "peers": {}} for one in CONFIG["learner"]]
-    network = covey.Network(config, functions=FUNCTIONS, dimension=1)
-    given: list[int] = []
-
-    def work(number: int) -> None:
-        for k in range(20):
-            answers = network["north"].predict_batch([0.5] * 5, [(0.3,)] * 5)
-            given.extend(answer.ticket for answer in answers)
-            network["north"].learn_batch([answer.ticket for answer in answers], [1] * 5)
-            network.ensemble.learn(network.ensemble.predict(0.5, (0.1,)).ticket, 1)
-            if number == 3 and k % 5 == 0:
-                network.save(tmp_path / "file")
-
-    together(work)
-
-    assert len(set(given)) == THREADS * 100
-    assert network["north"].learner.slot == THREADS * 120
-    assert covey.Network.load(tmp_path / "file", functions=FUNCTIONS)
-
-
 # -- coroutines -----------------------------------------------------------------------------------
 
 
@@ -312,12 +290,3 @@ def test_a_cancelled_request_changes_nothing() -> None:
     asyncio.run(play())
 
     assert (north.state.pending_rows, north.state.latest_slot) == (0, 0)
-
-
-def test_batches_are_awaited_too() -> None:
-    network = covey.Network(CONFIG, functions={**FUNCTIONS, "sign": slow_sign}, dimension=1)
-
-    answers = asyncio.run(network["south"].apredict_batch([0.5, -0.5], [(0.3,), (0.4,)]))
-
-    assert [answer.label for answer in answers] == [1, 0]
-    assert asyncio.run(network["south"].apredict_batch([], [])) == []

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-)
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
 
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.bandit.partitions import Uniform
@@ -28,11 +21,12 @@ from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, Request
 from covey.node.store import Store
 from covey.node.trust import Trust
+from covey.types import Context
 from support.tables import rows_of
 
 POLICIES: dict[str, dict[str, Any]] = {
     "grid": {"preset": "cos", "slices": 2, "label-wait": 8},
-    "pending": {"slices": 2, "label-wait": 8, "pending": True},
+    "pending": {"preset": "share-ucb", "slices": 2, "label-wait": 8, "pending": True},
     "zooming": {"preset": "dcza", "split-power": 1.0, "label-wait": 8},
     "inheriting": {"preset": "dcza", "split-power": 1.0, "label-wait": 8, "inherit": True},
     "window": {"preset": "cos", "slices": 2, "label-wait": 8, "forget": {"window": 3}},
@@ -106,8 +100,8 @@ class Site:
 
     # -- what the handler needs -----------------------------------------------------------------
 
-    def cell(self, space: str, row: int) -> str:
-        return self.learner.name_at(space, row)
+    def cell(self, space: str, row: int, context: Context) -> str:
+        return self.learner.place_name(space, row, context)
 
     def closed(self) -> None:
         return None
@@ -128,8 +122,8 @@ class Site:
             raise FunctionError("no answer")
         return [Assistance(row.instance, "h") for row in rows]
 
-    async def report(self, peer: str, cell: Any, slot: int) -> Report:
-        return self.arrivals, 0.0, 1.0
+    async def report(self, peer: str, cell: Any, slot: int, what: Any = "arrivals") -> Report:
+        return self.arrivals, 0.0, 1.0, ()
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         return [await call for call in calls]
@@ -151,10 +145,7 @@ class Sums(RuleBasedStateMachine):
 
     keys = Bundle("keys")
 
-    @initialize(
-        name=st.sampled_from(sorted(POLICIES)),
-        trust=st.sampled_from(["full", "isolated"]),
-    )
+    @initialize(name=st.sampled_from(sorted(POLICIES)), trust=st.sampled_from(["full", "isolated"]))
     def begin(self, name: str, trust: Trust) -> None:
         self.policy, self.trust = policy_of(name), trust
         self.store = Store.memory()
@@ -353,7 +344,7 @@ def test_a_label_for_an_answer_of_a_peer_is_delivered_from_the_same_commit() -> 
     asked = [one.peer_answers[0].id for one in commit.requests if one.group(0).peer == "south"]
     assert [(one.peer, one.id) for one in commit.deliveries] == [("south", id_) for id_ in asked]
     assert len(asked) > 5
-    assert site.state.answered("g2:0", "south") == len(asked)
+    assert site.state.answered(0, "south") == len(asked)
 
 
 @pytest.mark.parametrize("contexts", [(0.1,), (0.1, 0.9, 0.2)])

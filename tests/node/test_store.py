@@ -10,9 +10,7 @@ import pytest
 
 from covey import cli
 from covey.errors import StoreError
-from covey.node.requests import (
-    Loaded,
-)
+from covey.node.requests import Loaded
 from covey.node.store import Store
 from covey.node.tables import APPLICATION, VERSION
 from support.requests_of_nodes import commit_of, request

@@ -14,7 +14,6 @@ from covey.node.requests import (
     CellLine,
     Commit,
     Counts,
-    DayPayments,
     Delivery,
     LabelPart,
     Loaded,
@@ -35,6 +34,7 @@ from support.requests_of_nodes import commit_of, request
 from support.stores import KINDS, PLACES, Make, database, make, server
 
 __all__ = ["database", "make", "server"]  # fixtures
+
 PHASES = ("train", "explore", "exploit", "recall")
 
 
@@ -54,19 +54,18 @@ def test_what_was_answered_in_the_shadow_is_kept_until_its_request_is_folded(mak
     load(store)
     spans = [ShadowSpan(1, 0.05, "ab" * 32, ["a", "b"]), ShadowSpan(3, 1 / 3, "cd" * 32, ["a"])]
     rows = [ShadowRow(1, 0, {"b": "red", "c": None}), ShadowRow(2, 0, {"b": 1.5})]
-    unknown = ShadowRow(99, 0, {"b": "red"})  # its request was folded meanwhile
     first = commit_of([request(1, id="a"), request(2, id="b")])
-    first.shadow_spans, first.shadow_rows = spans[:1], [*rows, unknown]
+    first.shadow_spans, first.shadow_rows = spans[:1], rows
     store.commit(first)
     store.commit(Commit(shadow_spans=spans[1:], shadow_rows=rows[:1]))
 
-    assert (store.shadow_spans(), store.shadow_rows()) == (spans, rows)
+    assert (store.all(ShadowSpan), store.all(ShadowRow)) == (spans, rows)
     assert store.check() == []
     later = commit_of([request(number, id=f"r{number}") for number in range(3, 9)])
     later.closed = [1, 2]
     store.commit(later)
-    assert store.shadow_rows() == []
-    assert store.shadow_spans() == spans
+    assert store.all(ShadowRow) == []
+    assert store.all(ShadowSpan) == spans
     assert store.check() == []
 
 
@@ -305,10 +304,6 @@ def test_a_label_for_a_peer_stays_until_it_is_delivered(store: Store) -> None:
     assert (before, load(store).deliveries) == ([delivery], [])
 
 
-def test_starts_are_counted(store: Store) -> None:
-    assert [load(store).starts for _ in range(2)] == [2, 3]
-
-
 def test_a_store_of_another_site_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="store of site 'north', not of 'south'"):
         store.load("south", "fingerprint")
@@ -357,12 +352,7 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
 
     store.change(
         StoreChange(
-            "arm: g",
-            arms,
-            sources=[SourceState("", 3)],
-            cells=cells,
-            requests=now,
-            set_aside=aside,
+            "arm: g", arms, sources=[SourceState("", 3)], cells=cells, requests=now, set_aside=aside
         )
     )
     loaded = load(store)
@@ -373,16 +363,6 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
     assert store.check() == []
 
 
-def test_the_payments_of_a_day_are_replaced(store: Store) -> None:
-    paid = [DayPayments(True, 20_000, "south", k, 2 * k, 9 * k) for k in (1, 2)]
-    earned = DayPayments(False, 20_000, "south", 1, 1, 5)
-    store.commit(Commit(payments=[paid[0], earned]))
-    store.commit(Commit(payments=paid))
-
-    assert store.payments() == [earned, paid[1]]
-    assert store.check() == []
-
-
 def test_spans_of_time_are_replaced_and_old_minutes_removed_with_an_hour(store: Store) -> None:
     minutes = [SeriesLine(60, 60 * k, {"f": (k, 1, 1, 0)}) for k in (1, 2, 2_000)]
     again = SeriesLine(60, 60, {"f": (9, 0, 0, 0)})
@@ -390,10 +370,10 @@ def test_spans_of_time_are_replaced_and_old_minutes_removed_with_an_hour(store: 
 
     store.commit(Commit(series=minutes[:2]))
     store.commit(Commit(series=[minutes[2], again]))
-    assert store.series() == [again, *minutes[1:]]
+    assert store.all(SeriesLine) == [again, *minutes[1:]]
     store.commit(Commit(series=[hour]))
 
-    assert store.series() == [minutes[2], hour]
+    assert store.all(SeriesLine) == [minutes[2], hour]
 
 
 def test_a_store_that_is_in_use_is_refused_and_opens_after_it_is_closed(make: Make) -> None:

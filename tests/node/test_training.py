@@ -153,41 +153,8 @@ def test_after_three_failures_in_a_row_labels_count_without_training(
     assert "training failed 3 times in a row and stops until the next start" in line
 
 
-def test_training_begins_again_after_a_restart() -> None:
-    async def story(node: Node, world: World) -> None:
-        answer = await node.predict("x", (0.5,))
-        for _ in range(3):
-            with pytest.raises(FunctionError):
-                await node.learn(answer.ticket, 9)
-        world.crash("north")
-        world.boot("north")
-        node = world.nodes["north"]
-        await node.learn((await node.predict("y", (0.5,))).ticket, 0)
-
-    assert lived(story).seen == [("y", 0)]
-
-
-def test_successful_training_resets_the_count_of_failures() -> None:
-    async def story(node: Node, world: World) -> None:
-        for k in range(4):
-            answer = await node.predict(k, (0.5,))
-            batch = await node.answer(["y", "z"], [(0.5,)] * 2)
-            with pytest.raises(FunctionError):
-                await node.learn(answer.ticket, 9)
-            with pytest.raises(FunctionError):
-                await node.learn_rows(batch.id, [0, 1], [9, 0])
-            await node.learn(answer.ticket, 0)
-            with pytest.raises(FunctionError):
-                await node.learn_rows(batch.id, [0, 1], [0, 9])  # the first is learnt
-            await node.learn_rows(batch.id, [0, 1], [0, 1])
-
-    expected = [one for k in range(4) for one in ((k, 0), ("y", 0), ("z", 1))]
-    assert lived(story).seen == expected
-
-
 @pytest.mark.parametrize(
-    ("trust", "trained"),
-    [("isolated", []), ("earned", ["x"]), ("full", ["x"])],
+    ("trust", "trained"), [("isolated", []), ("earned", ["x"]), ("full", ["x"])]
 )
 def test_only_labels_that_count_for_the_site_train(trust: Trust, trained: list[str]) -> None:
     async def story(node: Node, world: World) -> None:

@@ -16,16 +16,20 @@ from covey.node.trust import Trust
 from covey.node.workers import Limits
 from support import virtual
 from support.effort import effort
+from support.presets import fitting
 from support.virtual import World
 
 SLOTS = 90
 SHORT = effort(45, long=90)
+CELLS = {
+    "auto": ["z8:0", "z8:1", "z8:64", "z8:192"],
+    "dcza": ["z0:0", "z1:0", "z1:1", "z2:1"],
+}
 
 
 def config(preset: str = "cos", **more: Any) -> dict[str, Any]:
     """A site with a good and a bad function, which others may ask, by the cell only too."""
-    grid = {} if preset == "dcza" else {"slices": 1}
-    policy = {"preset": preset, **grid, **more}
+    policy = fitting({"preset": preset, "slices": 1}) | more
     names = ["honest", "liar", "site"]
     functions = [["of-honest"], ["of-liar"], ["bad", "good"]]
     learners = [
@@ -62,9 +66,7 @@ class Life:
     def __init__(self, world: World, *, lies: int, restart_every: int, slots: int) -> None:
         self.world, self.lies, self.restart_every = world, lies, restart_every
         self.slots = slots
-        self.cells = ["g1:0"]
-        if world.setup.settings.preset == "dcza":
-            self.cells = ["z0:0", "z1:0", "z1:1", "z2:1"]
+        self.cells = CELLS.get(world.setup.settings.preset, ["g1:0"])
         self.answers = Answers([], [], [])
         self.due: deque[tuple[str, str, int]] = deque()  # labels that are pending
 
@@ -100,7 +102,7 @@ class Life:
         instance = instance_of(chance)
         cell = self.cells[slot % len(self.cells)]
         report = await node.report(cell, slot, source=source)
-        estimate = await node.estimate(cell, slot, source=source, is_by_context=False)
+        estimate = await node.report(cell, slot, "accuracy", source=source)
         (answer,) = await node.assist([AskRow(id_, cell, slot, instance)], source=source)
         if source == "honest":
             self.due.append((source, id_, instance[0]))
@@ -121,7 +123,7 @@ def live(
     trust: Trust,
     *,
     lies: int = 0,
-    restart_every: int = SLOTS + 1,
+    restart_every: int = 1000,
     slots: int = SLOTS,
     **more: Any,
 ) -> tuple[Answers, Store]:
@@ -148,7 +150,9 @@ def test_a_flood_of_false_labels_changes_nothing_for_other_sources(preset: str) 
 @pytest.mark.parametrize("preset", ["auto", "cos"])
 def test_a_source_with_false_labels_harms_itself_only(preset: str, trust: Trust) -> None:
     scale = {"explore": {"scale": 3.0, "power": 0.0}} if preset == "cos" else {}
-    apart, _ = live(preset, trust, lies=8, **scale)
+    # With beliefs over all cells, the other labels tell the liar apart after 75 slots.
+    slots = 135 if (preset, trust) == ("auto", "earned") else SLOTS
+    apart, _ = live(preset, trust, lies=8, slots=slots, **scale)
     pooled, _ = live(preset, "full", lies=8, **scale)
 
     assert apart.good_for_honest > 0.7
@@ -205,7 +209,7 @@ async def own_calls(preset: str, peers: int, pending: bool) -> Counter[str]:
     world = world_of(config(preset, pending=pending))
     node, chance = world.nodes["site"], random.Random(6)  # noqa: S311
     await own_rows(node, chance, 30)
-    cell = "z0:0" if preset == "dcza" else "g1:0"
+    cell = CELLS.get(preset, ["g1:0"])[0]
     for k in range(peers):
         rows = [AskRow(str(row), cell, row + 1, instance_of(chance)) for row in range(4)]
         await node.assist(rows, source=f"peer{k}")
@@ -281,11 +285,11 @@ def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own
         sources = ("honest", "liar")
         answers = [await node.assist(asked, source=source) for source in sources]
         estimates = [
-            await node.estimate("g1:0", 1, source=source, is_by_context=True) for source in sources
+            (await node.report("g1:0", 1, "seen", source=source))[:2] for source in sources
         ]
         return [[one.label for (one,) in answers], estimates]
 
-    assert virtual.run(main()) == [["own", "false"], [(1.0, 1), (5 / 6, 6)]]
+    assert virtual.run(main()) == [["own", "false"], [(1, 1.0), (6, 5 / 6)]]
 
 
 def test_clients_with_a_name_are_own_and_have_ids_of_their_own() -> None:
@@ -316,6 +320,6 @@ def test_a_peer_that_is_trusted_later_can_still_label_what_it_asked_before() -> 
         assert (await site.learn("a", 1, source="honest")).is_new
         await site.assist([AskRow("b", "g1:0", 2, (1, 1, 1))], source="honest")
 
-        assert [site.learner.records(0)[k] for k in range(2)] == [(1, 1), (0, 0)]
+        assert [site.learner.table.record(0, k) for k in range(2)] == [(1, 1), (0, 0)]
 
     virtual.run(main())

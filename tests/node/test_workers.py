@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from covey.errors import FunctionBusy, FunctionError
+from covey.errors import FunctionBusy
 from covey.functions.function import as_function
-from covey.functions.registry import Constant
 from covey.node import threads, workers
 from covey.node.requests import Commit
 from covey.node.store import Store
@@ -89,18 +88,6 @@ def test_a_cancelled_call_is_not_run() -> None:
     assert seen == [1]
 
 
-def test_calls_after_the_end_fail() -> None:
-    async def main() -> None:
-        thread = FunctionThread("f")
-        waiting = asyncio.create_task(thread.run(int))
-        await asyncio.sleep(0)
-        thread.stop()
-        results = await asyncio.gather(waiting, thread.run(int), return_exceptions=True)
-        assert [type(one) for one in results] == [RuntimeError] * 2
-
-    asyncio.run(main())
-
-
 # -- functions that do not return ---------------------------------------------------------------
 
 
@@ -141,21 +128,6 @@ def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
     assert gate.seen == [0]
 
 
-def test_results_before_a_call_that_is_late_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "TURN_S", 30.0)
-    gate = Gate()
-
-    async def main() -> list[Any]:
-        thread = FunctionThread("f", timeout_s=0.05)
-        return await asyncio.gather(thread.run(int), thread.run(gate), return_exceptions=True)
-
-    first, second = asyncio.run(main())
-    gate.may_return.set()
-
-    assert first == 0
-    assert isinstance(second, FunctionBusy)
-
-
 def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -175,20 +147,6 @@ def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
         probe.may_return.set()
         assert await again == 1
         assert thread.is_available
-
-    asyncio.run(main())
-
-
-def test_a_function_that_was_late_is_left_alone_for_a_while() -> None:
-    gate = Gate()
-
-    async def main() -> None:
-        thread = FunctionThread("f", timeout_s=0.05)
-        assert await busy(thread.run(gate)) == [True]
-        gate.may_return.set()
-        while thread._is_stuck:
-            await asyncio.sleep(0)
-        assert not thread.is_available
 
     asyncio.run(main())
 
@@ -309,29 +267,6 @@ def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
     assert seen == [1, "own", 2, 3]
 
 
-def test_a_batch_is_one_call_of_a_function_that_takes_batches() -> None:
-    calls: list[Any] = []
-
-    class Model:
-        def predict(self, rows: Any) -> Any:
-            calls.append(rows)
-            return [0] * len(rows)
-
-    assert answering(Model(), [1, 2, 3], "east")() == [0, 0, 0]
-    assert calls == [[1, 2, 3]]
-
-
-def test_a_row_that_fails_ends_the_batch() -> None:
-    seen: list[int] = []
-
-    def invert(instance: int) -> float:
-        seen.append(instance)
-        return 1 / instance
-
-    assert isinstance(answering(invert, [1, 0, 2], "")(), FunctionError)
-    assert seen == [1, 0]
-
-
 class Watched(Store):
     """A store that notes its calls, and whether the main thread makes them."""
 
@@ -373,26 +308,3 @@ def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_and_nothing_is_
 
     commit = [("write", True), ("sync", False)]
     assert store.seen == [*commit, ("find", False), *commit]
-
-
-def test_a_function_that_returns_instantly_needs_no_thread() -> None:
-    here = threading.current_thread()
-    names: list[threading.Thread] = []
-
-    def look(instance: object) -> int:
-        names.append(threading.current_thread())
-        return 1
-
-    async def main() -> None:
-        runner = ThreadWorkers(Store.memory())
-        plain = as_function(look, name="look", owner="north")
-        constant = as_function(
-            Constant(name="one", kind="constant", label=1), name="one", owner="north"
-        )
-        for function in (plain, constant, plain._replace(is_instant=True)):
-            assert await runner.run(function, function.answer, None) == 1
-        assert (plain.is_instant, constant.is_instant) == (False, True)
-        runner.close()
-
-    asyncio.run(main())
-    assert [one is here for one in names] == [False, True]

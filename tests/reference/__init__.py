@@ -413,8 +413,7 @@ class Network:
     # Counting: the end of a slot.
 
     def end_slot(self, decision: Decision) -> None:
-        if self.setup.count == "arrivals":
-            self.count_arrival(decision)
+        self.count_arrival(decision, is_labelled=False)
         if self.setup.pending:
             for tally, is_served in self.tallies_in_cells(decision):
                 tally.under_way += 1
@@ -437,8 +436,7 @@ class Network:
         """Take in the label of a decision, at the site and at whom it asked."""
         self.stop_waiting(decision)
         self.has_come(decision)
-        if self.setup.count != "arrivals":
-            self.count_arrival(decision)
+        self.count_arrival(decision, is_labelled=True)
         for record, tally in self.moved_at_site(decision):
             record.take(self.setup, tally, right=lesson.right)
             tally.pay(lesson.paid)
@@ -500,10 +498,16 @@ class Network:
                 found.append(self.waits[decision.owner, cell.space].peers)
         return found
 
-    def count_arrival(self, decision: Decision) -> None:
-        for record in self.records_around(decision):
-            record.arrivals += 1
-        if decision.asks_for_data:
+    def counts_labels(self, site: int) -> bool:
+        """Whether arrivals count when their labels come; those without labels train nobody."""
+        is_trained = self.setup.sites[site].supervised or self.setup.is_paper
+        return self.setup.count != "arrivals" or not is_trained
+
+    def count_arrival(self, decision: Decision, *, is_labelled: bool) -> None:
+        if self.counts_labels(decision.site) == is_labelled:
+            for record in self.records_around(decision):
+                record.arrivals += 1
+        if decision.asks_for_data and self.counts_labels(decision.owner) == is_labelled:
             for record in self.records_asked(decision):
                 record.arrivals += 1
 

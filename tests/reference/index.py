@@ -12,9 +12,9 @@ from typing import Any
 
 import reference
 from reference import Decision, Lesson, Network, Row
+from reference.average import AverageNetwork
 from reference.owners import IndexSetup, index_setup, klucb, rounded_slot
 from reference.records import Cell, Tally, lowest_of_largest
-from reference.tree import TreeNetwork
 
 __all__ = ["PRESETS", "IndexSetup", "Row", "index_setup", "replay"]
 
@@ -26,7 +26,12 @@ GROUNDS = 4  # labels from which on an arm is known well enough to be a surprise
 def replay(setup: IndexSetup, *, at: Sequence[int] | None = None, **stream: Any) -> list[Row]:
     """Run the whole stream, whose columns are those of `reference.replay`."""
     # Without `at` every receiver is given the same instance in a slot.
-    network = PRESETS[setup.preset](setup, counts_once=at is None)
+    network: Network
+    if setup.preset == "auto":
+        dimension = len(stream["contexts"][0])
+        network = AverageNetwork(setup, counts_once=at is None, dimension=dimension)
+    else:
+        network = ShareUcb(setup, counts_once=at is None)
     return reference.replay(setup, at=at, network=network, **stream)
 
 
@@ -139,9 +144,10 @@ class ShareUcb(Network):
 
     # Counting and learning.
 
-    def count_arrival(self, decision: Decision) -> None:
-        self.known[decision.site][decision.cell].arrivals += 1
-        if not decision.is_own:
+    def count_arrival(self, decision: Decision, *, is_labelled: bool) -> None:
+        if self.counts_labels(decision.site) == is_labelled:
+            self.known[decision.site][decision.cell].arrivals += 1
+        if not decision.is_own and self.counts_labels(decision.owner) == is_labelled:
             self.known[decision.owner][decision.cell].arrivals += 1
 
     def tallies_in_cells(self, decision: Decision) -> list[tuple[Tally, bool]]:
@@ -215,7 +221,4 @@ class ShareUcb(Network):
                 tally.labels = tally.right = 0
 
 
-PRESETS: dict[str, type[ShareUcb] | type[TreeNetwork]] = {
-    "auto": TreeNetwork,
-    "share-ucb": ShareUcb,
-}
+PRESETS = ("auto", "share-ucb")

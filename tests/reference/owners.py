@@ -11,9 +11,7 @@ from reference.records import Setup, Site
 class IndexSetup(Setup):
     preset: str = "share-ucb"
     index_scale: float = 1.0
-    finest_level: int = 20
     alarm: float = 0.0  # in nats; 0: nothing is ever forgotten
-    spread: float = 0.5
     check_claims: bool = False
 
 

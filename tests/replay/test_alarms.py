@@ -14,7 +14,8 @@ from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
 from covey.replay.engine import start
-from covey.report import replay as replay_report
+from covey.replay.outcome import AlarmNumbers
+from covey.report.page import replay_page
 from covey.simulation.environment import Drift, Environment
 from covey.simulation.run import play
 from support.outcomes import small_learner, small_outcome
@@ -43,12 +44,6 @@ def traced(config: dict[str, Any], right: list[list[int]], **options: Any) -> di
 
 def test_a_row_says_that_the_labels_of_its_slot_raised_an_alarm() -> None:
     assert traced(ONE, [RIGHT]) == {"north": SLOTS}
-
-
-def test_without_change_detection_no_row_has_an_alarm() -> None:
-    config = {**ONE, "policy": {**POLICY, "alarm": 0}}
-
-    assert traced(config, [RIGHT]) == {"north": []}
 
 
 def test_an_alarm_of_a_late_label_is_at_the_slot_in_which_it_arrives() -> None:
@@ -97,12 +92,17 @@ def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() 
     assert (first.alarm[first.learner == 1].tolist(), second.alarm.tolist()) == ([], [0, 1, 0, 0])
 
 
-def test_a_network_knows_the_slots_of_its_alarms_that_a_replay_finds() -> None:
-    network = covey.Network(ONE, functions={"a": lambda right: right}, dimension=1)
-    for right in RIGHT:
-        network["north"].learn(network["north"].predict(right, (0.5,)).ticket, 1)
+@pytest.mark.parametrize("cut", [20, 21, 41])
+def test_an_alarm_in_the_first_or_last_slot_of_a_chunk_is_marked(cut: int) -> None:
+    setup = load(ONE)
+    engine = start(setup, setup.sites, 1, [0, 1])
+    marked = []
+    for right in (RIGHT[:cut], RIGHT[cut:]):
+        log = chunk(right, [0] * len(right))
+        log = log._replace(predictions=np.array([right], np.int32).data)
+        marked += engine.play(log).alarm.tolist()
 
-    assert network["north"].alarms == SLOTS
+    assert [slot for slot, is_marked in enumerate(marked, 1) if is_marked] == SLOTS
 
 
 def test_a_network_keeps_its_alarms_when_pending_labels_are_counted_from_a_batch_on() -> None:
@@ -143,9 +143,11 @@ def test_the_command_prints_alarms_as_json_and_as_text(
 
 def test_the_page_of_a_replay_marks_alarms_and_says_so() -> None:
     calm = small_learner("a", slots=200, errors=20, alone_errors=30)
-    alarmed = msgspec.structs.replace(calm, alarms=[40, 120])
+    alarms = AlarmNumbers(2, [40, 120])
+    numbers = msgspec.structs.replace(calm.numbers, alarms=alarms)
+    alarmed = msgspec.structs.replace(calm, numbers=numbers, alarms=[40, 120])
     pages = [
-        replay_report.html(small_outcome(one), title="t").split("Error over time")[1]
+        replay_page(small_outcome(one), title="t").split("Error over time")[1]
         for one in (calm, alarmed)
     ]
 

@@ -91,10 +91,3 @@ def test_an_ensemble_with_one_function_that_is_always_right_is_soon_right(name: 
 
     # An epsilon of 0.1 costs 3 in 100: two functions in three are wrong half of the time.
     assert np.mean(given[1_000:] != 1) < 0.06
-
-
-@every_baseline
-def test_one_function_is_enough(name: str) -> None:
-    said, labels = stream([0.8], 100, classes=2, seed=7)
-
-    assert len(answers(name, log_of(said, labels), functions=1)) == 100

@@ -8,6 +8,7 @@ import pytest
 
 import covey
 from covey.data import tables
+from covey.data.logs import EncodedLog, until_end_of_batch
 from covey.errors import ConfigError
 from support.presets import fitting
 from support.replays import EVERY_KIND, NETWORK, play, stream, trace_in
@@ -49,6 +50,19 @@ def test_batches_that_lie_across_chunks_of_a_file_are_decided_as_in_one_chunk(
 
     assert trace_in(tmp_path, kind) == whole
     assert len(set(whole["slot"])) == (ROWS if reading == "slots" else batch_of(ROWS)[-1] + 1)
+
+
+def test_labels_of_a_batch_come_at_its_end_at_the_earliest_also_hidden_ones() -> None:
+    log = EncodedLog(
+        contexts=memoryview(b""),
+        predictions=np.zeros((1, 4), np.int32).data,
+        labels=np.zeros(4, np.int32).data,
+        at=None,
+        delays=np.array([-1, 0, -6, -1]).data,  # a hidden label has the delay -1 - delay
+        batches=np.array([0, 0, 0, 1]).data,
+    )
+
+    assert np.asarray(until_end_of_batch(log).delays).tolist() == [-3, 1, -6, -1]
 
 
 def live(config: dict[str, Any], given: dict[str, Any], batch: np.ndarray) -> list[Any]:
@@ -99,14 +113,20 @@ def test_a_replay_in_batches_decides_as_a_network_whose_labels_come_after_each_b
     assert {"south"} < set(columns["arm"])
 
 
-def test_a_batch_is_a_run_of_equal_values_and_may_be_named_by_text() -> None:
-    config = two_sites({"preset": "cos", "slices": 1, "batch": "slot"})
-    given = recorded(6)
+def test_time_as_a_context_counts_the_slots_that_batches_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 2)
+    config = two_sites({"preset": "cos", "slices": 4, "batch": "slot"})
+    config["data"] = {"context": [{"scale": "slot", "horizon": 4}], "batch": "lot"}
+    columns = {"label": [1] * 6, "lot": [0, 0, 1, 2, 2, 2], **dict.fromkeys("abcd", [1] * 6)}
+    network = covey.Network(config, functions=dict.fromkeys("abcd", lambda x: 1))
+    live = [network["north"].predict_batch([{}] * rows) for rows in (2, 1, 3)]
 
-    trace = covey.replay(config, **given, batch=["a", "a", "b", "a", "a", "c"])
+    cells = covey.replay(config, columns).columns()["cell"]
 
-    assert trace.slot.tolist() == [1, 1, 2, 3, 3, 4]
-    assert trace.label.tolist() == given["labels"].tolist()
+    assert cells == ["g4:1", "g4:1", "g4:2", "g4:3", "g4:3", "g4:3"]
+    assert cells == [network["north"].cell_of(one.ticket) for batch in live for one in batch]
 
 
 def test_a_horizon_counts_slots_and_not_rows_where_batches_share_slots() -> None:
@@ -147,7 +167,6 @@ def test_epochs_and_link_changes_begin_between_batches_that_share_a_slot() -> No
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        ({"context": [{"scale": "slot", "horizon": 9}]}, 'scale "slot"'),
         ({"context": [{"scale": "previous-label"}], "delay": "late"}, "previous label and a delay"),
     ],
 )

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from covey.replay.baselines import (
     AdaBoost,
     BaselineAnswer,
     SlidingAdaBoost,
-    boost,
     elect,
 )
 from support.streams import stream
@@ -72,35 +70,6 @@ def rows_from(rates: Sequence[float], slots: int, *, classes: int, seed: int) ->
     return list(zip(zip(*said.tolist(), strict=True), labels.tolist(), strict=True))
 
 
-def test_two_rounds_by_hand() -> None:
-    # Of 10 observations the first function is wrong on 2 and the second on 3 others. Round 1:
-    # error 2/10, ln 4, and the two wrong ones then have half of the weight, the other eight 1/16
-    # each. Round 2: the second function errs on 3/16, ln(13/3); after it the first one errs on
-    # (1/2) * 16/13 / 2 = 4/13, and that is round 3.
-    wrong = np.array([[0.0, 1, 0], [0, 0, 1]])
-    counts = np.array([5.0, 2, 3])
-    two, three = (boost(wrong, counts, classes=2, rounds=rounds) for rounds in (2, 3))
-
-    assert two == pytest.approx([math.log(4), math.log(13 / 3)])
-    assert three == pytest.approx([math.log(4) + math.log(9 / 4), math.log(13 / 3)])
-
-
-def test_with_three_classes_an_error_of_a_half_is_better_than_chance() -> None:
-    weights = boost(np.array([[1.0, 0.0]]), np.array([5.0, 5.0]), classes=3, rounds=1)
-
-    assert weights == pytest.approx([math.log(2)])
-
-
-def test_functions_no_better_than_chance_have_a_vote_each() -> None:
-    assert boost(np.array([[1.0, 0], [1, 0]]), np.array([6.0, 4]), classes=2, rounds=5) == [1, 1]
-
-
-def test_the_first_function_that_is_never_wrong_decides_alone() -> None:
-    wrong = np.array([[1.0, 0], [0, 0], [0, 0]])
-
-    assert boost(wrong, np.array([1.0, 9]), classes=2, rounds=5) == [0, 1, 0]
-
-
 @many
 @given(rows=rows_of, rounds=st.integers(1, 6))
 def test_weights_from_counts_of_patterns_are_those_of_exact_arithmetic(
@@ -139,15 +108,6 @@ def test_a_sliding_window_equals_retraining_in_every_slot(rows: list[Row], windo
         anew = exact_weights(rows[max(0, slot - window) : slot], 5)
 
         assert baseline.weights == pytest.approx(anew, abs=1e-6)
-
-
-def test_a_window_follows_a_switch_within_about_half_its_length() -> None:
-    rows = [((0, 1), 0)] * 300 + [((0, 1), 1)] * 300
-    answers = taught(SlidingAdaBoost(2, window=100), rows)
-    errors = sum(answer != label for answer, (_, label) in zip(answers, rows, strict=True))
-
-    # At 50 against 50 both err by a half; then all votes weigh 1, and the first one wins.
-    assert errors == 51
 
 
 def test_tied_votes_elect_the_first_prediction() -> None:

@@ -67,14 +67,6 @@ def test_not_seeing_the_context_costs_less_than_one_slot_in_fifty(preset: str) -
     assert told[-1] < regret[-1] < told[-1] + SLOTS / 50
 
 
-@BOTH
-def test_with_the_wrong_context_alone_nothing_is_found(preset: str) -> None:
-    _, regret = found(preset, "x0")
-
-    assert regret[-1] > 15 * regret[SLOTS // 16]
-    assert regret[-1] > 0.19 * SLOTS
-
-
 def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
     rng = np.random.default_rng(4)
     labels, contexts = rng.integers(0, 2, 20_000), rng.random((20_000, 2))

@@ -82,16 +82,6 @@ def test_the_dear_arm_is_used_only_in_the_context_in_which_errors_are_dear(prese
     assert (trace.arm[late & ~is_dear] == 0).mean() > 0.9
 
 
-def test_a_single_arm_may_have_a_function_of_its_own() -> None:
-    given = attacks(4_000)
-    never = {"dear": lambda accuracy, cost, context: -1.0}
-    site = {"name": "north", "functions": ["cheap", "dear"], "rewards": never}
-
-    trace = covey.replay({"policy": {"slices": 1, "preset": "cos"}, "learner": [site]}, **given)
-
-    assert (trace.arm[2_000:][trace.phase[2_000:] == 2] == 0).all()
-
-
 def test_with_a_loss_a_function_takes_the_expected_loss() -> None:
     rng = np.random.default_rng(8)
     truth = rng.normal(20, 5, 3_000).round(1)

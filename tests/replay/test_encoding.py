@@ -73,14 +73,6 @@ def test_coded_text_has_the_codes_of_a_list_and_names_the_first_bad_row() -> Non
         numbers.encode(coded, name="x", first_slot=7)
 
 
-def test_a_vocabulary_is_kept_over_columns_and_chunks() -> None:
-    vocabulary = Vocabulary(is_typed=True)
-    vocabulary.encode(np.array([7, 3]), name="x", first_slot=1)
-    codes = vocabulary.encode(np.array([3, 9, 7]), name="y", first_slot=1)
-
-    assert (codes.tolist(), set(vocabulary.values)) == ([0, 2, 1], {3, 7, 9})
-
-
 def test_numbers_in_csv_are_equal_by_value() -> None:
     codes, values = codes_of(["1", "1.0", "+1", "01", "1e0", "0.1e1", "2"], is_typed=False)
 
@@ -111,10 +103,6 @@ def test_csv_values_that_are_not_plain_numbers_are_text(text: str) -> None:
 @pytest.mark.parametrize("is_typed", TYPED)
 def test_text_is_exact(is_typed: bool) -> None:
     assert codes_of(["a", " a", "A", "a "], is_typed=is_typed)[0] == [0, 1, 2, 3]
-
-
-def test_numeric_text_in_a_typed_column_stays_text() -> None:
-    assert codes_of(["1", "1.0"], is_typed=True) == ([0, 1], ["1", "1.0"])
 
 
 @pytest.mark.parametrize("missing", ["", None, math.nan])
@@ -162,14 +150,6 @@ def test_codes_map_back_to_their_values(chunks: list[list[int]], kind: str) -> N
 
     assert [[vocabulary.values[code] for code in chunk] for chunk in codes] == chunks
     assert len(set(vocabulary.values)) == len(vocabulary.values)
-
-
-def test_equal_integers_and_floats_are_one_label() -> None:
-    vocabulary = Vocabulary(is_typed=True)
-    vocabulary.encode(np.array([3, 4]), name="x", first_slot=1)
-    codes = vocabulary.encode(np.array([4.0, 3.5, 3.0]), name="y", first_slot=1)
-
-    assert (codes.tolist(), vocabulary.values) == ([1, 2, 0], [3, 4, 3.5])
 
 
 ALL_ALIKE = "use numbers only, or text only"
@@ -244,12 +224,6 @@ def test_a_hidden_label_can_be_empty() -> None:
     arrived = arrive({"label": ["", "a"], "seen": ["0", "1"]}, revealed="seen")
 
     assert arrived.labels.tolist() == [-1, 0]
-
-
-def test_a_log_has_a_row_of_predictions_for_every_function_of_every_learner() -> None:
-    log = log_of({"label": [0, 1]})
-
-    assert np.asarray(log.predictions).tolist() == [[1, 0], [0, 0], [1, 0], [1, 1]]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 import covey
 import reference
 from covey.config import load
-from covey.errors import ConfigError
 from covey.replay.encoding import Luck
 from support.networks import Case, config_of, kernel_rows
 
@@ -171,11 +170,6 @@ def test_time_as_a_context_follows_a_switch_too() -> None:
     assert wrong(covey.replay({"policy": policy, "learner": ONE}, **given)) < 0.08
 
 
-def test_a_label_probability_outside_the_unit_is_refused() -> None:
-    with pytest.raises(ConfigError, match="label-probability: expected float <= 1"):
-        load({"learner": [{**ONE[0], "label-probability": 1.5}]})
-
-
 # -- rewards -----------------------------------------------------------------------------------
 
 
@@ -194,19 +188,6 @@ def test_a_reward_with_doubled_cost_avoids_the_expensive_arm() -> None:
 
     assert "dear" in plain
     assert twice == {"cheap"}
-
-
-def test_a_reward_may_depend_on_the_context_within_a_cell() -> None:
-    given = stream(6_000, 0.7, 0.9)
-    site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.1]}
-    policy = {"slices": 1, "reward": {"context": [4.0]}}  # the cost counts up to five times
-
-    trace = covey.replay({"policy": policy, "learner": [site]}, **given)
-
-    late = np.arange(6_000) > 3_000
-    low, high = (given["contexts"][:, 0] < 0.15) & late, (given["contexts"][:, 0] > 0.5) & late
-    assert (trace.arm[low] == 1).mean() > 0.95
-    assert (trace.arm[high] == 0).mean() > 0.95
 
 
 def test_a_single_arm_may_have_a_reward_of_its_own() -> None:
@@ -238,13 +219,6 @@ def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
     expected = 1 - np.minimum(1, (answered - labels) ** 2 / 4.0)
     assert np.abs(trace.correct - expected).max() < 1e-6
     assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
-
-
-def test_text_has_no_loss() -> None:
-    config = {"data": {"loss": {"kind": "absolute", "bound": 1.0}}, "learner": ONE}
-
-    with pytest.raises(covey.CoveyError, match="loss needs numeric labels and predictions"):
-        covey.replay(config, predictions=[["a"], ["b"]], labels=["a"], contexts=[[0.5]])
 
 
 # -- learners that never see a label -----------------------------------------------------------

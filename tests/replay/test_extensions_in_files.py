@@ -92,16 +92,6 @@ def test_a_file_is_replayed_as_its_arrays_are(folder: Path) -> None:
     assert header == list(trace)
 
 
-def test_a_missing_column_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    last = load(folder / "sites.toml")
-    named = [*last.cost_columns, *(d for d in last.answer_delays if isinstance(d, str))]
-    missing = (named or ["x1" if last.context.dimension > 1 else "x0"])[0]
-    write_log(folder, {name: c for name, c in log_columns().items() if name != missing})
-
-    assert run(folder) == 2
-    assert f"{missing!r}" in capsys.readouterr().err
-
-
 def reported(folder: Path, feature: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, Any]:
     """Return the page of a replay with a feature on, and the summary."""
     data, north, south = FEATURES[feature]
@@ -126,17 +116,6 @@ def test_the_page_has_a_map_for_every_candidate_and_names_the_one_used(
     assert f"x0 in {share}" in page
 
 
-def test_the_page_shows_each_learner_in_the_contexts_of_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, summary = reported(tmp_path, "features apart", capsys)
-
-    assert page.count('aria-label="arms that north prefers by x0"') == 1
-    assert page.count('aria-label="arms that south prefers by x1"') == 1
-    assert page.count("arms that north prefers") == 1
-    assert "candidates" not in summary["learners"]["north"]
-
-
 def test_the_page_marks_peers_that_saw_the_cell_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,16 +125,6 @@ def test_the_page_marks_peers_that_saw_the_cell_only(
     assert '<span class="key" title="south (context)">' in page
     assert "A pale hue is a peer that receives only the cell." in page
     assert "Peers that received only the cell are included." in page
-
-
-def test_the_page_shows_how_often_a_peer_was_too_late(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page, summary = reported(tmp_path, "busy peers", capsys)
-    times = summary["learners"]["north"]["stood_in"]
-
-    assert 0 < times < summary["learners"]["north"]["arms"]["south"]
-    assert f"In {times:,} of 1,500 slots of north the chosen peer did not answer in time" in page
 
 
 def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(

@@ -31,9 +31,9 @@ def test_intervals_of_several_comparisons_are_those_of_a_higher_certainty() -> N
 
     assert one is not None
     assert five is not None
-    assert one.half_width is not None
-    assert five.half_width is not None
-    assert five.half_width / one.half_width == pytest.approx(student(31, 0.99) / student(31))
+    assert one.high is not None
+    assert five.high is not None
+    assert five.high / one.high == pytest.approx(student(31, 0.99) / student(31))
 
 
 def test_sums_of_learners_with_other_buckets_are_aligned() -> None:
@@ -44,14 +44,6 @@ def test_sums_of_learners_with_other_buckets_are_aligned() -> None:
     assert sums[:2].tolist() == [13.0, 27.0]
     assert counts[:2].tolist() == [8.0, 7.0]
     assert not sums[2:].any()
-
-
-def test_buckets_without_rows_change_nothing() -> None:
-    sums, counts = [1.0, 2.0, 0.0, 1.0] * 8, [4.0] * 32
-    gaps_of_sums = [value for pair in zip(sums, [0.0] * 32, strict=True) for value in pair]
-    gaps_of_counts = [value for pair in zip(counts, [0.0] * 32, strict=True) for value in pair]
-
-    assert gain_of(gaps_of_sums, gaps_of_counts) == gain_of(sums, counts)
 
 
 def coverage(stay: float, *, runs: int = 400, rows: int = 4_096) -> float:

@@ -125,18 +125,6 @@ FREE_AT_FIRST = [
 ]
 
 
-def test_an_expensive_link_is_avoided_after_its_cost_is_learnt() -> None:
-    given = stream(6_000)
-    trace = covey.replay(table(link=FREE_AT_FIRST), **given)
-    slot, is_direct = asks_directly(trace, given)
-    by_way_of_south = 0.05 + given["columns"]["detour"][slot - 1]
-    asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("west"))
-
-    assert is_direct[0]
-    assert len(slot[slot > 3_000]) > 500
-    assert np.abs(trace.cost[asks] - by_way_of_south)[slot > 3_000].max() < 1e-9
-
-
 def test_a_peer_with_a_high_initial_price_can_become_available() -> None:
     """West is out of north's reach until south has found out what its link to west costs."""
     links = [
@@ -183,10 +171,10 @@ def test_a_file_in_chunks_gives_the_same_replay_as_arrays(
     outcome = replaying.replay_file(log, config.load(setup))
     trace = covey.replay(setup, **given)
 
-    assert [one.cost_total for one in outcome.learners] == pytest.approx(
+    assert [one.numbers.cost_total for one in outcome.learners] == pytest.approx(
         [trace.cost[trace.learner == place].sum() for place in range(3)]
     )
-    assert outcome.learners[0].arms == {
+    assert outcome.learners[0].numbers.arms == {
         str(trace.names["arm"][arm]): int(np.count_nonzero(trace.arm[trace.learner == 0] == arm))
         for arm in np.unique(trace.arm[trace.learner == 0])
     }
@@ -227,7 +215,7 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
     together = learners(south="p")
     separate = [{**one, "peers": {}} for one in learners()]
     errors = [
-        [one.alone_errors for one in replaying.replay_file(log, config.load(setup)).learners]
+        [one.numbers.alone_percent for one in covey.replay(setup, log).outcome.learners]
         for setup in ({"learner": together}, {"learner": separate})
     ]
 

@@ -4,10 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from msgspec import UNSET
 
 from covey.config import LearnerSpec
 from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
-from covey.replay.outcome import LearnerOutcome, Outcome, OutcomeBuilder, PairOutcome, Timeline
+from covey.replay.outcome import (
+    AlarmNumbers,
+    LearnerNumbers,
+    LearnerOutcome,
+    Outcome,
+    OutcomeBuilder,
+    PairNumbers,
+    Timeline,
+)
 from covey.types import Interval
 
 SITES = (
@@ -52,6 +61,7 @@ def trace_of(
     function_of_south: int = 2,
     cells: Sequence[int] | None = None,
     names: Sequence[str] = (),
+    log: EncodedLog | None = None,
 ) -> Trace:
     """Make the trace of consecutive slots, one row each."""
     slots, learners, phases, arms, right = zip(*rows, strict=True)
@@ -63,7 +73,7 @@ def trace_of(
             function=np.array([function_of_south if arm == SOUTH else arm for arm in arms]),
             correct=np.array(right if correct is None else correct, np.int8),
         ),
-        log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
+        log or log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
         first_slot=slots[0],
         arms=ArmTable.full(COSTS),
         receivers=(0, 1),
@@ -72,7 +82,8 @@ def trace_of(
 
 
 def outcome_of(tally: OutcomeBuilder) -> Outcome:
-    return tally.outcome(["hour"], "CoS", [[], [], []])
+    learners = tally.learners([[], [], []])
+    return tally.outcome(learners, context_names=["hour"], policy="CoS")
 
 
 def tally_of(*parts: slice) -> OutcomeBuilder:
@@ -99,44 +110,40 @@ def long_tally(slots: int, *, rows_per_chunk: int = 100) -> LearnerOutcome:
 def test_a_learner_is_added_up_as_by_hand() -> None:
     north, *_ = learners_of(slice(6))
 
-    assert north == LearnerOutcome(
-        name="north",
-        functions=["nb", "tree"],
+    assert (north.name, north.functions, north.judged) == ("north", ["nb", "tree"], 3)
+    assert north.numbers == LearnerNumbers(
         slots=4,
-        judged=3,
         errors=1,
-        train=1,
-        explore=2,
-        exploit=1,
+        error_percent=100 / 3,
+        train_percent=25.0,
+        explore_percent=50.0,
+        exploit_percent=25.0,
         cost_total=1.25,
         arms={"nb": 1, "tree": 1, "south": 2},
-        alone_errors=3,
-        timeline=Timeline(
-            slots_per_bucket=1,
-            slots=[1, 1, 0, 1, 1],
-            judged=[1, 1, 0, 0, 1],
-            errors=[0, 1, 0, 0, 0],
-            train=[0, 0, 0, 1, 0],
-            explore=[1, 1, 0, 0, 0],
-            spent=[0, 0.25, 0, 0, 0.5],
-        ),
-        cells=[],
-        own_errors={"nb": 0, "tree": 0},
-        gain=Interval((2 - 0.25 - 0.5 - 3) / 3),
-        pairs=[PairOutcome("south", 2, 1.0, 1, 1, "nb", 1)],
+        alone_percent=100.0,
+        best_own="nb",
+        best_own_percent=0.0,
+        net_gain_points=Interval(100 * ((2 - 0.25 - 0.5 - 3) / 3)),
+        pairs=[PairNumbers("south", 2, 1.0, 1, 1, "nb", 1)],
+        alarms=AlarmNumbers(0, []),
+    )
+    assert north.timeline == Timeline(
+        slots_per_bucket=1,
+        slots=[1, 1, 0, 1, 1],
+        judged=[1, 1, 0, 0, 1],
+        errors=[0, 1, 0, 0, 0],
+        train=[0, 0, 0, 1, 0],
+        explore=[1, 1, 0, 0, 0],
+        spent=[0, 0.25, 0, 0, 0.5],
     )
 
 
-def test_every_learner_counts_only_its_rows() -> None:
-    _, south, _ = learners_of(slice(6))
-
-    assert (south.slots, south.errors, south.alone_errors, south.arms) == (2, 1, 0, {"svm": 2})
-
-
-def test_a_learner_without_rows_is_all_zeros() -> None:
+def test_a_learner_without_rows_has_no_numbers() -> None:
     *_, west = learners_of(slice(6))
+    numbers = west.numbers
 
-    assert (west.slots, west.judged, west.errors, west.cost_total, west.arms) == (0, 0, 0, 0.0, {})
+    assert (numbers.slots, numbers.errors, numbers.cost_total, numbers.arms) == (0, None, None, {})
+    assert (west.judged, numbers.best_own, numbers.net_gain_points) == (0, None, None)
     assert west.timeline == Timeline(1, [], [], [], [], [], [])
 
 
@@ -160,7 +167,7 @@ def test_doubling_the_buckets_keeps_all_counts(rows_per_chunk: int) -> None:
     north = long_tally(3000, rows_per_chunk=rows_per_chunk)
 
     assert north.timeline.slots == [16] * 187 + [8]
-    assert (north.timeline.errors[0], sum(north.timeline.errors), north.errors) == (1, 1, 1)
+    assert (north.timeline.errors[0], sum(north.timeline.errors), north.numbers.errors) == (1, 1, 1)
 
 
 def test_functions_are_judged_on_the_labels_that_the_log_holds() -> None:
@@ -171,22 +178,6 @@ def test_functions_are_judged_on_the_labels_that_the_log_holds() -> None:
     assert outcome_of(tally).functions == {"nb": 0.0, "tree": 50.0, "svm": 100.0, "knn": 25.0}
 
 
-def test_functions_that_were_never_judged_have_no_error() -> None:
-    tally = OutcomeBuilder(SITES)
-    tally.add_functions(log_of([-1, -1], np.zeros((FUNCTIONS, 2))))
-
-    assert set(outcome_of(tally).functions.values()) == {None}
-
-
-def test_an_outcome_describes_the_replay() -> None:
-    tally = OutcomeBuilder(SITES)
-    tally.add_functions(log_of([1, -1, 0], np.zeros((FUNCTIONS, 3))))
-    outcome = outcome_of(tally)
-
-    assert (outcome.slots, outcome.dimension) == (3, 1)
-    assert (outcome.context_names, outcome.policy) == (["hour"], "CoS")
-
-
 def test_slots_in_which_an_own_function_replaced_a_peer_are_counted() -> None:
     tally = OutcomeBuilder(SITES)
     for function in (2, 0, 4):  # the peer's, an own one, and what a peer remembers for north
@@ -194,7 +185,9 @@ def test_slots_in_which_an_own_function_replaced_a_peer_are_counted() -> None:
         tally.add(trace, trace)
     north, south, west = outcome_of(tally).learners
 
-    assert (north.stood_in, south.stood_in, west.stood_in) == (2, 0, 0)
+    stood_in = [learner.numbers.stood_in for learner in (north, south, west)]
+
+    assert stood_in == [2, UNSET, UNSET]
 
 
 def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -> None:
@@ -208,31 +201,30 @@ def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -
         tally.add(trace, trace)
     north, south, _ = outcome_of(tally).learners
 
-    assert north.candidates == {"hour+load": 4, "hour": 4}
-    assert south.candidates == {}
+    assert north.numbers.candidates == {"hour+load": 4, "hour": 4}
+    assert south.numbers.candidates is UNSET
 
 
 def test_the_gain_is_over_the_best_own_function_on_the_rows_of_the_learner_net_of_costs() -> None:
     rows: list[Row] = [
         (slot, slot % 2, EXPLOIT, SOUTH if slot % 2 == 0 else 2, 1) for slot in range(1, 401)
     ]
-    labels = [1] * 400
     predictions = np.array(
         [[slot % 8 == 0 for slot in range(1, 401)], [1] * 200 + [0] * 200, [1] * 400, [0] * 400]
     )
-    trace = trace_of(rows)
-    trace._log = log_of(labels, predictions, at=[row[1] for row in rows])
+    log = log_of([1] * 400, predictions, at=[row[1] for row in rows])
+    trace = trace_of(rows, log=log)
     tally = OutcomeBuilder(SITES)
     tally.add(trace, trace)
     outcome = outcome_of(tally)
-    north, south, west = outcome.learners
+    north, south, west = (learner.numbers for learner in outcome.learners)
 
     # North gets the even slots: nb is right in each fourth of them, tree in the first half.
-    assert (north.own_errors, north.best_own) == ({"nb": 150, "tree": 100}, "tree")
-    assert north.gain is not None
-    assert north.gain.mean == pytest.approx((200 - 0.5 * 200 - 100) / 200)
-    assert (south.own_errors, south.gain) == ({"svm": 0}, Interval(0.0, 0.0, 0.0))
-    assert (west.own_errors, west.gain) == ({"knn": 0}, None)
-    assert outcome.gain is not None
-    assert outcome.gain.mean == pytest.approx(0.0)
-    assert north.pairs == [PairOutcome("south", 200, 100.0, 200, 200, "tree", 100)]
+    assert (north.best_own, north.best_own_percent) == ("tree", 50.0)
+    assert north.net_gain_points is not None
+    assert north.net_gain_points.mean == pytest.approx(100 * (200 - 0.5 * 200 - 100) / 200)
+    assert (south.best_own, south.net_gain_points) == ("svm", Interval(0.0, 0.0, 0.0))
+    assert (west.best_own, west.net_gain_points) == (None, None)
+    assert outcome.total.net_gain_points is not None
+    assert outcome.total.net_gain_points.mean == pytest.approx(0.0)
+    assert north.pairs == [PairNumbers("south", 200, 100.0, 200, 200, "tree", 100)]

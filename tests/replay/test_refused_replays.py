@@ -15,8 +15,9 @@ from support.replays import EVERY_KIND, NETWORK, ONE_CONTEXT, PATIENT, RIGHT, pl
 from support.two_sites import NORTH, SOUTH
 
 
-def _arrays(wrong: dict[str, Any]) -> None:
-    covey.replay(ONE_CONTEXT, **{**RIGHT, **wrong})
+def _arrays(wrong: dict[str, Any], loss: dict[str, Any] | None = None) -> None:
+    data = {**ONE_CONTEXT["data"], **({} if loss is None else {"loss": loss})}
+    covey.replay({**ONE_CONTEXT, "data": data}, **{**RIGHT, **wrong})
 
 
 def _setup(data: dict[str, Any], north: dict[str, Any]) -> None:
@@ -101,8 +102,10 @@ def test_arrays_longer_than_the_horizon_are_refused() -> None:
 
 
 def test_weights_per_cell_need_one_context_space() -> None:
-    learners = [{**NORTH, "context": ["x"]}, {**SOUTH, "context": ["y"]}]
+    learners = [{**NORTH, "candidates": ["x", "y"]}, {**SOUTH, "context": ["y"]}]
+    network = {"policy": {"preset": "cos"}, "learner": learners}
 
-    with pytest.raises(CoveyError, match="needs one context space for all learners"):
-        load({"ensemble": {"weights": "cell"}, "learner": learners})
-    assert load({"ensemble": {"weights": "global"}, "learner": learners}).ensemble is not None
+    with pytest.raises(CoveyError, match="needs one context space for each learner"):
+        load({**network, "ensemble": {"weights": "cell"}})
+    assert load({**network, "ensemble": {"weights": "global"}}).ensemble is not None
+    assert load({"ensemble": {"weights": "cell"}, "learner": learners}).ensemble is not None

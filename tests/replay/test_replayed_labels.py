@@ -24,44 +24,11 @@ def play_patient(labels: Sequence[int], **told: Any) -> list[tuple[str, str]]:
     return list(zip(columns["phase"], columns["arm"], strict=True))
 
 
-def test_time_is_the_row_for_every_learner() -> None:
-    # ln 8 is above 2: at the last row a single label is not enough. It would be at ln 2.
-    config = {
-        "policy": {"preset": "cos", "explore": {"scale": 1.0, "power": 0.0}},
-        "learner": [{"name": name, "functions": [f"f-{name}"], "peers": {}} for name in "ab"],
-    }
-    trace = covey.replay(
-        config,
-        predictions=np.ones((2, 8)),
-        labels=np.ones(8),
-        contexts=np.empty((8, 0)),
-        at=list("abaaaaab"),
-    )
-    columns = trace.columns()
-
-    assert columns["slot"] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [columns["phase"][row] for row in (1, 7)] == ["explore", "explore"]
-
-
-def test_a_label_without_delay_is_known_in_the_next_slot() -> None:
-    known = [("explore", "good"), ("explore", "bad"), ("exploit", "good"), ("exploit", "good")]
-
-    assert play_patient([1, 0, 1, 0]) == play_patient([1, 0, 1, 0], delay=[0] * 4) == known
-
-
 def test_a_delayed_label_is_applied_at_the_end_of_the_slot_in_which_it_is_due() -> None:
     assert play_patient([1, 0, 1, 0, 1, 0, 1, 0], delay=[2] * 8) == [
         *[("explore", "good")] * 3,
         *[("explore", "bad")] * 3,
         *[("exploit", "good")] * 2,
-    ]
-
-
-def test_labels_may_overtake_one_another() -> None:
-    assert play_patient([1, 0, 1, 0, 1], delay=[3, 0, 1, 0, 0]) == [
-        *[("explore", "good")] * 2,
-        *[("explore", "bad")] * 2,
-        ("exploit", "good"),
     ]
 
 
@@ -95,7 +62,7 @@ def test_hidden_labels_count_in_the_error_and_empty_ones_do_not(tmp_path: Path) 
     }
     outcome = play(columns, {**PATIENT, "data": {"revealed": "seen"}}, tmp_path)
 
-    assert (outcome.learners[0].errors, outcome.learners[0].judged) == (2, 4)
+    assert (outcome.learners[0].numbers.errors, outcome.learners[0].judged) == (2, 4)
     assert trace_in(tmp_path)["correct"] == ["1", "0", "0", "", "1"]
 
 

@@ -10,10 +10,10 @@ import pytest
 import covey
 from covey.config import load
 from covey.data import tables
-from covey.errors import ConfigError
-from covey.replay.outcome import EnsembleOutcome, Outcome
+from covey.replay.outcome import EnsembleNumbers, Outcome
 from covey.replay.replay import replay_file
-from covey.report import replay as replay_report
+from covey.report.page import replay_page
+from covey.report.text import replay_text
 from support.outcomes import numbers_of
 
 Columns = dict[str, list[Any]]
@@ -30,7 +30,11 @@ def config_of(ensemble: Config | None, *, label_wait: int | None = 30) -> Config
     away = {"name": "far", "functions": ["rules"], "arrivals": False, "peers": {}}
     table: Config = {
         "data": {"context": ["hour"], "revealed": "seen", "delay": "late"},
-        "policy": {"slices": 3, **({} if label_wait is None else {"label-wait": label_wait})},
+        "policy": {
+            "preset": "share-ucb",
+            "slices": 3,
+            **({} if label_wait is None else {"label-wait": label_wait}),
+        },
         "learner": [*learners, away],
     }
     return table if ensemble is None else {**table, "ensemble": ensemble}
@@ -56,16 +60,6 @@ def stream(slots: int, *, seed: int = 5) -> Columns:
     }
 
 
-def switching(slots: int, every: int) -> Columns:
-    """Make a log without contexts on which the sites are good in turn."""
-    rng = np.random.default_rng(3)
-    labels = rng.integers(0, 2, slots)
-    turn = np.arange(slots) // every % 3
-    accuracy = np.where(turn == np.arange(3)[:, None], 0.95, 0.6)
-    said = np.where(rng.random((3, slots)) < accuracy, labels, 1 - labels)
-    return {"label": labels.tolist(), **dict(zip(["nb", "svm", "knn"], said.tolist(), strict=True))}
-
-
 def write(columns: Columns, folder: Path) -> Path:
     path = folder / "log.csv"
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -79,9 +73,9 @@ def play(columns: Columns, config: Config, folder: Path) -> Outcome:
     return replay_file(write(columns, folder), load(config))
 
 
-def ensemble_of(outcome: Outcome) -> EnsembleOutcome:
+def ensemble_of(outcome: Outcome) -> EnsembleNumbers:
     assert outcome.ensemble is not None
-    return outcome.ensemble
+    return outcome.ensemble.numbers
 
 
 def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str, float]]]:
@@ -211,77 +205,33 @@ def test_a_base_that_the_log_does_not_hold_is_warned_of(tmp_path: Path) -> None:
 
 def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> None:
     columns = stream(300)
-    found = ensemble_of(play(columns, config_of({"update": "hedge", "weights": "cell"}), tmp_path))
+    outcome = play(columns, config_of({"update": "hedge", "weights": "cell"}), tmp_path)
+    found, voted = ensemble_of(outcome), outcome.ensemble
+    assert voted is not None
     visits = np.bincount((np.array(columns["hour"]) * 3).astype(int))
     souths = [found.weights[f"g3:{cell}"]["south"] for cell in range(3)]
 
-    assert found.mean_weights["south"] == pytest.approx(np.average(souths, weights=visits))
+    assert voted.mean_weights["south"] == pytest.approx(np.average(souths, weights=visits))
 
 
-def test_the_trace_equals_that_of_members_without_peers(tmp_path: Path) -> None:
-    for name, ensemble in (("with.csv", {}), ("without.csv", None)):
-        with covey.data.logs.TraceFile(tmp_path / name) as trace:
-            replay_file(write(stream(200), tmp_path), load(config_of(ensemble)), trace=trace)
-
-    assert (tmp_path / "with.csv").read_text() == (tmp_path / "without.csv").read_text()
-
-
-def test_the_summary_holds_the_ensemble(tmp_path: Path) -> None:
+def test_the_ensemble_is_reported_as_text_and_on_the_page(tmp_path: Path) -> None:
     outcome = play(stream(200), config_of({"update": "hedge"}), tmp_path)
     found = ensemble_of(outcome)
+    said = " ".join(replay_text(outcome).split())
+    page = replay_page(outcome, title="x")
+    section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
 
-    assert numbers_of(outcome)["ensemble"] == {
-        "title": "hedge, global weights",
-        "errors": found.errors,
-        "error_percent": 100 * found.errors / found.judged,
-        "exploit_errors": found.exploit_errors,
-        "exploit_error_percent": 100 * found.exploit_errors / found.judged,
-        "best_member": found.best_member,
-        "best_member_error_percent": 100 * found.best_member_errors / found.judged,
-        "weights": found.weights,
-    }
-
-
-def test_the_text_reports_the_ensemble(tmp_path: Path) -> None:
-    outcome = play(
-        switching(600, 100),
-        {
-            "ensemble": {},
-            "learner": [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES],
-        },
-        tmp_path,
-    )
-    found = ensemble_of(outcome)
-    said = " ".join(replay_report.text(outcome).split())
-
-    assert f"(gradient, global weights) was wrong on {found.errors / 6:.2f}%" in said
-    assert f"members, {found.best_member}, on {found.best_member_errors / 6:.2f}%" in said
+    assert f"(hedge, global weights) was wrong on {found.error_percent:.2f}%" in said
+    assert f"members, {found.best_member}, on {found.best_member_error_percent:.2f}%" in said
     assert "cooperation" not in said
+    assert section.count("<tr>") == 1 + 3 + 1
+    assert numbers_of(outcome)["ensemble"]["weights"] == found.weights
 
 
 def test_without_true_labels_the_ensemble_is_not_judged(tmp_path: Path) -> None:
     columns = {**stream(50), "seen": [0] * 50, "label": [""] * 50}
     outcome = play(columns, config_of({}), tmp_path)
 
-    assert "The gain of the ensemble is unknown" in replay_report.text(outcome)
+    assert "The gain of the ensemble is unknown" in replay_text(outcome)
     assert numbers_of(outcome)["ensemble"]["error_percent"] is None
-    assert "The ensemble" in replay_report.html(outcome, title="x")
-
-
-@pytest.mark.parametrize(("weights", "figures"), [("global", 1), ("cell", 0)])
-def test_the_page_shows_members_weights_and_how_they_moved(
-    weights: str, figures: int, tmp_path: Path
-) -> None:
-    outcome = play(stream(200), config_of({"weights": weights}), tmp_path)
-    page = replay_report.html(outcome, title="x")
-    section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
-
-    assert (section.count("<svg"), section.count("<tr>")) == (figures, 1 + 3 + 1)
-
-
-def test_a_step_that_loses_the_weights_raises_an_error(tmp_path: Path) -> None:
-    learners = [{"name": name, "functions": FUNCTIONS[name][:1]} for name in SITES]
-    config = {"ensemble": {"step": 1e200}, "learner": learners}
-
-    with pytest.raises(ConfigError, match="the update rule 'gradient' would give learner"):
-        play(switching(300, 100), config, tmp_path)
+    assert "The ensemble" in replay_page(outcome, title="x")

@@ -84,19 +84,6 @@ def test_json_holds_bounds_orders_and_the_start_of_exploiting(capsys: Captured) 
     assert found["exploitation"][3] == {"case": "C4", "slot": 1286, "least_horizon": 1286}
 
 
-def test_a_sweep_has_a_line_for_each_value_and_a_column_for_each_theorem(capsys: Captured) -> None:
-    lines = printed(capsys, "cos", "C3", "--sweep", "horizon", "1e4,1e8,1e12").splitlines()
-
-    assert lines[-6:-1] == [
-        "horizon       T1       C3",
-        "-------------------------",
-        "10,000   240,615  351,106",
-        "1e8       4.28e8   4.47e8",
-        "1e12     6.29e11  4.32e11",
-    ]
-    assert "horizon" not in " ".join(lines[:-6])
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -107,9 +94,6 @@ def test_a_sweep_has_a_line_for_each_value_and_a_column_for_each_theorem(capsys:
         (["--learners", "2.5"], "learners is 2.5; it must be a whole number"),
         (["--horizon", "1e400"], "horizon is inf; it must lie from 1 to 1e+300"),
         (["T9"], "unknown theorem 'T9'; known: C1, C2,"),
-        (["--sweep", "alfa", "1"], "unknown argument 'alfa'; did you mean 'alpha'?"),
-        (["--sweep", "alpha", "1,,2"], "--sweep alpha: '' is not a number; write values like"),
-        (["--sweep", "alpha", "1,65"], "alpha is 65; it must lie from 0.001 to 64"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from covey.replay.baselines import BaselineOutcome
+from covey.replay.baselines import BaselineNumbers
 from covey.replay.outcome import Outcome
-from covey.report import replay as replay_report
+from covey.report.page import replay_page
 from covey.report.results import Result
+from covey.report.text import replay_text
 from support.outcomes import (
     HOSTILE,
     NONE,
@@ -23,69 +24,27 @@ from support.outcomes import (
 )
 
 
-def test_the_summary_of_a_learner_holds_its_counts_as_percents() -> None:
-    outcome = small_outcome(small_learner("a", slots=200, errors=20, alone_errors=30))
+def test_the_json_has_all_numbers_and_only_what_there_is() -> None:
+    learner = small_learner("a", slots=200, errors=20, alone_errors=30)
+    outcome = small_outcome(learner, idle_learner("b"))
+    numbers = numbers_of(outcome)
 
-    assert numbers_of(outcome) == {
-        "version": version("covey"),
-        "policy": "CoS",
-        "slots": 300,
-        "total": {
-            "slots": 200,
-            "error_percent": 10.0,
-            "cost_points": 1.0,
-            "best_own_percent": 25.0,
-            "net_gain_points": pytest.approx({"mean": 14.0, "low": 13.0, "high": 15.0}),
-            "alone_percent": 15.0,
-            "train_percent": 10.0,
-            "explore_percent": 20.0,
-            "alarms": 0,
-        },
-        "learners": {
-            "a": {
-                "slots": 200,
-                "errors": 20,
-                "error_percent": 10.0,
-                "train_percent": 10.0,
-                "explore_percent": 20.0,
-                "exploit_percent": 70.0,
-                "cost_total": 2.0,
-                "arms": {"a-tree": 170, "peer": 30},
-                "alone_percent": 15.0,
-                "best_own": "a-tree",
-                "best_own_percent": 25.0,
-                "net_gain_points": pytest.approx({"mean": 14.0, "low": 12.0, "high": 16.0}),
-                "pairs": [
-                    {
-                        "peer": "peer",
-                        "asked": 30,
-                        "paid": 2.0,
-                        "judged": 30,
-                        "right": 27,
-                        "best_own": "a-tree",
-                        "best_own_right": 20,
-                    }
-                ],
-                "alarms": {"count": 0, "slots": []},
-            }
-        },
-        "functions": {"a-tree": 25.0, "b-tree": 12.5, "unheard": None},
-    }
-
-
-def test_without_true_labels_the_summary_knows_phases_but_no_errors() -> None:
-    outcome = make_outcome(["north"], is_judged=False)
-    numbers = numbers_of(outcome)["learners"]["north"]
-
-    assert numbers["error_percent"] is None
-    assert numbers["alone_percent"] is None
-    assert numbers["train_percent"] > 0
+    assert list(numbers) == ["version", "policy", "slots", "total", "learners", "functions"]
+    assert (numbers["version"], numbers["policy"], numbers["slots"]) == (
+        version("covey"),
+        "CoS",
+        300,
+    )
+    assert numbers["total"] == msgspec.to_builtins(outcome.total)
+    assert numbers["learners"]["a"] == msgspec.to_builtins(learner.numbers)
+    assert numbers["learners"]["b"]["error_percent"] is None
+    assert numbers["functions"] == {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
 
 
 def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
     first = small_learner("a", slots=200, errors=20, alone_errors=30)
     second = small_learner("b", slots=100, errors=40, alone_errors=31)
-    lines = replay_report.text(small_outcome(first, second)).splitlines()
+    lines = replay_text(small_outcome(first, second)).splitlines()
 
     assert [line.split() for line in lines[5:8]] == [
         ["a", "200", "10.00", "1.00", "25.00", "+14.00", "2.00", "15.00", "10.0", "20.0"],
@@ -95,12 +54,12 @@ def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
 
 
 def with_baselines() -> Outcome:
-    found = {"river-ucb": BaselineOutcome(3, 8), "follow-the-leader": BaselineOutcome(0, 0)}
+    found = {"river-ucb": BaselineNumbers(3, 37.5), "follow-the-leader": BaselineNumbers(0, None)}
     return msgspec.structs.replace(make_outcome(SITES[:2]), baselines=found)
 
 
 def test_the_text_ends_with_a_table_of_the_baselines_and_what_follows_from_it() -> None:
-    *_, table, conclusion = replay_report.text(with_baselines()).strip().split("\n\n")
+    *_, table, conclusion = replay_text(with_baselines()).strip().split("\n\n")
 
     assert [line.split() for line in table.splitlines()] == [
         ["baseline", "error", "%"],
@@ -113,9 +72,9 @@ def test_the_text_ends_with_a_table_of_the_baselines_and_what_follows_from_it() 
 
 
 def test_the_page_lists_the_baselines_best_first() -> None:
-    found = {"follow-the-leader": (0, 0), "river-ucb": (3, 8), "adaboost": (1, 8)}
-    baselines = {name: BaselineOutcome(*counts) for name, counts in found.items()}
-    page = replay_report.html(
+    found = {"follow-the-leader": (0, None), "river-ucb": (3, 37.5), "adaboost": (1, 12.5)}
+    baselines = {name: BaselineNumbers(*counts) for name, counts in found.items()}
+    page = replay_page(
         msgspec.structs.replace(make_outcome(SITES[:2]), baselines=baselines), title="Replay"
     )
 
@@ -125,13 +84,6 @@ def test_the_page_lists_the_baselines_best_first() -> None:
         "river-ucb",
         "follow-the-leader",
     ]
-
-
-@pytest.mark.parametrize("count", [1, 4, 8])
-def test_the_text_fits_a_terminal_of_100_columns_when_names_are_short(count: int) -> None:
-    lines = replay_report.text(make_outcome(SITES[:count])).splitlines()
-
-    assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize(
@@ -146,7 +98,7 @@ def test_the_text_compares_with_the_best_own_functions_net_of_costs(
     errors: int, sentence: str
 ) -> None:
     first = small_learner("a", slots=300, errors=errors, alone_errors=60)
-    printed = " ".join(replay_report.text(small_outcome(first, idle_learner("b"))).split())
+    printed = " ".join(replay_text(small_outcome(first, idle_learner("b"))).split())
 
     share = f"{errors / 3:.2f}"
     start = "Over all sites, the best own function of each was wrong on 25.00% of its rows. "
@@ -156,14 +108,14 @@ def test_the_text_compares_with_the_best_own_functions_net_of_costs(
 
 
 def test_without_true_labels_the_text_does_not_judge() -> None:
-    printed = replay_report.text(make_outcome(["north", "east"], is_judged=False))
+    printed = replay_text(make_outcome(["north", "east"], is_judged=False))
 
     assert "The gain of cooperation is unknown" in printed
     assert "Functions cannot be judged" in printed
 
 
 def test_a_name_cannot_send_control_characters_to_the_terminal() -> None:
-    printed = replay_report.text(make_outcome(HOSTILE))
+    printed = replay_text(make_outcome(HOSTILE))
 
     assert all(letter.isprintable() for letter in printed.replace("\n", ""))
 

@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from covey.report import replay as replay_report
+from covey.report.page import replay_page
 from support.outcomes import (
     HOSTILE,
     SITES,
@@ -20,7 +20,7 @@ from support.outcomes import (
 
 @pytest.mark.parametrize(("count", "dimension"), [(1, 0), (4, 1), (8, 2), (2, 3)])
 def test_the_page_is_well_formed_and_loads_nothing(count: int, dimension: int) -> None:
-    page = replay_report.html(make_outcome(SITES[:count], dimension=dimension), title="A replay")
+    page = replay_page(make_outcome(SITES[:count], dimension=dimension), title="A replay")
     reader = read(page)
 
     assert {"script", "link", "img", "iframe", "object"}.isdisjoint(reader.tags)
@@ -30,7 +30,7 @@ def test_the_page_is_well_formed_and_loads_nothing(count: int, dimension: int) -
 
 
 def test_ids_in_the_page_are_unique_and_every_reference_has_its_target() -> None:
-    page = replay_report.html(make_outcome(SITES[:4]), title="A replay")
+    page = replay_page(make_outcome(SITES[:4]), title="A replay")
     reader = read(page)
     referred = {link.removeprefix("#") for link in reader.links}
     referred |= set(re.findall(r"url\(#([^)]*)\)", page))
@@ -41,7 +41,7 @@ def test_ids_in_the_page_are_unique_and_every_reference_has_its_target() -> None
 
 def test_hostile_names_are_shown_as_they_are_written() -> None:
     outcome = make_outcome(HOSTILE)
-    page = replay_report.html(outcome, title="<i>A & B</i>")
+    page = replay_page(outcome, title="<i>A & B</i>")
     words = shown_words(page)
 
     assert "<i>A & B</i>" in words
@@ -56,23 +56,23 @@ def test_hostile_names_of_contexts_and_policies_are_escaped(dimension: int) -> N
     outcome = make_outcome(["north", "east"], dimension=dimension)
     names = ["<u>$h$</u>"] * dimension
     hostile = msgspec.structs.replace(outcome, context_names=names, policy="<u>CoS</u> & $x")
-    page = replay_report.html(hostile, title="A replay")
+    page = replay_page(hostile, title="A replay")
 
     assert "<u>CoS</u> & $x" in shown_words(page)
     assert "u" not in read(page).tags
 
 
 def test_a_log_without_rows_still_gives_a_page() -> None:
-    page = replay_report.html(small_outcome(idle_learner("a"), idle_learner("b")), title="A replay")
+    page = replay_page(small_outcome(idle_learner("a"), idle_learner("b")), title="A replay")
 
-    assert len(drawings(page)) == 1
+    assert drawings(page) == []
     assert "The log has no rows" in shown_words(page)
 
 
 def test_beyond_two_dimensions_the_twelve_most_visited_cells_are_listed() -> None:
     outcome = make_outcome(["north", "east"], dimension=3)
     visits = [cell.arrivals for learner in outcome.learners for cell in learner.cells]
-    page = replay_report.html(outcome, title="A replay")
+    page = replay_page(outcome, title="A replay")
     listed = page[page.index("<h2>Preferred arm per region") :]
     shown = [int(number) for number in re.findall(r"<td>(\d+)</td>", listed)]
 

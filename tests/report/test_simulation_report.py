@@ -1,14 +1,12 @@
 """Reports of a simulation: terminal table and page."""
 
-from html.parser import HTMLParser
-from xml.etree import ElementTree
-
 import msgspec
 import pytest
 
 from covey.report import simulation as simulation_report
 from covey.simulation.comparison import Comparison, compare
 from support.compared import CHOSEN, runs
+from support.outcomes import drawings, read
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +35,7 @@ def test_the_numbers_of_a_line_are_those_of_its_score(found: Comparison) -> None
     # 2 and 6 times 10,000 ** 0.75 over 10,000 slots: 400 per 1,000 on average.
     assert line.split()[2:4] == ["400.0", "±"]
     assert line.split()[5:8] == ["0.75", "±", "0.00"]
-    assert line.split()[8:-1] == ["20", "(20–20)", "11.00", "0.1500", "50", "0.0", "10.0"]  # noqa: RUF001
-    assert line.split()[-1] == f"{found.scores[1].exploits_from}"
+    assert line.split()[8:] == ["20", "(20–20)", "11.00", "0.1500", "50", "0.0", "10.0"]  # noqa: RUF001
 
 
 def test_the_verdict_counts_only_significant_ratios(found: Comparison) -> None:
@@ -68,42 +65,21 @@ def test_without_regret_there_is_a_page_all_the_same() -> None:
     found = compare(CHOSEN, calm)
 
     assert "–" in simulation_report.text(found).splitlines()[4]  # noqa: RUF001
-    assert simulation_report.html(found).count("<svg") == 4
+    assert simulation_report.html(found).count("<svg") == 2
 
 
 def test_the_page_loads_nothing_and_runs_nothing(page: str) -> None:
-    class Tags(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            assert tag not in ("script", "link", "img", "iframe", "object")
-            assert not any(name.startswith("on") for name, _ in attrs)
-
-    Tags().feed(page)
+    assert {"script", "link", "img", "iframe", "object"}.isdisjoint(read(page).tags)
     assert "@import" not in page
     assert "url(http" not in page
 
 
-def test_the_page_has_a_drawing_of_growth_and_of_causes_per_environment(page: str) -> None:
-    drawings = [part.split("</svg>")[0] + "</svg>" for part in page.split("<svg")[1:]]
-
-    labels = [ElementTree.fromstring("<svg" + drawn).get("aria-label") for drawn in drawings]  # noqa: S314
-    assert labels == [
+def test_the_page_has_growth_and_causes_of_each_environment(page: str) -> None:
+    assert [drawn.get("aria-label") for drawn in drawings(page)] == [
         "regret in one over time, on logarithmic axes",
         "regret in all over time, on logarithmic axes",
-        "causes of regret in one",
-        "causes of regret in all",
     ]
-
-
-def test_a_bound_is_drawn_where_there_is_one(page: str, found: Comparison) -> None:
-    bound = [9.0, 90.0, 900.0, 9000.0]
-    scores = [msgspec.structs.replace(score, bound=bound) for score in found.scores]
-    bounded = msgspec.structs.replace(found, scores=scores)
-
-    assert "No bound is drawn" in page
-    assert "No bound is drawn" not in simulation_report.html(bounded)
-    assert simulation_report.html(bounded).count("stroke-dasharray") > page.count(
-        "stroke-dasharray"
-    )
+    assert page.count('<table class="bars">') == 2
 
 
 def test_names_are_escaped() -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from covey.node.store import Store
 from covey.node.workers import Limits
-from covey.server import certificates, keys, tokens
-from covey.server.client_api import OPEN_PATHS, RELOAD
+from covey.server import keys, tokens
+from covey.server.client_api import RELOAD
 from covey.server.http import Address, HttpProblem, HttpRequest, HttpResponse
-from covey.server.listener import Caller, CertificateAuth, Listener, LoopbackOnly, TokenAuth
+from covey.server.listener import Caller, CertificateAuth, Listener, LoopbackOnly
 from support.coroutines import looped
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 
@@ -83,19 +83,6 @@ def test_a_token_opens_what_its_scopes_say(tmp_path: Path) -> None:
             "expert": [200, 403, 404],
             "dashboard": [200, 403, 403],
         }
-
-    told(tmp_path, story)
-
-
-def test_state_and_metrics_need_their_scopes(tmp_path: Path) -> None:
-    async def story(client: Client, secrets: dict[str, str]) -> None:
-        for path in ("/v2/models/north/state", "/metrics"):
-            for name in CLIENTS:
-                one = client.known_by(secrets[name])
-                headers = {"Authorization": f"Bearer {secrets[name]}"}
-                async with one.session.get(client.root + path, headers=headers) as response:
-                    assert response.status == (200 if name == "dashboard" else 403)
-            assert (await client.get(path))[0] == 401
 
     told(tmp_path, story)
 
@@ -208,38 +195,6 @@ async def test_clients_are_served_over_tls_and_a_new_certificate_is_taken_up(
         assert (await client.known_by(secret).post(INFER, infer("b")))[0] == 200
 
 
-@looped
-async def test_a_certificate_that_cannot_be_used_leaves_the_old_one(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
-    secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
-
-    async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
-        (tmp_path / "north.crt").write_bytes(b"")
-        os.kill(os.getpid(), signal.SIGHUP)
-        while "certificate not reloaded" not in caplog.text:
-            await asyncio.sleep(0)
-
-        assert (await client.known_by(secret).post(INFER, infer()))[0] == 200
-    assert "certificate not reloaded" in caplog.text
-
-
-@looped
-async def test_plain_http_on_a_tls_port_gets_no_answer(tmp_path: Path) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
-    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
-
-    async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
-        port = int(client.root.rpartition(":")[2])
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"200" not in await reader.read()
-        writer.close()
-
-
 @pytest.mark.parametrize(
     ("host", "is_let_in"),
     [
@@ -270,18 +225,6 @@ def test_without_tokens_a_request_must_be_meant_for_this_machine(
         assert (refused.value.status, refused.value.code) == (403, "not_allowed")
 
 
-def test_a_host_that_the_file_lists_is_admitted_too(tmp_path: Path) -> None:
-    text = SITE.replace("dimension", 'hosts = ["Covey.Example", "10.0.0.7"]\ndimension')
-
-    async def story(client: Client) -> None:
-        hosts = ("covey.example", "COVEY.example:8080", "10.0.0.7:80", "localhost", "other.example")
-        statuses = [(await client.get("/v2", Host=host))[0] for host in hosts]
-
-        assert statuses == [200, 200, 200, 200, 403]
-
-    run(tmp_path, story, text)
-
-
 @pytest.mark.parametrize(
     ("origin", "is_let_in"),
     [
@@ -307,15 +250,6 @@ def test_without_tokens_a_page_of_another_origin_is_refused(
         with pytest.raises(HttpProblem, match="pages of another origin may not call") as refused:
             LoopbackOnly().admit(head, None)
         assert (refused.value.status, refused.value.code) == (403, "not_allowed")
-
-
-def test_a_header_on_an_open_path_is_not_looked_at(tmp_path: Path) -> None:
-    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
-    gate = TokenAuth(tmp_path / "tokens.json", open_paths=OPEN_PATHS)
-
-    head = HttpRequest("GET", "/v2/health/live", {"authorization": "Bearer nonsense"})
-
-    assert gate.admit(head, None) == Caller()
 
 
 def test_a_peer_without_tls_is_refused() -> None:
@@ -373,18 +307,6 @@ def two_sites(tmp_path: Path) -> Path:
     for name in ("north", "south"):
         keys.new_site(name, authority=tmp_path / "ca", folder=tmp_path)
     return tmp_path
-
-
-def test_a_peers_certificate_is_parsed_once_for_many_requests(two_sites: Path) -> None:
-    allowed = {"south": keys.show(two_sites / "south.crt").key_hash}
-
-    async def main() -> tuple[set[tuple[int, str]], int]:
-        async with called_by_south(two_sites, allowed) as call:
-            before = certificates.read_verified.cache_info().misses
-            answers = {await call() for _ in range(20)}
-            return answers, certificates.read_verified.cache_info().misses - before
-
-    assert asyncio.run(main()) == ({(200, "south")}, 1)
 
 
 def test_a_change_of_the_allow_list_counts_on_an_open_connection(two_sites: Path) -> None:

@@ -4,7 +4,6 @@ Screenshots are kept in build/screenshots.
 """
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -235,29 +234,6 @@ def test_the_page_says_that_it_is_out_of_date_and_when_it_is_not(
         now.check()
 
 
-def test_a_tab_that_nobody_sees_does_not_poll(browser: Any, north: Running) -> None:
-    with tab(browser, north.root) as now:
-        now.page.clock.install()
-        now.page.add_init_script(
-            "Object.defineProperty(document, 'hidden', { get: () => window.isAway ?? false })"
-        )
-        now.open()
-        now.wait_for("#state", "ready")
-
-        def look(is_away: bool) -> None:
-            now.page.evaluate(f"isAway = {str(is_away).lower()}")
-            now.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-
-        look(is_away=True)
-        now.page.wait_for_load_state("networkidle")
-        polls = now.polls
-        now.page.clock.run_for(60_000)
-        assert now.polls == polls
-        with now.page.expect_response("**/state*"):
-            look(is_away=False)
-        now.check()
-
-
 LOOKS = {
     "light": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
     "dark": {"viewport": {"width": 1440, "height": 900}, "color_scheme": "dark"},
@@ -399,52 +375,6 @@ def test_the_page_shows_all_of_a_state(browser: Any, north: Running) -> None:
         assert now.texts("#peers td")[:7] == ["resting", "0.1", "30", "11", "4", "1.5 of 20", NONE]
         assert now.text("#alarms").endswith("the latest at slots 900, 40.")
         assert "2027-01-15 07:59:55 UTC warning peer east: circuit open" in now.text("#events")
-        now.check()
-
-
-def test_no_error_of_an_arm_is_beside_that_of_the_site(browser: Any, north: Running) -> None:
-    with tab(browser, north.root) as now:
-        now.give(state())
-        now.open()
-        now.wait_for("#error", "12.00 %")
-        # Arms are right in 80 % and 97.5 % of the rows for which they were chosen.
-        shown = {float(share) for share in re.findall(r"([\d.]+) %", now.text("main"))}
-        assert shown.isdisjoint({20.0, 2.5, 80.0, 97.5})
-        assert "error" not in " ".join(now.texts("thead th"))
-
-
-def test_a_line_over_time_ends_where_nothing_came(browser: Any, north: Running) -> None:
-    with tab(browser, north.root) as now:
-        now.give(state())
-        now.open()
-        now.wait_for("#sums", "error 10.71 % of 112 labels, cost 0.1 of 40 decisions")
-        ways = {
-            name: now.page.locator(f"#{name}-chart path").get_attribute("d")
-            for name in ("error", "cost")
-        }
-        assert [way.count("M") for way in ways.values()] == [2, 2]
-        assert [way.count("L") for way in ways.values()] == [1, 2]
-        assert "50 %" in now.texts("#error-chart .tick")  # 25 % at most, in round numbers
-        now.page.get_by_label("Span").select_option("last day")
-        now.wait_for("#sums", "error \u2013 of 0 labels")
-        now.check()
-
-
-def test_the_viewer_chooses_the_contexts_of_the_map(browser: Any, north: Running) -> None:
-    with tab(browser, north.root) as now:
-        now.give(state())
-        now.open()
-        shown = now.page.get_by_role("img", name="arms preferred by")
-        shown.wait_for()
-        assert "by hour and east: east, 53 %" in shown.get_attribute("aria-label")
-        assert now.page.locator("#map .cell").count() == 3
-        now.page.get_by_label("up").select_option("hour")
-        assert "by hour: east, 53 %" in shown.get_attribute("aria-label")
-        titles = now.texts("#map .cell title")
-        assert titles == ["east, 16 arrivals", "no label yet, 1 arrivals"]
-        now.page.get_by_label("across").select_option("east")
-        now.page.get_by_label("up").select_option("east")
-        assert "by east: tree, 85 %" in shown.get_attribute("aria-label")
         now.check()
 
 

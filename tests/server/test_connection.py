@@ -15,9 +15,7 @@ import pytest
 
 from covey.server import connection, keys
 from covey.server.connection import Connection
-from covey.server.http import Caller, HttpRequest
 from covey.server.keys import Tls
-from covey.server.listener import LoopbackOnly
 from support.coroutines import looped
 from support.listening import GET, Port, listened, listening, post, told
 from support.served import INFER, Client, served
@@ -123,16 +121,6 @@ def test_a_body_that_is_far_larger_than_its_compressed_form_is_not_inflated(
     assert inflated <= connection.MOST_DENSE + connection.INFLATED_BYTES
 
 
-@listened(bodies_mib=1, idle_s=0.2)
-async def test_bytes_of_compressed_and_refused_bodies_are_released(port: Port) -> None:
-    whole = gzip.compress(bytes(200_000))
-    for body in (whole, whole[:-1]) * 5:
-        await port.answers(post(body, kind="x\r\nContent-Encoding: gzip"))
-    answer = await port.answers(post(bytes(700_000), kind="x"))
-
-    assert answer.startswith(b"HTTP/1.1 200")
-
-
 @pytest.mark.parametrize(
     "endless",
     [b"0\r\nX: " + b"y" * 300_000, b"0\r\n" + b"X: y\r\n" * 50_000, b"1;" + b"y" * 300_000],
@@ -162,16 +150,6 @@ async def test_a_body_in_small_chunks_takes_no_more_memory_than_it_has_bytes(por
 
     assert answer.endswith(b"{}" * 20_000)
     assert peak < 5 * len(sent)
-
-
-@listened(idle_s=0.2)
-async def test_headers_after_the_body_are_ignored(port: Port) -> None:
-    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-    answer = await port.answers(head + b"2\r\n{}\r\n0\r\nAuthorization: x\r\n\r\n")
-
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert "authorization" not in port.echo.headers
 
 
 # -- several requests on one connection -----------------------------------------------------------
@@ -265,33 +243,6 @@ async def test_an_upgrade_to_another_protocol_is_ignored_or_refused(port: Port) 
     assert refused.count(b"HTTP/1.1 400") == 1
     assert b"send no Upgrade header" in refused
     assert port.echo.calls == 1
-
-
-@pytest.mark.parametrize("coding", ["gzip, chunked", "chunked, chunked", "identity"])
-@listened(idle_s=0.2)
-async def test_a_transfer_coding_other_than_chunks_is_refused(port: Port, coding: str) -> None:
-    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
-
-    answer = await port.answers(head.encode() + b"2\r\n{}\r\n0\r\n\r\n")
-
-    assert answer.startswith(b"HTTP/1.1 400")
-    assert port.echo.calls == 0
-
-
-class Broken(LoopbackOnly):
-    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        raise RuntimeError("broken gate")
-
-
-@listened(gate=Broken())
-async def test_an_error_while_a_caller_is_authenticated_is_logged_and_500(
-    port: Port, caplog: pytest.LogCaptureFixture
-) -> None:
-    answer = await port.answers(GET)
-
-    assert answer.startswith(b"HTTP/1.1 500")
-    assert b"broken gate" not in answer
-    assert "broken gate" in caplog.text
 
 
 @pytest.mark.parametrize("is_last", [True, False])

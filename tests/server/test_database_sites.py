@@ -79,9 +79,7 @@ def test_a_served_site_keeps_its_labels_in_the_database_and_stops_when_that_is_l
 
 
 def test_doctor_plan_and_a_second_node_see_a_store_that_is_in_use(
-    running: tuple["subprocess.Popen[str]", Process],
-    site: Path,
-    capsys: pytest.CaptureFixture[str],
+    running: tuple["subprocess.Popen[str]", Process], site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, client = running
     client.post(INFER, infer("a"))

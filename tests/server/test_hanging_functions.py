@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -101,30 +100,6 @@ async def test_a_site_whose_only_function_hangs_says_that_it_is_busy(client: Cli
     assert [(code, one["code"]) for code, one in told] == [(503, "busy")] * 2
     assert "did not return within 0.1 s" in told[0][1]["detail"]
     assert ready == 200
-
-
-def test_requests_do_not_wait_for_a_remote_model_one_after_the_other(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.setblocking(False)
-        port = silent.getsockname()[1]
-
-        async def story(client: Client) -> None:
-            async with asyncio.timeout(30):
-                told = await asyncio.gather(*(client.post(INFER, infer(str(k))) for k in range(8)))
-
-            assert [(code, one["parameters"]["arm"]) for code, one in told] == [(200, "one")] * 8
-
-        url = f'url = "http://127.0.0.1:{port}/v2/models/m"\ntimeout-s = 0.3'
-        run(tmp_path, story, site(f'kind = "remote"\n{url}\ncolumns = ["size"]'))
-        connections = 0
-        while True:
-            try:
-                silent.accept()[0].close()
-            except BlockingIOError:
-                break
-            connections += 1
-
-    assert connections == 1
 
 
 def test_a_site_stops_though_a_function_never_returns(tmp_path: Path) -> None:

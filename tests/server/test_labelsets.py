@@ -1,8 +1,6 @@
 """A site accepts the labels of its classes and no others, from clients and from peers."""
 
 import asyncio
-import json
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.data.inputs import LabelSet
-from covey.errors import FunctionError, UnfitLabel
+from covey.errors import UnfitLabel
 from covey.node.requests import AskRow
 from covey.node.store import Store
 from covey.server import config as server_config
-from covey.server import doctor
 from support import virtual
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run, served
 from support.virtual import World
@@ -88,35 +85,6 @@ async def test_one_invalid_label_rejects_all_rows(client: Client) -> None:
     assert (status, told["new"]) == (202, [True, True])
 
 
-@served(SET)
-async def test_an_unfit_label_in_bytes_is_refused(client: Client) -> None:
-    await client.post(INFER, infer("a", inputs=rows(2)))
-    statuses = [await in_bytes(client, truths) for truths in ([0, 7], [0, 1])]
-
-    assert statuses == [422, 202]
-
-
-async def in_bytes(client: Client, truths: list[int]) -> int:
-    size = 8 * len(truths)
-    inputs = [
-        {
-            "name": name,
-            "shape": [len(truths)],
-            "datatype": "INT64",
-            "parameters": {"binary_data_size": size},
-        }
-        for name in ("rows", "truth")
-    ]
-    head = json.dumps({"id": "a", "inputs": inputs}).encode()
-    tail = struct.pack(f"<{2 * len(truths)}q", *range(len(truths)), *truths)
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": str(len(head)),
-    }
-    status, _ = await client.post(FEEDBACK, head + tail, **headers)
-    return status
-
-
 PYTHON = '\n[[function]]\nname = "{}"\nkind = "python"\nentry = "labelled:Pupil"\nclasses = {}\n'
 MODULE = """
 class Pupil:
@@ -158,23 +126,6 @@ def loaded(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> server_c
     return server_config.load(folder / "site.toml")
 
 
-def test_classes_of_the_site_override_those_of_its_functions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = SET.replace('["zero", "one"]', '["zero", "one", "x"]') + PYTHON.format("x", '["a"]')
-
-    assert loaded(tmp_path, monkeypatch, text).labels.classes == (0, 1)
-
-
-def test_the_doctor_reports_answers_outside_the_classes(tmp_path: Path) -> None:
-    (tmp_path / "site.toml").write_text(SET.replace("label = 1\n", 'label = "1"\n'))
-    found = {one.what: one for one in doctor.examine(tmp_path / "site.toml")}
-
-    assert found["function zero"].state == "ok"
-    assert found["function one"].state == "failure"
-    assert "with '1', which is not one of the classes 0, 1" in found["function one"].message
-
-
 class Choosy(World):
     labels = LabelSet([0, 1])
 
@@ -210,14 +161,6 @@ async def test_answers_outside_the_classes_reach_no_client_and_are_failures_of_t
     assert "function 'odd' of learner 'north' returned a label that is not one of" in caplog.text
     assert "peer 'south' answers with labels that are not one of the classes 0, 1" in caplog.text
     assert "snow" not in caplog.text
-
-
-@virtual.timed
-async def test_a_peer_gets_no_answer_outside_the_classes_of_the_site() -> None:
-    functions = {"odd": lambda _: "snow", "own": lambda _: "snow", "snow": int}
-    node = Choosy(CHOOSY, functions, dimension=1).nodes["north"]
-    with pytest.raises(FunctionError, match="one of the classes 0, 1"):
-        await node.assist([AskRow("q", "g1:0", 1, "x")], source="south")
 
 
 class Pupil:
@@ -263,22 +206,3 @@ async def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
 
 def labels(rows: list[int], truth: list[Any]) -> dict[str, Any]:
     return {"id": "a", "rows": rows, "truth": truth}
-
-
-def test_the_label_of_one_row_may_name_its_row(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-
-        told = [await client.post(FEEDBACK, labels([0], [0])) for _ in range(2)]
-        assert told[0] == (202, {"id": "a", "new": [True], "right": [True]})
-        assert told[1] == (200, {"id": "a", "new": [False], "right": [True]})
-        assert (await client.post(FEEDBACK, labels([0], [1])))[1]["code"] == "conflict"
-        assert (await client.post(FEEDBACK, {"id": "a", "truth": 0}))[0] == 200
-        assert await in_bytes(client, [0]) == 200
-        assert (await client.post(FEEDBACK, {"id": "a:0", "truth": 0}))[0] == 200
-        assert (await client.post(FEEDBACK, {"id": "a:1", "truth": 0}))[0] == 404
-
-    run(tmp_path, story)
-    store = Store(tmp_path / "north.store")
-    assert list(store.counters().values()) == [(1, 1)]
-    store.close()

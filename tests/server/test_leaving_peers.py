@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from covey.errors import PeerError
-from covey.node.requests import AskRow
+from covey.node.requests import Arm, AskRow
 from covey.node.store import Store
 from covey.server import keys as site_keys
 from covey.server import tokens
@@ -89,7 +89,7 @@ def test_a_peer_that_is_removed_is_refused_at_once_and_the_site_keeps_its_store(
     told(offices, story, north(offices, "south", asks=("south",)))
     store = Store(offices.folder / "north.store")
 
-    assert [(arm.id, arm.kind, arm.place) for arm in store.arms()] == [
+    assert [(arm.id, arm.kind, arm.place) for arm in store.all(Arm)] == [
         ("south", "peer", -1),
         ("zero", "own", 0),
     ]

@@ -2,18 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from covey.errors import ConfigError
 from covey.node.workers import Limits
 from covey.server import config, http, keys
-from covey.server.http import (
-    AdmissionQueue,
-    HttpProblem,
-)
+from covey.server.http import AdmissionQueue, HttpProblem
 from support.coroutines import looped
 from support.listening import GET, Port, listened, post, told
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run
@@ -32,16 +27,6 @@ async def test_a_head_that_does_not_come_closes_the_connection(port: Port, sent:
     assert answer.startswith(b"HTTP/1.1 408" if sent else b"")
     assert (b'"code":"too_slow"' in answer) == bool(sent)
     assert port.echo.calls == 0
-
-
-@listened(head_s=0.2)
-async def test_a_head_may_be_slow_after_another_request_no_more_than_at_first(port: Port) -> None:
-    reader, writer = await port.open(GET)
-    await reader.readuntil(b"\r\n\r\n")
-    writer.write(b"GET")
-
-    assert b"too_slow" in await reader.read()
-    writer.close()
 
 
 @listened(idle_s=0.2)
@@ -106,14 +91,6 @@ async def test_a_head_beyond_its_size_is_431(port: Port, head: bytes) -> None:
     assert answer.split()[1] == b"431"
     assert b"head_too_large" in answer
     assert port.echo.calls == 0
-
-
-@listened(head_kib=1, idle_s=0.2)
-async def test_a_body_in_the_same_packet_does_not_count_as_head(port: Port) -> None:
-    answer = await port.answers(post(b"7" * 200_000))
-
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert answer.count(b"7" * 200_000) == 1
 
 
 @pytest.mark.parametrize(
@@ -182,28 +159,6 @@ def test_connections_beyond_their_number_are_503_until_others_leave(most: int) -
             writer.close()
 
     told(story, connections=most, idle_s=0.2)
-
-
-@pytest.mark.parametrize("port_of", ["127.0.0.1", "127.0.0.2"])
-@listened(connections=4)
-async def test_silent_connections_of_one_address_make_room_for_those_of_another(
-    port: Port, port_of: str
-) -> None:
-    async def opened(address: str) -> Any:
-        return await asyncio.open_connection("127.0.0.1", port.port, local_addr=(address, 0))
-
-    silent = [await opened(f"127.0.0.{k}") for k in (1, 3, 3)]
-    busy = await port.open(post(b"{", length=2))
-    reader, writer = await opened(port_of)
-    writer.write(GET)
-    answer = await reader.readuntil(b"\r\n")
-    writer.close()
-
-    assert (b"200" in answer) == (port_of == "127.0.0.2")
-    busy[1].write(b"}")
-    assert b" 200 " in await busy[0].readuntil(b"\r\n")
-    for _, one in (*silent, busy):
-        one.close()
 
 
 @looped
@@ -286,10 +241,6 @@ def test_a_limit_has_a_range_and_is_documented(key: str) -> None:
             http.read_limits({name: kind(outside)}, label_wait=0)
     assert getattr(http.read_limits({name: kind(high)}, label_wait=0), key) == high
     assert f"| `{name}` |" in DOCS.read_text()
-
-
-def test_every_limit_has_a_range() -> None:
-    assert list(http.RANGES) == [field.name for field in msgspec.structs.fields(Limits)]
 
 
 def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:

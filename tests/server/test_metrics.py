@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 import re
 import shutil
 import subprocess
@@ -11,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from covey.bandit.learner import UNKNOWN
 from covey.errors import PeerBusy
-from covey.node.peers import PeerTimeouts
-from covey.node.requests import AskRow, is_own
-from covey.node.status import Counters, PeerState
+from covey.node.requests import is_own
 from covey.node.tables import ALL
-from covey.server.metrics import MOST_BITS, Metrics, _cumulated
+from covey.server.metrics import Metrics
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run, served
 from support.virtual import World
@@ -109,18 +104,6 @@ def samples(metrics: Metrics) -> dict[tuple[str, ...], float]:
     }
 
 
-@served()
-async def test_the_process_is_measured_and_no_series_says_when_it_was_created(
-    client: Client,
-) -> None:
-    told = await metrics_of(client)
-
-    assert told["process_start_time_seconds",] > 0
-    assert told["process_resident_memory_bytes",] > 0
-    assert [name for name in told if name[0].startswith("python_info")]
-    assert [name for name in told if name[0].endswith("_created")] == []
-
-
 PROMTOOL = shutil.which("promtool")
 
 
@@ -131,11 +114,7 @@ async def test_promtool_finds_nothing_to_say_of_the_metrics(client: Client) -> N
     async with client.session.get(client.root + "/metrics") as response:
         page = await response.text()
     done = subprocess.run(
-        [str(PROMTOOL), "check", "metrics"],
-        input=page,
-        capture_output=True,
-        text=True,
-        check=False,
+        [str(PROMTOOL), "check", "metrics"], input=page, capture_output=True, text=True, check=False
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -146,7 +125,7 @@ async def test_an_alarm_of_the_change_detection_is_counted_and_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Each function is right for a long time, then wrong."""
-    policy = {"preset": "auto", "slices": 1, "alarm": 1.0}
+    policy = {"preset": "auto", "alarm": 1.0}
     learner = {"name": "site0", "functions": ["f00", "f01"]}
 
     world = World({"policy": policy, "learner": [learner]}, FUNCTIONS, dimension=1)
@@ -187,18 +166,6 @@ async def test_documented_metrics_and_metrics_agree() -> None:
     assert made == documented
 
 
-@virtual.timed
-async def test_the_account_of_a_site_with_a_serving_cost_is_in_its_metrics() -> None:
-    learners = [{**one, "serving-cost": 0.25} for one in CONFIG["learner"]]
-
-    world = World({**CONFIG, "learner": learners}, FUNCTIONS, dimension=1)
-    metrics = Metrics({})
-    metrics.follow(world.nodes["site0"])
-    page = metrics.page().body.decode()
-    assert "\ncovey_served_cost_total 0.0\n" in page
-    assert "\ncovey_utility 0.0\n" in page
-
-
 def test_what_strangers_send_makes_no_new_series() -> None:
     metrics = Metrics({"/v2": "/v2"})
     metrics.answer("front", "/v2", 200, 0.1)
@@ -209,19 +176,6 @@ def test_what_strangers_send_makes_no_new_series() -> None:
         metrics.answer("front", f"/{k}", 404, 0.1)
 
     assert abs(len(metrics.page().body) - size) < 100
-
-
-@given(st.lists(st.integers(0, 2**30)))
-def test_delays_are_counted_below_each_bound(waits: list[int]) -> None:
-    counters = Counters({})
-    for wait in waits:
-        counters.waits[wait.bit_length()] += 1
-
-    found = dict(_cumulated(counters.waits))
-
-    bounds = [2**bits - 1 for bits in range(MOST_BITS + 1)]
-    expected = {str(float(bound)): sum(wait <= bound for wait in waits) for bound in bounds}
-    assert found == {**expected, "+Inf": len(waits)}
 
 
 def test_the_state_of_a_site_is_readable_as_json_and_labels_are_of_all_starts(
@@ -248,25 +202,6 @@ def test_the_state_of_a_site_is_readable_as_json_and_labels_are_of_all_starts(
 
     run(tmp_path, story)
     run(tmp_path, again)
-
-
-@pytest.mark.parametrize("trust", ["isolated", "full"])
-@virtual.timed
-async def test_the_state_is_what_the_store_adds_up_to(trust: Any) -> None:
-    world = World(CONFIG, FUNCTIONS, dimension=1, seed=5, trust=trust)
-    chance = random.Random(5)  # noqa: S311 - seeded
-    for k in range(300):
-        name = f"site{chance.randrange(3)}"
-        instance = chance.randrange(2)
-        await world.predict(name, str(k), instance, (chance.random(),))
-        if chance.random() < 0.8:
-            await world.learn(name, str(k), instance)
-    for name, node in world.nodes.items():
-        await node.drained()
-        check(world, name)
-        world.crash(name)
-        world.boot(name)
-        check(world, name)
 
 
 def check(world: World, name: str) -> None:
@@ -312,38 +247,6 @@ def check(world: World, name: str) -> None:
     assert state.cells == len(own_cells)
     assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
-
-
-@virtual.timed
-async def test_status_shows_peers_that_ask_and_are_not_asked() -> None:
-    learner = {"name": "site0", "functions": ["f00"]}
-    config = {"policy": CONFIG["policy"], "learner": [learner]}
-    world = World(config, FUNCTIONS, dimension=1, trust={"site0": {"east": "isolated"}})
-    node = world.nodes["site0"]
-    await node.assist([AskRow(str(k), "g2:1", 1, 1) for k in range(3)], source="east")
-    metrics = Metrics({})
-    metrics.follow(node)
-
-    assert node.state().peers == [PeerState("east", "not asked", owed=0, asked=3)]
-    assert (node.state().arms[0].decisions, node.state().arms[0].served) == (0, 3)
-    assert samples(metrics)["covey_peer_rows_total", "east"] == 3
-    assert ("covey_peer_open", "east") not in samples(metrics)
-
-
-@virtual.timed
-async def test_status_shows_an_open_circuit_and_undelivered_labels() -> None:
-    timeouts = PeerTimeouts(failures=1, open_s=1e6, most_open_s=1e6)
-    quick = {**CONFIG, "policy": {"preset": "cos", "slices": 1}}
-    world = World(quick, FUNCTIONS, dimension=1, seed=5, timeouts=timeouts)
-    world.down.update(["site1", "site2"])
-    for k in range(50):
-        await world.predict("site0", str(k), 0, (0.5,))
-        await world.learn("site0", str(k), 0)
-    state = world.nodes["site0"].state()
-    kinds = [(one.kind, one.price) for one in state.arms]
-
-    assert {peer.state for peer in state.peers} == {"resting"}
-    assert kinds == [("own", 0.0)] * 2 + [("peer", 0.1)] * 2
 
 
 @virtual.timed

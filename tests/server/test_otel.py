@@ -13,9 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from covey.errors import FunctionError
-from covey.node.requests import Commit
-from covey.node.spans import TRACE
-from covey.node.workers import Journal
 from covey.server.client_api import ROUTES
 from covey.server.otel import OtelSpans
 from covey.server.peer_api import PATHS
@@ -140,66 +137,6 @@ async def test_a_span_has_names_numbers_and_kinds_of_errors_alone(tmp_path: Path
 
 
 # -- group commits --------------------------------------------------------------------------------
-
-
-class Numbers:
-    """A state that always has something to write."""
-
-    def take(self) -> Commit:
-        return Commit()
-
-    def is_written(self, commit: Commit) -> None:
-        pass
-
-
-@looped
-async def test_a_commit_is_within_one_request_and_linked_to_the_others() -> None:
-    north = Recorded("north")
-
-    async def commit(one: Commit) -> None:
-        await asyncio.sleep(0)
-
-    state: Any = Numbers()
-    journal = Journal(state, commit, north.spans)
-
-    async def request(number: int) -> None:
-        with north.spans.request("POST", f"/{number}", {}):
-            await journal.flush()
-
-    await asyncio.gather(*map(request, range(3)))
-    await journal.flush()  # of nothing that is traced
-
-    (written,) = north.named("store commit")
-    requests = north.named("POST other")
-    assert len(requests) == 3
-    (parent,) = [one for one in requests if is_within(written, one)]
-    linked = [one.context for one in written.links]
-    assert linked == [one.context for one in requests if one is not parent]
-    assert len({trace_of(one) for one in requests}) == 3
-
-
-def test_a_request_begins_no_trace_within_another() -> None:
-    north = Recorded("north")
-
-    with north.spans.request("GET", "/", {}), north.spans.request("GET", "/", {}):
-        pass
-    for wrong in ("", "00-0-0-00", "x" * 5_000, f"ff-{TRACE_ID}-{SPAN_ID}-01"):
-        with north.spans.request("GET", "/", {"traceparent": wrong}):
-            pass
-
-    assert [one.parent for one in north.found()] == [None] * 6
-
-
-def test_a_trace_is_passed_on_during_a_call_to_a_peer_only() -> None:
-    north = Recorded("north")
-
-    with north.spans.peer("south", "ask"):
-        carried = TRACE.get()
-
-    (span,) = north.found()
-    assert carried is not None
-    assert carried["traceparent"].split("-")[1] == trace_of(span)
-    assert TRACE.get() is None
 
 
 # -- configuration --------------------------------------------------------------------------------

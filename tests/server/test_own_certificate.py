@@ -90,20 +90,6 @@ def test_the_end_is_logged_every_day_from_two_weeks_before_and_when_it_comes(
     assert "expired on 2026-03-21 00:00 UTC; peers refuse this site now" in lines[-1][2]
 
 
-def test_a_start_shortly_before_the_end_is_logged_at_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    keys.new_authority(tmp_path, days=10, now=BEGIN)
-    keys.new_site("north", authority=tmp_path, folder=tmp_path, days=3, now=BEGIN)
-
-    lines = watched(tmp_path, caplog, days=0.5)
-
-    assert [day for day, _, _ in lines] == [0.0, 0.0]
-    assert "expires in 3 days" in lines[0][2]
-    assert "authority's certificate" in lines[1][2]
-    assert "expires in 10 days" in lines[1][2]
-
-
 def test_a_renewed_file_that_is_not_in_use_is_named_and_a_reload_ends_the_lines(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -119,25 +105,6 @@ def test_a_renewed_file_that_is_not_in_use_is_named_and_a_reload_ends_the_lines(
     assert [day for day, _, _ in lines] == [6.0, 7.0, 8.0, 9.0, 10.0, 10.5]
     assert "the file is renewed, but not in use; send SIGHUP" in lines[4][2]
     assert lines[5][1:] == ("INFO", "certificate in use until 2026-05-09 12:00 UTC")
-
-
-def test_a_file_that_cannot_be_used_does_not_replace_the_end_of_the_one_in_use(
-    folder: Path,
-) -> None:
-    own = keys.OwnCertificate(*files(folder), now=lambda: BEGIN)
-    (folder / "north.crt").write_text("no certificate")
-    own.reload()
-
-    assert own.ends()["site"] == BEGIN + timedelta(days=20)
-
-
-def test_why_peers_refuse_the_site_is_known_after_the_end_only(folder: Path) -> None:
-    moment = [BEGIN]
-    own = keys.OwnCertificate(*files(folder), now=lambda: moment[0])
-    assert own.fault() == ""
-
-    moment[0] = BEGIN + timedelta(days=20, seconds=1)
-    assert own.fault().startswith(f"this site's own certificate {folder / 'north.crt'} expired on")
 
 
 def test_of_two_authorities_in_a_file_the_one_that_signed_counts(folder: Path) -> None:

@@ -14,7 +14,6 @@ from covey import cli
 from covey.cli.stores import Line, month_of, statement_of
 from covey.node.requests import Commit, DayPayments
 from covey.node.store import Store
-from covey.server import config
 from support.coroutines import looped
 from support.hanging import gate
 from support.served import FEEDBACK, INFER, Client, infer, serving_all
@@ -138,16 +137,6 @@ async def test_the_statements_of_two_sites_agree_but_for_answers_that_came_too_l
 # -- the file of a site -------------------------------------------------------------------------
 
 
-def test_budgets_are_read_in_millionths(offices: Offices) -> None:
-    budget = {"budget": {"per-day": 5.0}}
-    text = north(offices, node={"budget": {"per-day": 7.5}}, **budget)
-    (offices.folder / "site.toml").write_text(text)
-
-    found = config.load(offices.folder / "site.toml").budgets
-
-    assert (found.peers, found.total) == ({"south": 5_000_000}, 7_500_000)
-
-
 # -- the command --------------------------------------------------------------------------------
 
 NOVEMBER = 20_758  # days since the epoch
@@ -211,17 +200,6 @@ def test_a_statement_can_be_read_by_programs(
     assert rows == ["direction,day,peer,requests,rows,amount", "paid,2026-12-01,south,1,1,0.1"]
 
 
-def test_a_statement_of_a_store_in_use_leaves_it_as_it_is(store: Path) -> None:
-    with closing(Store(store)) as in_use:
-        in_use.load("north", "arm: f")
-        in_use.commit(Commit(payments=[DayPayments(True, NOVEMBER, "east", 1, 1, 100_000)]))
-
-        found = statement_of(store, month_of("2026-11"))
-
-    assert [one.peer for one in found.paid] == ["east", "south", "south"]
-    assert sorted(one.name for one in store.parent.iterdir()) == ["north.store"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -240,9 +218,3 @@ def test_a_wrong_call_is_a_sentence(
 
     assert cli.main(["statement", *arguments]) == 2
     assert says in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("month", ["2026-13", "2026", "11-2026", "1969-12", "2026-1"])
-def test_a_month_that_is_none_is_refused(month: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["statement", "a", "--month", month]) == 2
-    assert f"'{month}' is not a month; write it like 2026-11" in capsys.readouterr().err

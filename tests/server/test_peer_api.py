@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.bandit.learner import NO_ANSWER
 from covey.errors import LimitError, PeerError, StoreError
 from covey.node.requests import AskRow
 from covey.node.workers import Limits
@@ -21,12 +20,11 @@ from support import virtual
 from support.message_links import HEADERS, neighbour, respond
 from support.virtual import World
 
-CALLS = ("ask", "report", "estimate", "labels", "hello")
+CALLS = ("ask", "report", "labels", "hello")
 HEAD: dict[str, Any] = {"version": 1, "request": "m1", "deadline_ms": 900}
 BODIES: dict[str, dict[str, Any]] = {
     "ask": {**HEAD, "rows": [["r", "g1:0", 1]], "values": [1]},
     "report": {**HEAD, "cell": "g1:0", "slot": 1},
-    "estimate": {**HEAD, "cell": "g1:0", "slot": 1, "is_by_context": False},
     "labels": {**HEAD, "labels": [["r", 1]]},
     "hello": HEAD,
 }
@@ -94,8 +92,8 @@ async def test_a_peer_is_answered_and_its_label_counts_once() -> None:
 
     assert (helped.label, helped.function) == (42, "f")
     assert said == [["taken"], ["repeated"], ["conflict", "unknown"]]
-    assert await peer.report("g1:0", 3) == (1, 0.0, 1.0)
-    assert await peer.estimate("g1:0", 3, is_by_context=False) == (1.0, 1)
+    assert await peer.report("g1:0", 3) == (1, 0.0, 1.0, ())
+    assert await peer.report("g1:0", 3, "accuracy") == (1, 1.0, 1.0, ())
 
 
 @virtual.timed
@@ -162,19 +160,8 @@ async def test_if_one_row_of_an_ask_cannot_be_classified_none_is_counted() -> No
     body = {**HEAD, "rows": [["a", "g1:0", 1], ["b", "g1:0", 1]], "values": [1, 0]}
 
     assert await answers(south(world), call("ask", body)) == [(422, "not_classified")]
-    assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
+    assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0, ())
     assert await answers(south(world), call("ask", {**body, "values": [1, 1]})) == [200]
-
-
-@virtual.timed
-async def test_a_request_by_the_cell_gets_the_label_seen_most() -> None:
-    world = world_of()
-    peer = peer_client(south(world))
-    (first,) = await peer.ask([AskRow("a", "g1:0", 1)])
-    await peer.deliver([("a", "calm")])
-    (second,) = await peer.ask([AskRow("b", "g1:0", 2)])
-
-    assert (first.label, second.label) == (NO_ANSWER, "calm")
 
 
 @virtual.timed
@@ -212,13 +199,6 @@ async def test_hello_describes_cells_and_instances_only_to_peers_that_use_them(
     assert (said.instance, said.features) == data
 
 
-@virtual.timed
-async def test_a_site_that_calls_itself_otherwise_is_no_peer() -> None:
-    back = PeerApi(world_of().nodes["north"], {"north": neighbour("north")})
-    with pytest.raises(PeerError, match="greeting of 'north'"):
-        await peer_client(back).hello()
-
-
 @pytest.mark.parametrize("share", ["none", "context"])
 @virtual.timed
 async def test_no_message_contains_more_than_is_shared(share: Any) -> None:
@@ -241,9 +221,9 @@ async def test_no_message_contains_more_than_is_shared(share: Any) -> None:
 @pytest.mark.parametrize(
     ("rights", "expected"),
     [
-        ({}, [200] * 6),
-        ({"asks_by_context": False}, [200] * 5 + [(403, "not_allowed")]),
-        ({"may_ask": False}, [(403, "not_allowed")] * 4 + [200, (403, "not_allowed")]),
+        ({}, [200] * 5),
+        ({"asks_by_context": False}, [200] * 4 + [(403, "not_allowed")]),
+        ({"may_ask": False}, [(403, "not_allowed")] * 3 + [200, (403, "not_allowed")]),
     ],
 )
 @virtual.timed
@@ -295,28 +275,6 @@ async def test_to_others_a_ticket_is_as_unknown_as_one_that_never_was() -> None:
 @virtual.timed
 async def test_what_is_no_message_is_refused(changed: dict[str, Any], expected: Any) -> None:
     assert await answers(south(world_of()), call("ask", **changed)) == [expected]
-
-
-@pytest.mark.parametrize("name", ["ask", "report", "estimate"])
-@pytest.mark.parametrize("cell", ["g2:0", "g1:0:0", "z0:0", "else/g1:0", "x"])
-@virtual.timed
-async def test_an_impossible_cell_is_an_error_of_the_asker(name: str, cell: str) -> None:
-    body = {**BODIES[name], "cell": cell}
-    if name == "ask":
-        body = {**BODIES["ask"], "rows": [["r", cell, 1]]}
-
-    assert await answers(south(world_of()), call(name, body)) == [(422, "invalid")]
-
-
-@virtual.timed
-async def test_the_response_for_a_failing_function_has_no_details() -> None:
-    def secret(instance: Any) -> int:
-        raise KeyError("the weights are in /models/secret")
-
-    reply = await respond(south(world_of(secret)), call("ask"))
-
-    assert code(reply) == (422, "not_classified")
-    assert b"secret" not in reply.body
 
 
 @virtual.timed

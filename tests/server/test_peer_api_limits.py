@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_peer_api import BODIES, CALLS, answers, call, code, peer_client, south, world_of
+from test_peer_api import BODIES, CALLS, answers, call, code, south, world_of
 
-from covey.errors import FunctionBusy, PeerError
+from covey.errors import PeerError
 from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow
 from covey.node.workers import Limits
@@ -22,24 +22,12 @@ from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import ROOT, AskQuery
 from support import virtual
 from support.message_links import HEADERS, MessageLink, neighbour, respond
-from support.virtual import Disk, World
+from support.virtual import World
 
 # -- how much, how often, how long --------------------------------------------------------------
 
 
-def test_a_bucket_lets_a_second_worth_through_and_then_so_many_a_second() -> None:
-    bucket = TokenBucket(2.0)
-
-    assert [bucket.take(10.0) for _ in range(3)] == [0.0, 0.0, 0.5]
-    assert bucket.take(10.25) == 0.25
-    assert bucket.take(10.5) == 0.0
-    assert [bucket.take(99.0) for _ in range(3)] == [0.0, 0.0, 0.5]
-
-
-@given(
-    st.floats(0.1, 100),
-    st.lists(st.floats(0, 3), min_size=1, max_size=60),
-)
+@given(st.floats(0.1, 100), st.lists(st.floats(0, 3), min_size=1, max_size=60))
 def test_in_no_stretch_of_time_are_there_more_calls_than_the_rate_allows(
     rate_per_s: float, gaps_s: list[float]
 ) -> None:
@@ -95,22 +83,6 @@ def test_the_messages_of_a_peer_per_second_are_limited_more_if_it_may_not_ask() 
 
 
 @virtual.timed
-async def test_a_peer_whose_rows_a_function_is_too_busy_for_is_told_so() -> None:
-    class Taken(Disk):
-        async def run(self, function: Any, call: Any, /, *arguments: Any) -> Any:
-            raise FunctionBusy("function 'f' is busy")
-
-    class Busy(World):
-        def disk(self, name: str) -> Disk:
-            return Taken(self, name)
-
-    world = world_of(kind=Busy)
-
-    assert await answers(south(world), call("ask")) == [(503, "busy")]
-    assert await peer_client(south(world)).report("g1:0", 1) == (0, 0.0, 1.0)
-
-
-@virtual.timed
 async def test_the_number_of_running_requests_of_a_peer_is_limited() -> None:
     world = world_of()
     world.weather.commit_s = 1.0
@@ -122,18 +94,6 @@ async def test_the_number_of_running_requests_of_a_peer_is_limited() -> None:
 
     assert list(map(code, said)) == [200, 200, (503, "busy"), 200]
     assert await answers(back, *asks) == [200, 200, 200]
-
-
-@pytest.mark.parametrize("name", ["ask", "report", "estimate", "labels"])
-@virtual.timed
-async def test_a_request_after_its_deadline_is_not_begun(name: str) -> None:
-    world = world_of()
-    before = world.nodes["south"].learner.snapshot()
-
-    said = await answers(south(world), call(name, {**BODIES[name], "deadline_ms": 0}))
-
-    assert said == [(408, "deadline_over")]
-    assert world.nodes["south"].learner.snapshot() == before
 
 
 @virtual.timed
@@ -177,17 +137,6 @@ async def test_a_busy_peer_has_a_wait_and_a_failed_peer_is_not_busy(
         await peer.report("g1:0", 1)
 
     assert getattr(told.value, "wait_s", None) == wait_s
-
-
-@pytest.mark.parametrize("body", [b"", b"[" * 100_000, b'{"code": 1}', b'{"code": "a\\nb"}'])
-@virtual.timed
-async def test_a_refusal_that_makes_no_sense_is_still_one(body: bytes) -> None:
-    async def post(path: str, sent: bytes) -> HttpResponse:
-        return HttpResponse(418, body)
-
-    peer = PeerClient(neighbour("south"), post, random.Random(1))  # noqa: S311
-    with pytest.raises(PeerError, match="^status 418$"):
-        await peer.report("g1:0", 1)
 
 
 # -- whatever else ------------------------------------------------------------------------------

@@ -58,12 +58,6 @@ def test_the_default_permissions_deny() -> None:
     assert not one.asks_by_context
 
 
-def test_the_keys_make_the_allow_list() -> None:
-    known = config.read_peers([{"name": "south", "key": KEY}], own_name="north")
-
-    assert config.pinned_keys(known) == {"south": KEY}
-
-
 @pytest.mark.parametrize(
     ("share", "is_shown_cells", "is_shown_data"),
     [("none", False, False), ("context", True, False), ("data", True, True)],
@@ -101,15 +95,7 @@ def test_a_site_is_reached_at_a_host_and_a_port(url: str, root: str) -> None:
 
 # -- with the learner ---------------------------------------------------------------------------
 
-THEOREM = 'cos"\nparameters = "theorem'
 URL = 'url = "https://127.0.0.1:8443"\n'
-
-
-def test_a_site_without_listed_peers_queries_none(tmp_path: Path) -> None:
-    served = load(tmp_path, "", SOUTH + "may-ask = true\n" + URL + 'share = "data"\n')
-
-    assert served.learner.behind() == []
-    assert served.neighbours["south"].may_ask
 
 
 def test_peers_are_arms_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -126,25 +112,10 @@ def test_peers_are_arms_in_the_order_of_the_file(tmp_path: Path) -> None:
 
 def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) -> None:
     served = load(
-        tmp_path,
-        "peers = {}\ncontext-peers = { south = 0.1 }",
-        SOUTH + URL + 'share = "context"\n',
+        tmp_path, "peers = {}\ncontext-peers = { south = 0.1 }", SOUTH + URL + 'share = "context"\n'
     )
 
     assert served.learner.behind() == [("south", True)]
-
-
-def test_training_of_peers_depends_on_their_number_of_functions(tmp_path: Path) -> None:
-    table = SOUTH + URL + 'share = "data"\n'
-
-    def train_at(functions: str) -> float:
-        served = load(tmp_path, "peers = { south = 0.1 }", table + functions, policy=THEOREM)
-        (policy,) = served.learner.policies.values()
-        return policy.train.at(100)
-
-    # D2(t) = F_max t^z ln t; this site has two functions itself.
-    assert train_at("functions = 6\n") == pytest.approx(3 * train_at(""))
-    assert train_at("functions = 2\n") == train_at("")
 
 
 def label(learner: Learner, truth: int, *, slot: int) -> str:
@@ -167,39 +138,10 @@ def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> 
     assert not has_memory("")
 
 
-@pytest.mark.parametrize("policy", ["", 'preset = "auto"', "slices = 4"])
-def test_asks_by_context_does_not_change_decisions(tmp_path: Path, policy: str) -> None:
-    site = SITE.replace('preset = "cos"\nslices = 2', policy)
-    asks = SOUTH + "may-ask = true\n"
-    by_data = load(tmp_path, "", asks, site=site)
-    by_context = load(tmp_path, "", asks + "asks-by-context = true\n", site=site)
-
-    assert by_context.setup.settings.preset == "auto"
-    assert by_context.fingerprint == by_data.fingerprint
-
-
 def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:
     asks = SOUTH + "may-ask = true\nasks-by-context = true\n"
-    learner = load(tmp_path, "", asks, "auto").learner
+    learner = load(tmp_path, "", asks, "auto", SITE.replace("slices = 2\n", "")).learner
     for slot, truth in enumerate([1, 0, 1], 1):
         cell = label(learner, truth, slot=slot)
 
     assert learner.recall(learner.names.parse(cell), 5)[0] == 1
-
-
-def test_prices_may_come_from_links_between_names(tmp_path: Path) -> None:
-    links = "".join(
-        f"[[link]]\nbetween = ['{one}', '{other}']\ncost = 0.1\n"
-        for one, other in (("north", "east"), ("east", "south"))
-    )
-    east = SOUTH.replace("south", "east")
-    served = load(
-        tmp_path, links, SOUTH + URL + 'share = "data"\n' + east + URL + 'share = "data"\n'
-    )
-
-    assert dict(zip(served.learner.arms, served.learner.costs, strict=True)) == {
-        "zero": 0.0,
-        "one": 0.0,
-        "south": pytest.approx(0.2),
-        "east": pytest.approx(0.1),
-    }

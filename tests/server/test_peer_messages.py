@@ -12,31 +12,25 @@ from hypothesis import strategies as st
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT
 from covey.errors import DataError, PeerError
-from covey.node.peers import MOST_PRICE, OUTCOMES
+from covey.node.peers import OUTCOMES
 from covey.node.requests import AskRow, Assistance
 from covey.server import peer_messages
 from covey.server.http import HttpProblem
 from covey.server.peer_messages import (
     MOST_ROWS,
-    NOT_ANNOUNCED,
-    SOFTWARE_HEADER,
     VERSION,
-    VERSIONS_HEADER,
     AskQuery,
     AskReply,
     DeliveryReply,
-    EstimateQuery,
-    EstimateReply,
     HelloQuery,
     HelloReply,
     LabelsQuery,
     ReportQuery,
     ReportReply,
-    announced,
 )
 
-LETTERS = (AskQuery, ReportQuery, EstimateQuery, LabelsQuery, HelloQuery)
-ANSWERS = (AskReply, ReportReply, EstimateReply, DeliveryReply, HelloReply)
+LETTERS = (AskQuery, ReportQuery, LabelsQuery, HelloQuery)
+ANSWERS = (AskReply, ReportReply, DeliveryReply, HelloReply)
 HEAD: dict[str, Any] = {"version": VERSION, "request": "m1", "deadline_ms": 900}
 SAID: dict[str, Any] = {"version": VERSION, "request": "m1"}
 
@@ -134,22 +128,6 @@ def test_a_question_by_the_cell_alone_shows_nothing() -> None:
     assert (message.block, message.values) == (None, peer_messages.NONE)
 
 
-def test_a_question_says_what_an_answer_is_paid() -> None:
-    asked = [AskRow("r", "g2:1", 7, price=50_000), AskRow("s", "g2:1", 7, price=50_000)]
-    message = peer_messages.ask(asked, request="m1", deadline_ms=900)
-
-    assert peer_messages.requests_of(message) == asked
-
-
-@pytest.mark.parametrize("price", [-1, MOST_PRICE + 1, 0.5, True])
-def test_a_price_out_of_bounds_is_refused(price: Any) -> None:
-    body = {**HEAD, "rows": [["r", "g1:0", 1]], "price": price}
-    with pytest.raises(HttpProblem, match="price") as refused:
-        peer_messages.read(msgspec.msgpack.encode(body), AskQuery)
-
-    assert (refused.value.status, refused.value.code) == (422, "invalid")
-
-
 @pytest.mark.parametrize(
     ("instances", "sentence"),
     [
@@ -203,13 +181,11 @@ def valid() -> list[bytes]:
         for message in (
             {**HEAD, "rows": [row, row], "block": None, "values": [[1, "x"], {"a": [None]}]},
             {**HEAD, "rows": [row], "block": block, "values": None},
-            {**HEAD, "cell": "g1:0", "slot": 5},
-            {**HEAD, "cell": "g1:0", "slot": 5, "is_by_context": True},
+            {**HEAD, "cell": "g1:0", "slot": 5, "what": "seen"},
             {**HEAD, "labels": [["r", "attack"], ["s", 0.5]]},
             HEAD,
             {**SAID, "given": [["attack", "f"], [None, "f"]]},
             {**SAID, "arrivals": 5, "low": 0.0, "high": 1.0},
-            {**SAID, "accuracy": 0.5, "labels": 7},
             {**SAID, "words": list(OUTCOMES)},
             {**SAID, "name": "south", "incarnation": 3},
             {
@@ -217,7 +193,7 @@ def valid() -> list[bytes]:
                 "name": "south",
                 "incarnation": 3,
                 "preset": "auto",
-                "spaces": [["", "2 and 8 slices per dimension at once", 1]],
+                "spaces": [["", "cells of all sizes at once", 1]],
                 "instance": "record",
                 "features": [["size", "FP64"]],
             },
@@ -267,7 +243,7 @@ def test_damaged_messages_are_read_or_refused_with_a_sentence(body: bytes) -> No
     read_all(body)
 
 
-@pytest.mark.parametrize("place", range(11))
+@pytest.mark.parametrize("place", range(9))
 def test_a_valid_message_is_read_as_its_kind_only(place: int) -> None:
     body = valid()[place]
     good = []
@@ -288,7 +264,6 @@ def test_a_valid_message_is_read_as_its_kind_only(place: int) -> None:
 
 
 ROW = ["r", "g1:0", 1]
-VALUES = b"\x81\xa6values"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +273,7 @@ VALUES = b"\x81\xa6values"
         ({"rows": [ROW] * (MOST_ROWS + 1)}, 422, "rows"),
         ({"rows": [["", "g1:0", 1]]}, 422, "rows"),
         ({"rows": [["r" * 201, "g1:0", 1]]}, 422, "rows"),
-        ({"rows": [["r", "g" * 1025, 1]]}, 422, "rows"),
+        ({"rows": [["r", "g" * 10_001, 1]]}, 422, "rows"),
         ({"rows": [["r", "g1:0", 0]]}, 422, "rows"),
         ({"rows": [["r", "g1:0", 2**53 + 1]]}, 422, "rows"),
         ({"rows": [["r", "g1:0", True]]}, 422, "rows"),
@@ -345,34 +320,6 @@ def test_a_question_out_of_bounds_is_refused(
     assert len(refused.value.detail) < 500
 
 
-@pytest.mark.parametrize(
-    "label",
-    [None, "x" * (MOST_TEXT + 1), 2**53 + 1, math.nan, math.inf, b"x", [1], {"a": 1}],
-)
-def test_what_is_no_label_is_refused(label: Any) -> None:
-    body = msgspec.msgpack.encode({**HEAD, "labels": [["r", label]]})
-
-    with pytest.raises(HttpProblem, match="labels"):
-        peer_messages.read(body, LabelsQuery)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", VALUES + b"\x91" * 100_000, VALUES + b"\xdd\xff\xff\xff\xff"]
-)
-def test_bytes_that_are_no_message_are_a_bad_request(body: bytes) -> None:
-    with pytest.raises(HttpProblem) as refused:
-        peer_messages.read(body, AskQuery)
-
-    assert (refused.value.status, refused.value.code) == (400, "bad_letter")
-
-
-def test_a_message_that_is_too_long_is_not_parsed() -> None:
-    with pytest.raises(HttpProblem) as refused:
-        peer_messages.read(bytes(peer_messages.MOST_BYTES + 1), AskQuery)
-
-    assert refused.value.status == 413
-
-
 @pytest.mark.parametrize("changed", [{"request": "m2"}, {"version": 2}])
 def test_the_response_to_another_message_is_refused(changed: dict[str, Any]) -> None:
     answer = {**SAID, "name": "south", "incarnation": 3, **changed}
@@ -381,7 +328,7 @@ def test_the_response_to_another_message_is_refused(changed: dict[str, Any]) -> 
         peer_messages.read_answer(msgspec.msgpack.encode(answer), HelloReply, HelloQuery(**HEAD))
 
 
-@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -0.1])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, -1.1])
 @pytest.mark.parametrize("field", ["low", "high"])
 def test_bounds_that_are_no_accuracy_are_a_peer_error(field: str, number: float) -> None:
     answer = {**SAID, "arrivals": 5, "low": 0.0, "high": 1.0, field: number}
@@ -395,18 +342,3 @@ def test_a_word_that_is_not_known_is_a_peer_error() -> None:
 
     with pytest.raises(PeerError, match="perhaps"):
         peer_messages.words_of(peer_messages.read_answer(answer, DeliveryReply, HelloQuery(**HEAD)))
-
-
-@pytest.mark.parametrize(
-    ("headers", "expected"),
-    [
-        ({}, (NOT_ANNOUNCED, NOT_ANNOUNCED)),
-        ({VERSIONS_HEADER: "1, 2", SOFTWARE_HEADER: "covey 7.1"}, ("1, 2", "covey 7.1")),
-        ({VERSIONS_HEADER: "\x1b[2J", SOFTWARE_HEADER: "a\nb"}, (NOT_ANNOUNCED, NOT_ANNOUNCED)),
-        ({VERSIONS_HEADER: "1" * 99, SOFTWARE_HEADER: "x" * 99}, ("1" * 40, "x" * 40)),
-    ],
-)
-def test_what_a_site_announces_is_shown_if_it_can_be_printed(
-    headers: dict[str, str], expected: tuple[str, str]
-) -> None:
-    assert announced(headers) == expected

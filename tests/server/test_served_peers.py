@@ -58,19 +58,6 @@ def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, *
 
 
 @looped
-async def test_a_peer_is_answered_at_its_own_port_and_its_label_is_taken(offices: Offices) -> None:
-    async with (
-        serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
-        way(offices, "south") as peer,
-    ):
-        (helped,) = await peer.ask([AskRow("r", "g1:0", 1, {"size": 1.0, "kind": "a"})])
-        said = await peer.deliver([("r", 1)])
-
-        assert (helped.label, helped.function, said) == (0, "zero", ["taken"])
-        assert (await peer.hello()).name == "north"
-
-
-@looped
 async def test_a_site_that_was_signed_but_is_not_listed_is_not_let_in(offices: Offices) -> None:
     async with (
         serving(offices.folder, north(offices, asks=False, **{"may-ask": True})),
@@ -91,16 +78,6 @@ async def test_a_caller_without_a_certificate_gets_no_byte(offices: Offices) -> 
     ):
         with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
             await session.post(f"{offices.url('north')}{peer_messages.ROOT}/hello", data=b"")
-
-
-@looped
-async def test_clients_find_nothing_at_the_port_for_peers_nor_peers_at_that_for_clients(
-    offices: Offices,
-) -> None:
-    async with serving(offices.folder, north(offices, asks=False)) as client:
-        status, told = await client.post(f"{peer_messages.ROOT}/hello", {})
-
-        assert (status, told["code"]) == (404, "not_found")
 
 
 async def answer_to_head(offices: Offices, size: int) -> bytes:
@@ -218,16 +195,3 @@ async def test_a_peer_that_hangs_is_left_alone_and_own_clients_are_answered(
         assert 1 <= asked <= 3  # one try each, and the deadline is that of the whole decision
         # The breaker lets it be tried after a second, two, four...: not by every request.
         assert len(came) < asked + MORE / 5
-
-
-@looped
-async def test_a_peer_that_hangs_does_not_delay_concurrent_requests(offices: Offices) -> None:
-    text = north(offices, asks=True, node={"timeout-s": 0.5}, share="data")
-    async with (
-        hanging(offices, shakes_hands=False) as came,
-        serving(offices.folder, text) as client,
-    ):
-        said = await asyncio.gather(*(answered(client, f"a{k}") for k in range(MORE)))
-
-        assert set(said) == {"zero"}
-        assert 1 <= len(came) < MORE / 2  # so many connections as there are to one peer

@@ -111,32 +111,3 @@ async def test_a_site_begins_to_relay_when_its_file_is_read_again_and_the_doctor
     )
     assert states(after) == {}
     assert after["peer south, relaying"].message == "forwards questions to 'west'"
-
-
-def test_the_doctor_says_for_whom_a_site_forwards(offices: Offices) -> None:
-    found = examine(offices.folder, south(offices))
-    nobody = examine(offices.folder, south(offices, may_ask=False))
-
-    assert "forwards questions of 1 peers that may ask to west" in found["relay"].message
-    assert (nobody["relay"].state, found["relay"].state) == ("warning", "ok")
-    assert "no [[peer]] has may-ask = true" in nobody["relay"].message
-
-
-def test_the_doctor_warns_of_sites_behind_a_relay_that_are_never_asked(offices: Offices) -> None:
-    dear = north(offices, relays={"west": 0.96})
-    lonely = north(offices).replace("peers = { south = 0.05 }", "peers = {}")
-    for text in (dear, lonely):
-        found = examine(offices.folder, text)["relay"]
-
-        assert found.state == "warning"
-        assert "'west' is in relays of 'south', but is never asked" in found.message
-    assert "relay" not in examine(offices.folder, north(offices))
-
-
-def test_costs_of_links_may_be_learnt_from_labels_and_limited_by_a_budget(offices: Offices) -> None:
-    link = table("[[link]]", {"from": "north", "to": "south", "cost-column": "line"})
-    peer = offices.peer("south", share="data", budget={"per-day": 5.0})
-    text = site(offices, "north", {}, link, peer)
-
-    assert loaded(offices, text).budgets.peers == {"south": 5_000_000}
-    assert "from `cost` of labels" in examine(offices.folder, text)["link costs"].message

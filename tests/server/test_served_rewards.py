@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from test_reload import RELOAD, WITH_TOKENS, arms_of, labelled, told
 
-from support.examined import examine
 from support.served import FEEDBACK, INFER, SITE, Client, infer, serving
 
 POLICY = 'preset = "cos"\nslices = 4\nlabel-wait = 20'
@@ -89,45 +88,6 @@ def test_a_cost_that_cannot_be_learnt_is_refused_and_the_label_can_be_sent_again
     served(tmp_path, site(learner=learner), story)
 
 
-def test_a_row_of_many_may_have_a_cost(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-        feedback = {"id": "a", "rows": [0], "truth": [1], "cost": [0.25]}
-
-        assert (await client.post(FEEDBACK, feedback))[0] == 202
-
-    served(tmp_path, site(learner=COSTS), story)
-
-
-def test_a_missed_class_that_is_dear_makes_a_site_prefer_false_alarms(tmp_path: Path) -> None:
-    loss = 'loss = { kind = "classes", bound = 1.0, errors = { 1 = 1.0, 0 = 0.1 } }'
-    arms: dict[str, list[str]] = {}
-
-    async def story(client: Client, name: str) -> None:
-        arms[name] = [await chosen(client, f"a{k}", int(k % 4 == 0)) for k in range(40)]
-
-    for name, data in (("usual", ""), ("loss", loss)):
-        folder = tmp_path / name
-        folder.mkdir()
-        served(folder, site(data=data), lambda client, name=name: story(client, name))
-
-    assert set(arms["usual"][20:]) == {"zero"}  # which is right in three of four
-    assert set(arms["loss"][20:]) == {"one"}
-
-
-def test_a_loss_of_numbers_takes_labels_that_are_numbers(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        await client.post(INFER, infer("a"))
-
-        status, body = await client.post(FEEDBACK, {"id": "a", "truth": "high"})
-
-        assert status == 422
-        assert "truth is 'high', which is not a number, as the loss of the site" in body["detail"]
-        assert (await client.post(FEEDBACK, {"id": "a", "truth": 0.75}))[0] == 202
-
-    served(tmp_path, site(data='loss = { kind = "squared", bound = 1.0 }'), story)
-
-
 def test_a_reward_beside_the_file_that_fails_is_a_problem_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "rewards_of_north.py").write_text(
         "def worth(accuracy, cost, context):\n"
@@ -181,16 +141,3 @@ def test_prices_and_rewards_change_while_a_site_serves_and_what_it_has_learnt_st
         assert {arm: now[arm][0] - before[arm][0] for arm in now} == {"zero": 1, "one": 0}
 
     told(tmp_path, story, base)
-
-
-def test_the_doctor_finds_what_cannot_be_a_reward_and_answers_that_do_not_fit_a_loss(
-    tmp_path: Path,
-) -> None:
-    missing = examine(tmp_path, site(policy='reward = "no_such_module:worth"'))
-    fails = examine(tmp_path, site(policy='reward = "support.own_rewards:of_two"'))
-    text = site(data='loss = { kind = "squared", bound = 1.0 }').replace("label = 0", 'label = "a"')
-    said = examine(tmp_path, text)
-
-    assert any("cannot be imported" in one.message for one in missing.values())
-    assert any("raised TypeError for accuracy 0" in one.message for one in fails.values())
-    assert any("which is not a number, as the loss" in one.message for one in said.values())

@@ -1,6 +1,5 @@
 """A served site over real HTTP on the loopback: the protocol, labels, and whatever else is sent."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,14 +7,12 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from covey.errors import StoreError
 from covey.node.store import Store
-from covey.server import app
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run, served
 
 
@@ -107,20 +104,6 @@ async def test_the_decisions_of_rows_are_returned_on_request(client: Client) -> 
     assert (await client.post(INFER, infer("c", outputs=[{"name": "labels"}])))[0] == 422
 
 
-@pytest.mark.parametrize(("pending", "says"), [("", [0, 1]), ("pending = false\n", [0, 0])])
-def test_pending_labels_count_unless_the_policy_sets_otherwise(
-    tmp_path: Path, pending: str, says: list[int]
-) -> None:
-    text = SITE.replace("slices = 4\n", "slices = 4\n" + pending)
-
-    async def story(client: Client) -> None:
-        told = [(await client.post(INFER, infer(id_)))[1] for id_ in "ab"]
-
-        assert [one["outputs"][0]["data"][0] for one in told] == says
-
-    run(tmp_path, story, text)
-
-
 @served(SITE.replace("[node]", '[node]\nslots = "given"'))
 async def test_where_slots_are_given_the_node_goes_by_them(client: Client) -> None:
     for slot in (5, 40, 12):
@@ -132,29 +115,8 @@ async def test_where_slots_are_given_the_node_goes_by_them(client: Client) -> No
     assert (await client.post(INFER, infer("none")))[0] == 422
 
 
-def test_contexts_can_be_made_of_features(tmp_path: Path) -> None:
-    text = SITE.replace("dimension = 1\n", "").replace(
-        "[policy]",
-        '[data]\ncontext = [{ column = "size", scale = "linear", low = 0, high = 10 }]\n[policy]',
-    )
-
-    async def story(client: Client) -> None:
-        assert (await client.post(INFER, infer("a", inputs=INPUTS[:2])))[0] == 200
-        status, told = await client.post(INFER, infer("b"))
-        assert (status, "remove input 'context'" in told["detail"]) == (422, True)
-        far = [{**INPUTS[0], "data": [11]}, INPUTS[1]]
-        status, told = await client.post(INFER, infer("c", inputs=far))
-        assert (status, told["code"]) == (422, "invalid")
-
-    run(tmp_path, story, text)
-    found = Store(tmp_path / "north.store").find("", "a")
-    assert found is not None
-    assert (found[0].group(0).cell, found[0].context(0)) == ("g4:0", (0.15,))
-
-
 LOOKS_BACK = SITE.replace("dimension = 1\n", "").replace(
-    "[policy]",
-    '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1, 2] }]\n[policy]',
+    "[policy]", '[data]\ncontext = [{ scale = "previous-label", classes = [0, 1, 2] }]\n[policy]'
 )
 
 
@@ -271,19 +233,6 @@ def test_whatever_is_sent_is_refused_with_a_problem_and_moves_nothing(tmp_path: 
     assert Store(tmp_path / "north.store").size()["rows"] == 0
 
 
-@served(SITE.replace("dimension", "classes = [0, 1]\ndimension"))
-async def test_an_answer_has_the_datatypes_of_the_metadata(client: Client) -> None:
-    _, metadata = await client.get("/v2/models/north")
-    outputs = [{"name": one["name"]} for one in metadata["outputs"]]
-    _, told = await client.post(INFER, infer(outputs=outputs))
-
-    kinds = [
-        [(one["name"], one["datatype"]) for one in found["outputs"]] for found in (metadata, told)
-    ]
-    assert kinds[0] == kinds[1]
-    assert len(kinds[0]) == 6
-
-
 @served()
 async def test_a_version_may_be_named_in_the_path(client: Client) -> None:
     model = "/v2/models/north"
@@ -382,18 +331,3 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
     )
     assert process.stderr is not None
     return process, process.stderr.readline().strip().removesuffix("/v2/models/north")
-
-
-@pytest.mark.parametrize("is_installed", [False, True])
-def test_a_site_runs_on_uvloop_if_it_is_installed(
-    monkeypatch: pytest.MonkeyPatch, is_installed: bool
-) -> None:
-    loop = asyncio.new_event_loop()
-    fast = SimpleNamespace(new_event_loop=lambda: loop)
-    monkeypatch.setitem(sys.modules, "uvloop", fast if is_installed else None)
-
-    found = app.new_loop()
-
-    assert (found is loop) == is_installed
-    for one in {found, loop}:
-        one.close()

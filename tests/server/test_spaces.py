@@ -12,7 +12,7 @@ from covey.errors import DataError
 from covey.node.network import learner_of
 from covey.server.http import HttpRequest
 from covey.server.peer_api import PeerApi
-from covey.server.spaces import OWN_HEADER, SpaceNames, announced, names_of
+from covey.server.spaces import SpaceNames, announced, names_of
 from support import virtual
 from support.message_links import neighbour, respond
 
@@ -71,18 +71,6 @@ def test_cells_of_another_meaning_are_refused_by_name(
         receiver.local("g2:1", headers(sender), sender="north")
 
 
-@pytest.mark.parametrize("header", ["", "a", "=", ",,", "a=1=2, b"])
-def test_a_cell_of_a_space_that_the_header_does_not_have_is_refused(
-    header: str,
-) -> None:
-    receiver = names(["a"], ["b"])
-    if header in ("", "a", "=", ",,"):  # nothing is announced
-        assert receiver.local("b/g2:1", {OWN_HEADER.lower(): header}, sender="north") == "b/g2:1"
-    else:
-        with pytest.raises(DataError, match="'b/g2:1' is in a context space that the header"):
-            receiver.local("b/g2:1", {OWN_HEADER.lower(): header}, sender="north")
-
-
 def test_a_site_whose_clients_send_contexts_announces_and_compares_nothing() -> None:
     by_clients = names([])
 
@@ -99,13 +87,7 @@ def test_a_greeting_says_the_spaces_that_a_site_asks_in_and_those_that_it_knows(
     assert ([one.name for one in own], [one.name for one in known]) == (["a"], ["a", "b"])
 
 
-def test_spaces_of_the_same_columns_in_other_scales_have_names_of_their_own() -> None:
-    both = names(["hour"], [HOUR])
-
-    assert len({one.name for one in both.known}) == len({one.digest for one in both.known}) == 2
-
-
-@pytest.mark.parametrize("name", ["ask", "report", "estimate"])
+@pytest.mark.parametrize("name", ["ask", "report"])
 @virtual.timed
 async def test_a_message_about_cells_of_another_meaning_is_refused_and_counts_nothing(
     name: str,

@@ -135,10 +135,6 @@ def test_a_caller_leaves_a_server_that_is_not_the_site_it_means(
         assert keys.peer_name_and_hash(end) == expected
 
 
-def test_two_unchecked_contexts_could_still_use_tls_1_2(network: Path) -> None:
-    assert handshake(host(network, "north"), caller(network, None, is_old=True))[0] == "agreed"
-
-
 def test_two_authorities_count_while_one_replaces_the_other(network: Path, tmp_path: Path) -> None:
     both = tmp_path / "both.crt"
     both.write_bytes((network / "other/ca.crt").read_bytes() + (network / "ca/ca.crt").read_bytes())
@@ -147,10 +143,6 @@ def test_two_authorities_count_while_one_replaces_the_other(network: Path, tmp_p
         allowed = {"south": keys.show(network / f"{name}.crt").key_hash}
 
         assert met(serving, caller(network, name), allowed) == "south"
-
-
-def test_no_session_outlives_its_connection(network: Path) -> None:
-    assert server(network).num_tickets == 0
 
 
 def test_a_peer_without_a_certificate_or_with_that_of_an_authority_has_no_name(

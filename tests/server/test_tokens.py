@@ -7,8 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from covey import cli
 from covey.errors import ConfigError
@@ -16,7 +14,6 @@ from covey.server import tokens
 from covey.server.tokens import Refused, Token
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", fullmatch=True)
 
 
 @pytest.fixture
@@ -83,35 +80,12 @@ def test_a_header_without_a_known_token_is_refused(
     assert find(path, header) == Refused(why)
 
 
-@given(st.data())
-def test_a_token_with_one_character_changed_is_unknown(data: st.DataObject) -> None:
-    secret = tokens.PREFIX + "A" * 43
-    known = [
-        tokens.Token(
-            name="a", scopes=("infer",), created=NOW, expires=None, sha256=tokens._hash(secret)
-        )
-    ]
-    place = data.draw(st.integers(len(tokens.PREFIX), len(secret) - 1))
-    other = data.draw(st.sampled_from("BCxyz019-_"))
-
-    assert name_of(tokens.find(known, f"Bearer {secret}")) == "a"
-    changed = f"Bearer {secret[:place]}{other}{secret[place + 1 :]}"
-    assert tokens.find(known, changed) == Refused("unknown")
-
-
 def test_the_file_is_the_owners_alone_and_does_not_hold_the_token(path: Path) -> None:
     secret = make(path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert secret.removeprefix(tokens.PREFIX) not in path.read_text()
     assert [one.name for one in path.parent.iterdir()] == ["tokens.json"]
-
-
-def test_tokens_are_256_bits_that_differ(path: Path) -> None:
-    made = {make(path, f"client-{k}") for k in range(20)}
-
-    assert len(made) == 20
-    assert {len(secret) for secret in made} == {len(tokens.PREFIX) + 43}
 
 
 @pytest.mark.parametrize(
@@ -138,16 +112,8 @@ def test_a_token_that_cannot_be_made_leaves_the_file_as_it_was(
     assert path.read_bytes() == before
 
 
-def test_revoking_an_unknown_name_suggests_one(path: Path) -> None:
-    make(path, "camera-7")
-
-    with pytest.raises(ConfigError, match="no token named 'camera-8'; did you mean 'camera-7'?"):
-        tokens.revoke(path, "camera-8")
-
-
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}'],
+    "content", [b"", b"[]", b"\xff", b'{"tokens": [{"name": 1}]}', b'{"version": 2, "tokens": []}']
 )
 def test_a_damaged_file_admits_no_client_and_is_not_overwritten(path: Path, content: bytes) -> None:
     with pytest.raises(ConfigError, match="is not there"):
@@ -189,14 +155,3 @@ def test_the_command_prints_the_token_and_nothing_else(
     assert tokens.listed(path)[0].sha256 not in shown.out + shown.err
     assert cli.main(["tokens", "revoke", "camera", "--file", str(path)]) == 0
     assert tokens.listed(path) == ()
-
-
-def test_a_mistake_on_the_command_line_is_a_sentence_and_exit_code_2(
-    path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["tokens", "new", "camera", "--scope", "all", "--file", str(path)]) == 2
-
-    assert capsys.readouterr().err == (
-        "covey: unknown scope 'all'; known: admin, feedback, feedback-any, infer, metrics, read\n"
-    )
-    assert not path.exists()

@@ -15,7 +15,7 @@ from covey.kernel.rules import Reward
 from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import play
-from covey.simulation.sites import PolicyContext, WorldLog, network
+from covey.simulation.sites import WorldLog, network
 from covey.simulation.world import World
 from reference import choices
 
@@ -74,7 +74,6 @@ POLICIES = [
     CoS(slices=2, label_wait=3, pending=True),
     CoS(horizon="doubling", first_epoch=64),
 ]
-SEEN = [None, None, PolicyContext(context=["x1", {"scale": "slot", "horizon": SLOTS}])]
 
 
 def tables_of(keys: list[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
@@ -97,12 +96,12 @@ HOW: dict[str, Any] = {"seed": 1, "horizon": SLOTS, "checkpoints": [90, SLOTS]}
 
 
 @settings(max_examples=150)
-@given(tables_of(KEYS), st.sampled_from(POLICIES), st.sampled_from(SEEN))
+@given(tables_of(KEYS), st.sampled_from(POLICIES))
 def test_a_combination_is_played_or_refused_by_a_sentence(
-    table: dict[str, Any], policy: PolicyRecord, seen: PolicyContext | None
+    table: dict[str, Any], policy: PolicyRecord
 ) -> None:
     try:
-        run = play(environment_from(table), policy, context=seen, **HOW)
+        run = play(environment_from(table), policy, **HOW)
     except ConfigError:
         return
     assert all(math.isfinite(value) for curve in run.regret.values() for value in curve)
@@ -141,17 +140,17 @@ def learners_of(table: dict[str, Any], policy: PolicyRecord) -> list[dict[str, A
 
 
 @settings(max_examples=100)
-@given(tables_of(KNOWN), st.sampled_from(POLICIES), st.sampled_from(SEEN))
+@given(tables_of(KNOWN), st.sampled_from(POLICIES))
 def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
-    table: dict[str, Any], policy: PolicyRecord, seen: PolicyContext | None
+    table: dict[str, Any], policy: PolicyRecord
 ) -> None:
     try:
         environment = environment_from(table)
-        run = play(environment, policy, context=seen, **HOW)
+        run = play(environment, policy, **HOW)
     except ConfigError:
         return
     chunk = World(environment, seed=1, horizon=SLOTS).draw(SLOTS)
-    setup = network(seen.within(environment) if seen else environment, policy)
+    setup = network(environment, policy)
     log = WorldLog(environment, setup).rows(chunk)
     width = len(log.contexts) // SLOTS // len(chunk.accuracy)
     trace = start(setup, setup.sites, width, environment.labels).play(log)

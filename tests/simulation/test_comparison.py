@@ -33,12 +33,6 @@ def test_causes_add_up_to_the_regret_at_the_end(found: Comparison) -> None:
     )
 
 
-def test_exponents_are_those_of_the_laws(found: Comparison) -> None:
-    powers = [each.exponent.mean for each in found.scores if each.exponent]
-
-    assert powers == pytest.approx([0.5, 0.75, 0.5, 0.75])
-
-
 def test_ratios_are_paired_by_seed_and_to_the_first_policy(found: Comparison) -> None:
     against = score(found, "zoom", "one").ratio
 

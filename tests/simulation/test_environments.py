@@ -7,27 +7,16 @@ import pytest
 
 from covey.errors import ConfigError
 from covey.simulation.environment import (
-    CASES,
     MOST_SLOTS,
     Drift,
     Environment,
-    Process,
     Surface,
     check_horizon,
     environment_from,
 )
 from support.required import ROOT
 
-PAGE = ROOT / "docs" / "research" / "environments.md"
-
-
-def test_the_four_cases_are_those_of_the_paper() -> None:
-    assert {
-        "C1": Process(arrivals="worst", correlation="worst"),
-        "C2": Process(arrivals="worst", correlation="best"),
-        "C3": Process(arrivals="best", correlation="worst"),
-        "C4": Process(arrivals="best", correlation="best"),
-    } == CASES
+PAGE = ROOT / "docs" / "research" / "simulation.md"
 
 
 @pytest.mark.parametrize(
@@ -74,24 +63,6 @@ def test_configured_surfaces_set_the_numbers_of_learners_and_functions() -> None
     assert (environment.names, environment.counts) == (("learner-1", "learner-2"), (2, 1))
     assert environment.surfaces is not None
     assert environment.surfaces[1] == (Surface(at=(0.5,), high=0.7, low=0.7),)
-
-
-def test_prices_are_one_number_or_a_matrix() -> None:
-    one = environment_from({"name": "x", "prices": 0.1})
-    matrix = environment_from({"name": "x", "learners": 2, "prices": [[0, 0.2], [0.3, 0]]})
-
-    assert (one.price(0, 1), one.price(3, 2)) == (0.1, 0.1)
-    assert (matrix.price(0, 1), matrix.price(1, 0)) == (0.2, 0.3)
-
-
-def test_function_costs_are_one_number_or_one_per_function() -> None:
-    one = environment_from({"name": "x", "function-costs": 0.05})
-    each = environment_from(
-        {"name": "x", "learners": 2, "functions": 1, "function-costs": [[0.1], [0.2]]}
-    )
-
-    assert one.function_cost(3, 1) == 0.05
-    assert (each.function_cost(0, 0), each.function_cost(1, 0)) == (0.1, 0.2)
 
 
 def test_a_horizon_above_the_maximum_is_refused() -> None:

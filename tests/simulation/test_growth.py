@@ -37,26 +37,12 @@ def test_the_earlier_half_of_a_curve_does_not_matter() -> None:
     assert exponent(SLOTS, late) == pytest.approx(0.75, abs=1e-12)
 
 
-def test_points_without_regret_are_omitted() -> None:
-    law = [slot**0.5 for slot in SLOTS]
-
-    assert exponent(SLOTS, [*law[:4], 0.0, *law[5:]]) == pytest.approx(0.5, abs=1e-12)
-
-
 @pytest.mark.parametrize(
     "curve", [[0.0] * 8, [1.0] * 4 + [0.0] * 3 + [5.0]], ids=["none", "one point"]
 )
 def test_without_two_points_there_is_no_exponent(curve: list[float]) -> None:
     assert exponent(SLOTS, curve) is None
     assert growth_of(SLOTS, [curve]) is None
-
-
-def test_the_least_squares_line_is_numpys() -> None:
-    rng = np.random.default_rng(3)
-    curve = np.cumsum(rng.random(8) + 0.1)
-
-    slope = np.polyfit(np.log(SLOTS[4:]), np.log(curve[4:]), 1)[0]
-    assert exponent(SLOTS, curve.tolist()) == pytest.approx(slope, rel=1e-10)
 
 
 def test_growth_is_the_estimate_of_the_seeds_that_have_an_exponent() -> None:
@@ -115,17 +101,17 @@ def test_pairing_matters() -> None:
     assert crossed.high > 10 * crossed.low  # type: ignore[operator]
 
 
-def test_the_ratios_interval_holds_95_percent_of_all_resamples() -> None:
-    values, others = [3.0, 5.0, 4.0], [2.0, 2.5, 4.0]
-    every = np.array(np.meshgrid(*[range(3)] * 3)).reshape(3, -1)
-    exact = np.array(values)[every].sum(axis=0) / np.array(others)[every].sum(axis=0)
+def test_the_interval_of_a_ratio_has_the_width_of_95_percent() -> None:
+    """Of a mean of many values it is that of the normal distribution; 90 % would be 0.84 of it."""
+    values = np.random.default_rng(1).random(400)
+    reach = 1.96 * values.std() / 20
 
-    found = ratio(values, others)
+    found = ratio(values.tolist(), [1.0] * 400)
 
     assert found is not None
-    assert found.low in exact
-    assert found.high in exact
-    assert np.mean((exact >= found.low) & (exact <= found.high)) >= 0.9
+    assert (found.low, found.high) == pytest.approx(
+        (found.mean - reach, found.mean + reach), abs=0.06 * reach
+    )
 
 
 def test_a_ratio_to_zero_regret_is_none() -> None:

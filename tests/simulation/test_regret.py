@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.bandit.policies import CoS
-from covey.config import LearnerSpec, load
-from covey.data.logs import ArmTable, DecisionColumns, Trace
-from covey.replay.engine import start
-from covey.simulation.environment import Environment
-from covey.simulation.run import CAUSES, Losses, Oracle, log_of, network
-from covey.simulation.world import World
+from covey.config import LearnerSpec
+from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace
+from covey.simulation.environment import Environment, Surface
+from covey.simulation.run import CAUSES, Losses, Oracle, network
+from covey.simulation.world import WorldChunk
 from covey.types import Phase
 
 UNIT = 2**22  # accuracies and costs are multiples of one part in so many
@@ -23,21 +22,20 @@ CELLS = ["g4:0", "g100:7", "z0:0", "z3:5", "z9:17"]
 SIDES = [Fraction(1, 4), Fraction(1, 100), Fraction(1), Fraction(1, 8), Fraction(1, 512)]
 
 
-def sites_of(
-    counts: Sequence[int], prices: np.ndarray, costs: float, receivers: int
-) -> list[LearnerSpec]:
+def world_of(
+    counts: Sequence[int], prices: Any, cost: float = 0.0, correlation: Any = "worst", **more: Any
+) -> Environment:
     """Learners with so many functions; a price above 1 closes the way."""
-    return [
-        LearnerSpec(
-            name=f"learner-{i}",
-            functions=tuple(f"{i}.{k}" for k in range(count)),
-            peers=tuple(j for j in range(len(counts)) if j != i and prices[i, j] <= 1),
-            costs=(costs,) * count
-            + tuple(prices[i, j] for j in range(len(counts)) if j != i and prices[i, j] <= 1),
-            receives=i < receivers,
-        )
-        for i, count in enumerate(counts)
-    ]
+    flat = Surface(at=(0.5, 0.5), high=0.5, low=0.5)
+    return Environment(
+        name="x",
+        dimension=2,
+        surfaces=tuple((flat,) * count for count in counts),
+        prices=tuple(map(tuple, prices)),
+        function_costs=cost,
+        correlation=correlation,
+        **more,
+    )
 
 
 def owners(sites: Sequence[LearnerSpec]) -> list[int]:
@@ -55,12 +53,27 @@ def trace_of(
     decided = DecisionColumns(*columns, np.ones(function.size, np.int32))
     return Trace(
         decided,
-        None,  # type: ignore[arg-type] # nothing that follows from the log is looked at
+        rows_of(len(function)),
         first_slot=1,
         arms=ArmTable.full(np.zeros((1, 1))),
         receivers=receivers,
-        names={"cell": CELLS},
+        names={"cell": CELLS, "learner": [site.name for site in sites]},
     )
+
+
+def rows_of(slots: int, streams: int = 1) -> EncodedLog:
+    """Rows of which nothing but the number is looked at."""
+    contexts = np.zeros(2 * slots * streams).data
+    return EncodedLog(contexts, np.zeros((1, slots)).data, np.zeros(slots).data, None, None)
+
+
+def judged(world: Environment, trace: Trace, accuracy: np.ndarray) -> Losses:
+    """The losses of decisions in a world with these accuracies."""
+    played = network(world, CoS())
+    streams, _, slots = accuracy.shape
+    chunk = WorldChunk(1, np.zeros((slots, streams, 2)), accuracy, accuracy, None, None)
+    oracle = Oracle(world, CoS(), played=played, seed=1)
+    return oracle.judge(trace, chunk, rows_of(slots, streams))
 
 
 def cost_of(sites: Sequence[LearnerSpec], learner: int, function: int) -> Fraction | None:
@@ -110,38 +123,42 @@ def slow(
     return lost
 
 
+Game = tuple[Environment, list[LearnerSpec], Trace, np.ndarray]
+
+
 @st.composite
-def played(draw: st.DrawFn) -> tuple[list[LearnerSpec], Trace, np.ndarray]:
+def played(draw: st.DrawFn) -> Game:
     counts = draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
-    learners = len(counts)
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    prices = rng.choice([0.0, 0.1, 0.35, 2.0], (learners, learners))
-    receivers = draw(st.sampled_from([1, learners]))
-    sites = sites_of(counts, prices, draw(st.sampled_from([0.0, 0.15])), receivers)
+    prices = rng.choice([0.0, 0.1, 0.35, 2.0], (len(counts), len(counts)))
+    lipschitz, alpha = draw(st.sampled_from([(0.2, 1.0), (0.7, 0.5)]))
+    world = world_of(
+        counts,
+        prices.tolist(),
+        draw(st.sampled_from([0.0, 0.15])),
+        draw(st.sampled_from(["worst", "best", "independent"])),
+        lipschitz=lipschitz,
+        alpha=alpha,
+    )
+    sites = [*network(world, CoS()).sites]
     slots = draw(st.integers(1, 30))
-    streams = draw(st.sampled_from([1, learners]))
-    accuracy = np.float32(rng.integers(0, UNIT + 1, (streams, sum(counts), slots)) / UNIT)
+    shape = (world.streams, sum(counts), slots)
+    accuracy = np.float32(rng.integers(0, UNIT + 1, shape) / UNIT)
     usable = [
         [k for k in range(sum(counts)) if cost_of(sites, learner, k) is not None]
-        for learner in range(receivers)
+        for learner in world.receiving
     ]
     function = np.array([[rng.choice(own) for own in usable] for _ in range(slots)])
     phase = rng.choice(draw(st.sampled_from([[0, 1, 2], [2]])), function.shape).astype(np.int8)
     cell = rng.integers(0, len(CELLS), function.shape)
-    return sites, trace_of(sites, function, phase, cell), accuracy
+    return world, sites, trace_of(sites, function, phase, cell), accuracy
 
 
-def oracle(sites: Sequence[LearnerSpec], smoothness: tuple[float, float] = (1.0, 1.0)) -> Oracle:
-    return Oracle(sites, lipschitz=smoothness[0], alpha=smoothness[1], dimension=2)
-
-
-@given(played(), st.sampled_from([(0.2, 1.0), (0.7, 0.5)]))
-def test_losses_and_causes_equal_those_of_the_reference_oracle(
-    game: tuple[list[LearnerSpec], Trace, np.ndarray], smoothness: tuple[float, float]
-) -> None:
-    sites, trace, accuracy = game
-    losses = oracle(sites, smoothness).losses(trace, accuracy)
-    expected = slow(sites, trace, accuracy, smoothness)
+@given(played())
+def test_losses_and_causes_equal_those_of_the_reference_oracle(game: Game) -> None:
+    world, sites, trace, accuracy = game
+    losses = judged(world, trace, accuracy)
+    expected = slow(sites, trace, accuracy, (world.lipschitz, world.alpha))
 
     for row, causes in enumerate(expected):
         helped = causes.pop("helper's mistake")
@@ -153,16 +170,16 @@ def test_losses_and_causes_equal_those_of_the_reference_oracle(
 
 @given(played())
 def test_causes_and_learners_add_up_to_the_regret_without_an_error(
-    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+    game: Game,
 ) -> None:
-    sites, trace, accuracy = game
-    sums = oracle(sites).losses(trace, accuracy).sums()
-    expected = slow(sites, trace, accuracy, (1.0, 1.0))
+    world, sites, trace, accuracy = game
+    sums = judged(world, trace, accuracy).sums()
+    expected = slow(sites, trace, accuracy, (world.lipschitz, world.alpha))
     receivers = sum(site.receives for site in sites)
 
     for learner in range(receivers):
-        mine = expected[learner::receivers]
-        totals = [sum(causes[cause] for causes in mine) for cause in CAUSES]
+        own = expected[learner::receivers]
+        totals = [sum(causes[cause] for causes in own) for cause in CAUSES]
         assert [Fraction(total) for total in sums[learner].tolist()] == totals
     everything = sum(sum(causes.values()) for causes in expected)
     assert Fraction(float(sums.sum())) == everything
@@ -170,23 +187,23 @@ def test_causes_and_learners_add_up_to_the_regret_without_an_error(
 
 @given(played())
 def test_the_paid_total_is_the_sum_of_the_costs(
-    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+    game: Game,
 ) -> None:
-    sites, trace, accuracy = game
+    world, sites, trace, accuracy = game
     receivers = sum(site.receives for site in sites)
     costs = [
         cost_of(sites, row % receivers, int(function))
         for row, function in enumerate(trace.function)
     ]
 
-    assert Fraction(oracle(sites).losses(trace, accuracy).paid) == sum(filter(None, costs))
+    assert Fraction(judged(world, trace, accuracy).paid) == sum(filter(None, costs))
 
 
 @given(played())
 def test_the_oracle_itself_has_no_regret(
-    game: tuple[list[LearnerSpec], Trace, np.ndarray],
+    game: Game,
 ) -> None:
-    sites, _, accuracy = game
+    world, sites, _, accuracy = game
     receivers = sum(site.receives for site in sites)
     slots = accuracy.shape[2]
     function = np.zeros((slots, receivers), np.int64)
@@ -202,29 +219,16 @@ def test_the_oracle_itself_has_no_regret(
     phase = np.full(function.shape, Phase.EXPLOIT, np.int8)
     trace = trace_of(sites, function, phase, np.zeros(function.shape, np.int32))
 
-    assert oracle(sites).losses(trace, accuracy).sums().tolist() == [[0.0] * 5] * receivers
-
-
-def test_no_decision_gains_on_the_oracle() -> None:
-    environment = Environment(name="x", prices=0.05)
-    setup = network(environment, CoS(slices=3))
-    stretch = World(environment, seed=1, horizon=3_000).draw(3_000)
-    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
-    losses = oracle(setup.sites).losses(trace, stretch.accuracy)
-
-    assert losses.itself.min() == 0
-    assert losses.by_helper.min() == 0
-    assert losses.itself.max() > 0.1
-    assert losses.by_helper.max() > 0.1
+    assert judged(world, trace, accuracy).sums().tolist() == [[0.0] * 5] * receivers
 
 
 def one_decision(accuracy: list[float], function: int, cell: int, **prices: float) -> Losses:
     """A decision of the first of two learners, which have two functions each."""
-    table = np.array([[0.0, prices.get("price", 0.0)], [0.0, 0.0]])
-    sites = sites_of([2, 2], table, 0.0, receivers=1)
+    # With two dimensions of this steepness a cell varies as one of one dimension does.
+    world = world_of([2, 2], [[0.0, prices.get("price", 0.0)], [0.0, 0.0]], lipschitz=0.5**0.5)
+    sites = network(world, CoS()).sites
     trace = trace_of(sites, np.array([[function]]), np.array([[2]]), np.array([[cell]]))
-    known = np.float32(accuracy).reshape(1, 4, 1)
-    return Oracle(sites, lipschitz=1.0, alpha=1.0, dimension=1).losses(trace, known)
+    return judged(world, trace, np.float32(accuracy).reshape(1, 4, 1))
 
 
 def named(losses: Losses) -> dict[str, float]:
@@ -255,17 +259,3 @@ def test_in_a_finer_cell_the_same_loss_is_a_wrong_choice() -> None:
 
     assert named(one_decision(accuracy, 0, CELLS.index("z3:5"))) == {"near-optimal": 0.25}
     assert named(one_decision(accuracy, 0, CELLS.index("z9:17"))) == {"wrong choice": 0.25}
-
-
-def test_a_learner_without_arrivals_has_no_regret_and_is_not_counted() -> None:
-    config = {
-        "learner": [
-            {"name": "asker", "functions": ["a"]},
-            {"name": "server", "functions": ["b"], "arrivals": False},
-        ]
-    }
-    sites = load(config).sites
-    trace = trace_of(sites, np.array([[0]]), np.array([[0]]), np.array([[0]]))
-    known = np.float32([0.5, 0.75]).reshape(1, 2, 1)
-
-    assert oracle(sites).losses(trace, known).sums().tolist() == [[0.25, 0, 0, 0, 0]]

@@ -112,30 +112,6 @@ def test_regret_of_separate_streams_uses_the_accuracies_of_each_stream(
     assert run.messages["requests"] > 0
 
 
-@pytest.mark.parametrize("correlation", ["independent", 0.5])
-def test_without_peers_each_learner_depends_on_its_stream_only(
-    correlation: Any,
-) -> None:
-    environment = Environment(name="x", correlation=correlation, learners=3, prices=2.0)
-    stretch = World(environment, seed=6, horizon=1_200).draw(1_200)
-    setup = network(environment, CoS(slices=4))
-    together = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
-    for place in range(3):
-        alone = covey.replay(
-            {
-                "policy": {"preset": "cos", "slices": 4},
-                "learner": [{"name": "one", "functions": ["a", "b"]}],
-            },
-            predictions=stretch.right[place, 2 * place : 2 * place + 2],
-            labels=np.ones(1_200, np.int64),
-            contexts=stretch.points[:, place],
-        )
-        mine = together.learner == place
-
-        assert np.array_equal(together.function[mine] - 2 * place, alone.function)
-        assert np.array_equal(together.correct[mine], alone.correct)
-
-
 def test_checkpoints_only_look() -> None:
     few = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1_000])
     many = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1, 2, 30, 1_000, 1_700])
@@ -154,29 +130,6 @@ def test_regret_never_falls() -> None:
     for cause in CAUSES:
         assert (np.diff(run.regret[cause]) >= 0).all()
     assert lost(run)[-1] > 0
-
-
-def test_every_policy_gets_the_same_answers() -> None:
-    traces = []
-    for settings in (CoS(slices=5), DCZA()):
-        setup = network(PRICED, settings)
-        world = World(PRICED, seed=8, horizon=2_000)
-        traces.append(start(setup, setup.sites, 1, [0, 1]).play(log_of(world.draw(2_000))))
-    one, other = traces
-    both = one.function == other.function
-
-    assert 0.2 < both.mean() < 0.9
-    assert np.array_equal(one.correct[both], other.correct[both])
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_learning_beats_choosing_by_chance(seed: int) -> None:
-    environment = Environment(name="x", lipschitz=1.2)
-    stretch = World(environment, seed=seed, horizon=8_000).draw(8_000)
-    by_chance = (stretch.accuracy[0].max(axis=0) - stretch.accuracy[0].mean(axis=0)).mean()
-    run = play(environment, CoS(), seed=seed, horizon=8_000, checkpoints=[8_000])
-
-    assert lost(run)[-1] / (8_000 * 4) < by_chance / 2
 
 
 @pytest.mark.parametrize("wait", [None, 4])
@@ -198,15 +151,6 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
 
     assert 0 < labels < requests
     assert run.messages == {"requests": requests / 4, "labels": labels / 4}
-
-
-def test_a_peer_dearer_than_a_right_answer_is_never_asked() -> None:
-    prices = ((0.0, 1.5), (0.1, 0.0))
-    environment = Environment(name="x", learners=2, prices=prices)
-    sites = network(environment, CoS()).sites
-
-    assert (sites[0].peers, sites[1].peers) == ((), (0,))
-    assert (sites[0].costs, sites[1].costs) == ((0.0, 0.0), (0.0, 0.0, 0.1))
 
 
 def test_restricted_askers_do_not_change_the_oracle() -> None:

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.bandit.policies import DCZA, CoS
 from covey.simulation import scenario
 from support.required import ROOT
 
@@ -18,19 +17,6 @@ TABLES: dict[str, Any] = {
     "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "zoom", "preset": "dcza"}],
     "environment": [{"name": "one", "case": "C1"}, {"name": "all", "case": "C2", "dimension": 2}],
 }
-
-
-def test_a_scenario_holds_the_configured_values() -> None:
-    found = scenario.load(TABLES)
-
-    assert (found.name, found.horizon, found.seeds, found.workers) == (
-        "simulation",
-        1000,
-        (0, 1),
-        2,
-    )
-    assert found.policies == {"grid": CoS(slices=4), "zoom": DCZA()}
-    assert [each.dimension for each in found.environments.values()] == [1, 2]
 
 
 def test_the_embedded_scenario_is_the_four_cases_for_both_policies() -> None:
@@ -42,13 +28,6 @@ def test_the_embedded_scenario_is_the_four_cases_for_both_policies() -> None:
         (each.case, len(each.names), each.counts, each.lipschitz, each.shape)
         for each in found.environments.values()
     } == {(case, 4, (2, 2, 2, 2), 1.2, "bumps") for case in ("C1", "C2", "C3", "C4")}
-
-
-def test_changes_override_the_file() -> None:
-    found = scenario.load(TABLES, seeds=3, horizon_slots=50, workers=None)
-
-    assert (found.seeds, found.horizon, found.workers) == ((0, 1, 2), 50, 2)
-    assert found.checkpoints[-1] == 50
 
 
 def test_listed_checkpoints_are_sorted_and_end_at_the_horizon() -> None:

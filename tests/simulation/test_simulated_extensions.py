@@ -1,8 +1,6 @@
 """Extensions in simulation: the decisions of a replay, and regret as a slow oracle counts it."""
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,15 +8,13 @@ import numpy as np
 import pytest
 
 import covey
-from covey import cli
 from covey.bandit.policies import DCZA, Auto, CoS, Forget, PolicyRecord
-from covey.data.logs import Trace, label_delays
+from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.report import simulation as report
 from covey.simulation import comparison, runner, scenario
-from covey.simulation.environment import Environment, environment_from
+from covey.simulation.environment import environment_from
 from covey.simulation.run import CAUSES, Run, play
-from covey.simulation.sites import PolicyContext, WorldLog, network
 from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE
 from reference import choices
@@ -95,36 +91,17 @@ IMPROVING = {**TABLE, "drift": {"kind": "improve", "severity": 0.5, "every-slots
 TIMED = ["x1", {"scale": "slot", "horizon": SLOTS}]
 
 
-def test_the_context_of_a_policy_changes_its_decisions_only() -> None:
-    blind = played(IMPROVING, CoS(slices=3))
-    seeing = played(IMPROVING, CoS(slices=3), context=PolicyContext(context=TIMED))
-
-    assert blind.regret != seeing.regret
-
-
-def test_functions_improve_up_to_their_surfaces() -> None:
-    before, after = drawn(IMPROVING).accuracy, drawn(TABLE).accuracy
-
-    assert (before <= after).all()
-    assert np.abs(after[..., 0] - before[..., 0]).max() == pytest.approx(0.5, abs=0.21)
-    assert np.abs(after[..., -1] - before[..., -1]).max() < 1e-3
-
-
 def test_a_scenario_gives_time_its_horizon() -> None:
     tables = {
         "scenario": {"horizon-slots": 700, "seeds": 1},
-        "policy": [{"name": "timed", "context": ["x1", {"scale": "slot"}]}],
-        "environment": [{"name": "calm", "candidates": ["x1", [{"scale": "slot"}]]}],
+        "policy": [{"name": "grid", "preset": "cos"}],
+        "environment": [{"name": "calm", "candidates": ["x1", ["x1", {"scale": "slot"}]]}],
     }
-    with pytest.raises(ConfigError, match="does not support several candidates"):
-        scenario.load({**tables, "policy": [{"name": "auto"}]})
-    tables["environment"] = [{"name": "calm"}]
     chosen = scenario.load(tables)
 
-    assert chosen.contexts["timed"].context == ["x1", {"scale": "slot", "horizon": 700}]
-    assert chosen.dimensions("timed", chosen.environments["calm"]) == [2]
-    assert chosen.titles()["timed"].endswith("; context x1, slot")
-    assert PolicyContext(candidates=["x1", ["x2", "x3"]]).title == "candidates x1, x2 and x3"
+    timed = ["x1", {"scale": "slot", "horizon": 700}]
+    assert chosen.environments["calm"].candidates == ["x1", timed]
+    assert chosen.policy("grid", chosen.environments["calm"]).dimension == 2
 
 
 # Rewards, random costs, losses, labels.
@@ -288,14 +265,6 @@ def test_utilities_are_those_of_the_accounts_of_a_replay(
     assert_same(played(table, settings), lost)
 
 
-# What cannot be combined.
-
-
-def test_a_plain_environment_has_no_extension() -> None:
-    assert Environment(name="plain").is_plain
-    assert not environment_from({"name": "x", "learner": [{"name": "learner-1"}]}).is_plain
-
-
 def test_a_policy_that_forgets_loses_less_after_a_switch() -> None:
     """Accuracies of the functions change places once, at half of the slots."""
     table = {**TABLE, "drift": {"kind": "switch", "severity": 0.4, "every-slots": 1_500}}
@@ -310,21 +279,6 @@ def test_a_policy_that_forgets_loses_less_after_a_switch() -> None:
 
 
 # Batches.
-
-
-@pytest.mark.parametrize("batch", ["slots", "slot"])
-@pytest.mark.parametrize("settings", POLICIES[:2], ids=lambda one: one.preset)
-def test_batches_have_the_decisions_of_a_replay_with_batches(
-    settings: PolicyRecord, batch: Any
-) -> None:
-    settings = msgspec.structs.replace(settings, batch=batch)
-    table = {**TABLE, "batch": 25}
-    chunk = drawn(table)
-    trace = replayed({"learner": learners()}, chunk, settings, batch=np.arange(SLOTS) // 25)
-    lost = choices.regret(choices.World(learners(), chunk.accuracy), trace)
-
-    assert_same(played(table, settings), lost)
-    assert total(played(TABLE, settings))[-1] != pytest.approx(lost.sum(), abs=0.1)
 
 
 def test_chunks_and_checkpoints_are_whole_batches() -> None:
@@ -429,35 +383,6 @@ def test_the_oracle_knows_the_mean_costs_of_links_and_the_cheapest_path() -> Non
     assert_same(played(table, settings), lost, receivers=1)
 
 
-# Ensembles.
-
-
-@pytest.mark.parametrize("update", ["gradient", "majority", "hedge"])
-def test_an_ensemble_errs_as_one_of_a_replay(update: str) -> None:
-    ensemble = {"update": update}
-    table = {**LINKED, "classes": {"number": 3, "usual": 0.5}, "ensemble": ensemble}
-    settings = CoS(slices=3)
-    chunk = drawn(table)
-    assert chunk.labelled is not None
-    labels, answers = chunk.labelled.labels, chunk.labelled.answers[0]
-    config = {"learner": BARE, "ensemble": ensemble}
-    trace = replayed(config, chunk, settings, predictions=answers, labels=labels)
-    members = trace.correct.reshape(SLOTS, 3)
-    voting = covey.Ensemble([one["name"] for one in BARE], update=update, classes=[0, 1, 2])
-    wrong = 0
-    cast = trace.prediction.reshape(SLOTS, 3).tolist()
-    for votes, label in zip(cast, labels.tolist(), strict=True):
-        answer, ticket = voting.vote(votes)
-        wrong += answer != label
-        voting.learn(ticket, label)
-    run = played(table, settings)
-
-    assert run.ensemble["all"] == pytest.approx(wrong / SLOTS)
-    assert run.ensemble["best member"] == pytest.approx(1 - members.mean(axis=0).max())
-    alone = choices.World([{**one, "peers": {}} for one in BARE], chunk.accuracy)
-    assert total(run)[-1] == pytest.approx(choices.regret(alone, trace).sum(), abs=2e-3)
-
-
 # Reports and the command line.
 
 
@@ -482,55 +407,3 @@ def test_reports_have_utilities_and_ensembles_only_where_they_are(tmp_path: Any)
         [word in text for word in ("utility", "ensemble %")] for text in (plain, serving, voting)
     ]
     assert found == [[False, False], [True, False], [False, True]]
-
-
-def test_labels_of_a_batch_come_at_its_end() -> None:
-    """What the kernel gets: the delay of each row, until the last row of its batch."""
-    environment = environment_from({**LINKED, "batch": 3})
-    log = WorldLog(environment, network(environment, CoS())).rows(
-        World(environment, seed=1, horizon=6).draw(6)
-    )
-
-    assert label_delays(log, None).tolist() == [2, 1, 0, 2, 1, 0]
-
-
-def test_the_command_line_plays_extensions_of_a_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "scenario.toml"
-    file.write_text(
-        """
-        [scenario]
-        horizon-slots = 300
-        seeds = 1
-        workers = 1
-
-        [[policy]]
-        name = "timed"
-        preset = "cos"
-        context = ["x1", { scale = "slot" }]
-
-        [[environment]]
-        name = "market"
-        learners = 3
-        drift = { kind = "improve", severity = 0.2, every-slots = 300 }
-        columns = { toll = { high = 0.2 } }
-
-        [[environment.learner]]
-        name = "learner-1"
-        supervised = false
-
-        [[environment.learner]]
-        name = "learner-2"
-        serving-cost = 0.1
-
-        [[environment.link]]
-        between = ["learner-1", "learner-2"]
-        cost-column = "toll"
-        """
-    )
-    cli.main(["simulate", str(file), "--out", str(tmp_path / "out"), "--json", "--quiet"])
-    (score,) = json.loads(capsys.readouterr().out)["scores"]
-
-    assert set(score["utility"]) == {"learner-1", "learner-2", "learner-3", "system"}
-    assert score["regret_per_slot"]["mean"] > 0

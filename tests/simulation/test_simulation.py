@@ -8,7 +8,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from covey.errors import ConfigError, DataError, LimitError
+from covey.errors import ConfigError, LimitError
 from covey.simulation import runner, scenario
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
@@ -44,14 +44,6 @@ def test_every_policy_runs_in_every_environment_with_every_seed(whole: Path) -> 
         for environment in ("one", "all")
         for seed in range(3)
     }
-
-
-def test_a_run_is_filed_under_the_names_of_the_scenario(whole: Path, chosen: Scenario) -> None:
-    run = msgspec.json.decode((whole / "runs/zoom/all/2.json").read_bytes(), type=Run)
-
-    assert (run.policy, run.environment, run.seed) == ("zoom", "all", 2)
-    assert (run.slots, run.learners) == ([10, 100, 1000], 4)
-    assert run.regret["exploration"] == [3 * slot**0.752 for slot in run.slots]
 
 
 def test_results_have_a_row_per_run_checkpoint_and_cause(whole: Path) -> None:
@@ -162,16 +154,6 @@ def test_a_folder_of_another_scenario_is_refused_with_the_reason(
 
     assert reason in str(caught.value)
     assert {path: stamp(path) for path in whole.rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b""])
-def test_a_folder_with_an_unreadable_scenario_file_is_refused(
-    chosen: Scenario, tmp_path: Path, content: bytes
-) -> None:
-    (tmp_path / "scenario.json").write_bytes(content)
-
-    with pytest.raises(DataError, match="scenario.json cannot be read"):
-        runner.simulate(chosen, tmp_path, play=play)
 
 
 def test_a_run_that_fails_is_named_and_those_before_it_are_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every source of instances does: embedded worlds, a class of one's own, a log."""
+"""What every source of instances does: embedded worlds, a class of one's own."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from covey import cli
+import covey
 from covey.bandit.policies import CoS
 from covey.errors import ConfigError, CoveyError, DataError
 from covey.report import simulation as report
@@ -15,41 +15,25 @@ from covey.simulation import comparison, runner, scenario
 from covey.simulation.environment import Environment, environment_from
 from covey.simulation.run import Run, play
 from covey.simulation.world import World
-from support.own_environments import Runs, Waves, write_log
+from support.own_environments import Runs, Waves
 
 OWN = "support.own_environments"
 TWO = {"learners": 2, "functions": 1, "prices": 0.1}
-LOG = {"context": ["hour"], "label": "truth", "functions": [["a", "b"], ["c"]], "block-slots": 50}
 TABLES: dict[str, dict[str, Any]] = {
     "embedded": {"case": "C2", **TWO},
-    "embedded, shares": {"correlation": 0.5, "dimension": 2, **TWO},
+    "embedded shares": {"correlation": 0.5, "dimension": 2, **TWO},
     "class": {"environment": f"{OWN}:Waves", "options": {"height": 0.2}, **TWO},
     "class with answers": {"environment": f"{OWN}:Runs", "correlation": "worst", **TWO},
     "function": {
         "environment": f"{OWN}:improving", "dimension": 2, "correlation": "independent", **TWO
     },
-    "log": {"log": LOG, "prices": 0.1},
-    "log, streams": {"log": LOG, "correlation": 0.3, "delay-slots": 5},
 }  # fmt: skip
-assert len(TABLES) == 7
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a log."""
-    folder = tmp_path_factory.mktemp("logs")
-    write_log(folder / "log.csv")
-    return folder
-
-
-def table_of(kind: str, folder: Path) -> dict[str, Any]:
-    table = {"name": kind.replace(",", ""), **TABLES[kind]}
-    return {**table, "log": {**LOG, "path": str(folder / "log.csv")}} if "log" in table else table
+assert len(TABLES) == 5
 
 
 @pytest.fixture(params=TABLES)
-def environment(request: pytest.FixtureRequest, folder: Path) -> Environment:
-    return environment_from(table_of(request.param, folder))
+def environment(request: pytest.FixtureRequest) -> Environment:
+    return environment_from({"name": "x", **TABLES[request.param]})
 
 
 def test_a_world_has_the_shape_of_its_environment(environment: Environment) -> None:
@@ -108,12 +92,12 @@ def without_time(runs: list[Run]) -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def tables(folder: Path) -> dict[str, Any]:
+def tables() -> dict[str, Any]:
     """A scenario with every environment."""
     return {
         "scenario": {"horizon-slots": 1_500, "seeds": 2, "checkpoints": [200, 1_000]},
         "policy": [{"name": "grid", "preset": "cos", "slices": 4}, {"name": "auto"}],
-        "environment": [table_of(kind, folder) for kind in TABLES],
+        "environment": [{"name": kind, **table} for kind, table in TABLES.items()],
     }
 
 
@@ -128,7 +112,6 @@ def test_one_and_several_processes_give_the_same_comparison(
     assert len(found.scores) == 2 * len(TABLES)
     assert all(score.ratio is not None for score in found.scores[1::2])
     assert f"{OWN}:Waves" in report.html(found)
-    assert "blocks of log.csv" in report.html(found)
     assert "class with answers" in report.text(found)
 
 
@@ -167,19 +150,6 @@ def test_a_folder_of_another_class_or_other_options_is_refused(
         claim(Waves, height=0.1)
 
 
-def test_there_is_no_theoretical_bound_in_an_environment_of_ones_own(
-    tables: dict[str, Any],
-) -> None:
-    policy = {"name": "T1", "preset": "cos", "parameters": "theorem", "horizon": 1_500}
-    chosen = scenario.load({**tables, "policy": [policy]})
-    limits = {name: comparison.regret_limit(chosen, "T1", name) for name in chosen.environments}
-
-    assert [name for name, limit in limits.items() if limit is not None] == [
-        "embedded",
-        "embedded shares",
-    ]
-
-
 def test_a_function_may_change_accuracies_by_the_slot() -> None:
     own = {"environment": f"{OWN}:improving", "dimension": 2, "correlation": "independent", **TWO}
     chunk = World(environment_from({"name": "x", **own}), seed=1, horizon=3_000).draw(3_000)
@@ -188,69 +158,16 @@ def test_a_function_may_change_accuracies_by_the_slot() -> None:
     assert (np.diff(chunk.accuracy[0, 1]) >= 0).all()
 
 
-def test_without_answers_they_are_drawn_independently() -> None:
-    environment = environment_from({"name": "x", "environment": Waves, **TWO})
-    chunk = World(environment, seed=7, horizon=20_000).draw(20_000)
-    noise = (chunk.right - chunk.accuracy)[0].astype(np.float64)
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+def test_an_environment_of_ones_own_may_have_many_dimensions(preset: str, tmp_path: Path) -> None:
+    tables = {
+        "scenario": {"horizon-slots": 400, "seeds": 1},
+        "policy": [{"name": "mine", "preset": preset}],
+        "environment": [{"name": "x", **own("Embeddings", dimension=50)}],
+    }
+    (run,) = covey.simulate(tables, tmp_path)
 
-    for one, other in ((noise[0], noise[1]), (noise[0, 1:], noise[0, :-1])):
-        assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(20_000)
-
-
-def correlations(right: np.ndarray) -> list[float]:
-    """Of each function with its former answer, and of each pair of functions."""
-    own = [np.corrcoef(row[1:], row[:-1])[0, 1] for row in right]
-    pairs = [np.corrcoef(right[j], right[k])[0, 1] for j, k in ((0, 1), (0, 2), (1, 2))]
-    return [*map(float, own), *map(float, pairs)]
-
-
-def test_errors_in_a_world_from_a_log_depend_as_in_the_log(folder: Path) -> None:
-    rows = np.loadtxt(folder / "log.csv", delimiter=",", skiprows=1).T
-    recorded = correlations(rows[2:] == rows[1])
-    environment = environment_from(table_of("log", folder))
-    chunk = World(environment, seed=1, horizon=60_000).draw(60_000)
-
-    assert min(recorded[:3]) > 0.3
-    assert recorded[5] > 0.2
-    # One neighbour of 50 is of another block.
-    assert correlations(chunk.right[0]) == pytest.approx(recorded, abs=0.05)
-
-
-def small_log(folder: Path, **keys: Any) -> Environment:
-    (folder / "small.csv").write_text(
-        "place,label,f\n0.1,no,no\n0.3,no,yes\n0.4,yes,yes\n0.9,no,yes\n1.0,no,no\n"
-    )
-    log = {"path": "small.csv", "context": ["place"], "functions": [["f"]], "slices": 2, **keys}
-    return environment_from({"name": "x", "log": log}, folder=folder)
-
-
-def test_the_accuracy_in_a_log_is_the_share_of_right_answers_in_the_cell(tmp_path: Path) -> None:
-    chunk = World(small_log(tmp_path), seed=1, horizon=100).draw(100)
-    is_low = chunk.points[:, 0, 0] < 0.5
-
-    assert chunk.accuracy[0, 0, is_low] == pytest.approx(2 / 3, abs=2**-22)
-    assert chunk.accuracy[0, 0, ~is_low].tolist() == [0.5] * int((~is_low).sum())
-
-
-def test_blocks_are_consecutive_rows_and_all_rows_are_equally_likely(tmp_path: Path) -> None:
-    environment = small_log(tmp_path, **{"block-slots": 3})
-    points = World(environment, seed=1, horizon=30_000).draw(30_000).points[:, 0, 0]
-    row = np.searchsorted([0.1, 0.3, 0.4, 0.9, 1.0], points)
-    blocks = row.reshape(-1, 3)
-
-    assert (np.diff(blocks, axis=1) % 5 == 1).all()
-    # 10,000 blocks have a row with probability 3/5: 4.5 deviations are 221.
-    assert np.abs(np.bincount(row) - 6_000).max() < 221
-
-
-def test_a_log_that_has_changed_is_read_again(tmp_path: Path) -> None:
-    environment = small_log(tmp_path)
-    before = World(environment, seed=1, horizon=100).draw(100)
-    (tmp_path / "small.csv").write_text("place,label,f\n0.1,no,no\n0.3,no,no\n")
-    after = World(environment, seed=1, horizon=100).draw(100)
-
-    assert before.right.min() == 0
-    assert after.right.min() == 1
+    assert run.regret
 
 
 def own(name: str, **more: Any) -> dict[str, Any]:
@@ -262,10 +179,6 @@ def given(**arrays: Any) -> dict[str, Any]:
     return own("Given", options=arrays)
 
 
-def log(**keys: Any) -> dict[str, Any]:
-    return {"log": {**LOG, "path": "log.csv", **keys}}
-
-
 HALF = [0.5] * 1024
 WRONG: list[tuple[dict[str, Any], str]] = [  # and words of the sentence
     ({"environment": "nowhere:Mine"}, "'nowhere:Mine' cannot be imported ... write module:name"),
@@ -273,7 +186,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [  # and words of the sentence
     (own("nothing"), f"{OWN}:nothing returned None, which has no method draw"),
     (own("Waves", drift={"severity": 0.1, "every-slots": 9}), "environment; remove drift"),
     (own("Runs", dependence=0.5), f"{OWN}:Runs draws the answers; remove dependence"),
-    ({**log(), "dependence": 0.5}, "log; remove dependence"),
     (own("Waves", options={"height": object()}), "options must hold text, numbers, lists"),
     ({"options": {"height": 1}}, "options are those of environment = 'module:name'; add it"),
     (own("Waves", options={"heigth": 0.1}), f"{OWN}:Waves raised TypeError: ... 'heigth' ("),
@@ -285,26 +197,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [  # and words of the sentence
     (given(answers=[HALF, HALF]), "0.5 in answers; they must be 0 or 1"),
     (given(answers=[[1] * 7] * 2), "answers of shape (2, 7); it must be (2, 1024)"),
     (given(all=[1, 2]), "drew list; it must return a tuple of contexts, accuracies and"),
-    ({**log(), "environment": "a:b"}, "environment and log cannot be combined; remove one"),
-    (log(path="no.csv"), "log no.csv does not exist"),
-    (log(functions=[["a"], ["d"]]), "no column 'd'; known: a, b, c, hour, truth"),
-    (log(functions=[["a"], []]), "log.functions must name a column for every learner"),
-    ({**log(), "learners": 3}, "log; remove learners"),
-    ({**log(), "dimension": 2}, "log.context has 1 entries ... remove dimension"),
-    (log(**{"block-slots": 0}), "log.block-slots: expected int >= 1"),
-    (log(blocks=9), "unknown key 'blocks' in ... log"),
+    ({"dimension": 50}, "dimension is 50; more than 8 need an environment of your own"),
 ]
 
 
 @pytest.mark.parametrize(("table", "sentence"), WRONG)
 def test_what_cannot_be_drawn_is_refused_with_a_message_before_anything_runs(
-    table: dict[str, Any],
-    sentence: str,
-    folder: Path,
-    tables: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
+    table: dict[str, Any], sentence: str, tables: dict[str, Any]
 ) -> None:
-    monkeypatch.chdir(folder)
     with pytest.raises(CoveyError) as caught:
         scenario.load({**tables, "environment": [{"name": "x", **table}]})
 
@@ -319,42 +219,3 @@ def test_answers_for_some_slots_only_are_refused_with_the_run() -> None:
 
     with pytest.raises(DataError, match="Fickle gives answers for some slots only"):
         world.draw(3_000)
-
-
-def test_the_command_line_finds_a_module_and_a_log_beside_the_scenario(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(".")  # restores the path after the test
-    source = f"from {OWN} import Runs\n\n\nclass Mine(Runs):\n    pass\n"
-    (tmp_path / "beside_scenario.py").write_text(source)
-    write_log(tmp_path / "log.csv", rows=200)
-    (tmp_path / "own.toml").write_text(
-        "scenario = { horizon-slots = 500, seeds = 2, workers = 2 }\n"
-        'policy = [ { name = "auto" }, { name = "CoS", preset = "cos" } ]\n'
-        "[[environment]]\n"
-        'name = "mine"\nenvironment = "beside_scenario:Mine"\nlearners = 2\nfunctions = 1\n'
-        '[[environment]]\nname = "recorded"\nlog.path = "log.csv"\nlog.label = "truth"\n'
-        'log.context = ["hour"]\nlog.functions = [["a"], ["b", "c"]]\n'
-    )
-
-    out = tmp_path / "out"
-    code = cli.main(["simulate", str(tmp_path / "own.toml"), "--out", str(out), "--html"])
-
-    assert (code, (out / "report.html").exists()) == (0, True)
-    assert "beside_scenario:Mine" in (out / "report.html").read_text()
-    assert "recorded  CoS" in capsys.readouterr().out
-
-
-def test_the_command_line_says_what_is_wrong_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "own.toml").write_text(
-        'scenario = { horizon-slots = 500 }\npolicy = [ { name = "auto" } ]\n'
-        'environment = [ { name = "mine", environment = "nowhere_at_all:Mine" } ]\n'
-    )
-
-    assert cli.main(["simulate", str(tmp_path / "own.toml"), "--out", str(tmp_path / "o")]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("covey: environment 'mine': 'nowhere_at_all:Mine' cannot be imported")
-    assert printed.count("\n") == 1
-    assert not (tmp_path / "o").exists()

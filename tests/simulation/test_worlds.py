@@ -1,7 +1,6 @@
 """Worlds are reproducible, with the configured arrivals and accuracies."""
 
 import hashlib
-import itertools
 from typing import Any
 
 import numpy as np
@@ -136,32 +135,6 @@ def test_a_world_is_the_same_on_every_machine_and_in_every_version(name: str) ->
     assert hashlib.sha256(drawn).hexdigest()[:16] == expected
 
 
-def test_labels_come_after_at_least_and_at_most_so_many_slots() -> None:
-    environment = Environment(name="x", delay_slots=9, least_delay_slots=7)
-    delays = World(environment, seed=1, horizon=500).draw(500).delays
-
-    assert delays is not None
-    assert sorted(set(delays.tolist())) == [7, 8, 9]
-
-
-def test_functions_err_independently_of_each_other_and_of_the_slot_before() -> None:
-    stretch = World(Environment(name="x", learners=2), seed=7, horizon=20_000).draw(20_000)
-    noise = (stretch.right - stretch.accuracy)[0].astype(np.float64)
-    noise /= np.sqrt((noise**2).mean(axis=1, keepdims=True))
-    pairs = [(noise[j], noise[k]) for j, k in itertools.combinations(range(4), 2)]
-    pairs += [(row[1:], row[:-1]) for row in noise]
-
-    assert max(abs((one * other).mean()) for one, other in pairs) < FAR / np.sqrt(20_000)
-
-
-def test_a_function_of_accuracy_one_is_always_right() -> None:
-    sure, lost = (Surface(at=(0.5,), high=h, low=h) for h in (1.0, 0.0))
-    environment = Environment(name="x", surfaces=((sure, lost),))
-    right = World(environment, seed=1, horizon=5_000).draw(5_000).right[0]
-
-    assert right.sum(axis=1).tolist() == [5_000, 0]
-
-
 def test_of_a_failing_learner_a_share_of_all_answers_is_wrong() -> None:
     kept = World(Environment(name="x"), seed=1, horizon=100).draw(100)
     failing = World(Environment(name="x", failing={"learner-2": 0.25}), seed=1, horizon=100)
@@ -186,12 +159,6 @@ def test_the_worst_arrivals_keep_the_distance_of_the_definition(
     assert least_distance(points) >= horizon ** (-1 / dimension) * (1 - 1e-9)
     assert points.min() >= 0
     assert points.max() <= 1
-
-
-def test_the_worst_arrivals_are_no_further_apart_than_they_must_be() -> None:
-    points = World(Environment(name="x", case="C1"), seed=1, horizon=500).draw(500).points[:, 0]
-
-    assert least_distance(points) == pytest.approx(1 / 500)
 
 
 @pytest.mark.parametrize(("dimension", "horizon"), [(1, 1_000), (2, 10_000), (3, 8_000)])
@@ -250,10 +217,12 @@ def test_learners_get_the_common_instance_in_their_share_of_slots(
     assert np.array_equal(stretch.right[0][:, is_same], stretch.right[1][:, is_same])
 
 
-def test_delays_are_uniform_up_to_the_maximum() -> None:
-    stretch = World(Environment(name="x", delay_slots=3), seed=2, horizon=8_000).draw(8_000)
+@pytest.mark.parametrize("least", [0, 7])
+def test_delays_are_uniform_from_the_least_to_the_most(least: int) -> None:
+    environment = Environment(name="x", delay_slots=least + 3, least_delay_slots=least)
+    stretch = World(environment, seed=2, horizon=8_000).draw(8_000)
     assert stretch.delays is not None
-    counts = np.bincount(stretch.delays)
+    counts = np.bincount(stretch.delays - least)
 
     assert len(counts) == 4
     assert np.abs(counts - 2_000).max() < FAR * np.sqrt(8_000 * 0.25 * 0.75)
@@ -267,14 +236,6 @@ def test_each_learner_misses_labels_on_its_own() -> None:
 
     assert np.abs(shown.mean(axis=0) - 0.7).max() < FAR * np.sqrt(0.21 / 8_000)
     assert abs(both - 0.49) < FAR * np.sqrt(0.25 / 8_000)
-
-
-def test_delays_and_missing_labels_do_not_change_other_draws() -> None:
-    plain = World(Environment(name="x"), seed=2, horizon=100).draw(100)
-    late = World(Environment(name="x", delay_slots=9, label_probability=0.5), seed=2, horizon=100)
-
-    for one, other in zip(plain[1:4], late.draw(100)[1:4], strict=True):
-        assert np.array_equal(one, other)
 
 
 def test_a_world_ends_at_its_horizon() -> None:

@@ -21,7 +21,6 @@ EARLY = {  # few cells and low thresholds, so that peers are asked soon
     "slices": 2,
     "split-scale": 5.0,
     "split-power": 2.0,
-    "finest-level": 1,
     "explore": {"scale": 0.5, "power": 0.0},
     "train": {"scale": 1.0, "power": 0.0},
     "explore-peers": {"scale": 0.5, "power": 0.0},
@@ -55,6 +54,18 @@ def recorded_stream(seed: int = 11) -> Stream:
     predictions = np.where(is_right, labels, 1 - labels)
     contexts = rng.random((SLOTS, 2))
     at = [f"site{k}" for k in rng.integers(0, SITES, SLOTS)]
+    return Stream(predictions, labels, contexts, at)
+
+
+def changing_stream(dimension: int, *, slots: int = 600, seed: int = 5) -> Stream:
+    """Return a stream whose functions depend on all coordinates, and on none as before at last."""
+    rng = np.random.default_rng(seed)
+    labels, contexts = rng.integers(0, 2, slots), rng.random((slots, dimension))
+    slopes = 2 * rng.normal(size=(2 * SITES, dimension))
+    chance = 1 / (1 + np.exp(-(contexts - 0.5) @ slopes.T - 0.7)).T
+    chance[:, slots // 2 :] = 1 - chance[:, slots // 2 :]
+    predictions = np.where(rng.random(chance.shape) < chance, labels, 1 - labels)
+    at = [f"site{k}" for k in rng.integers(0, SITES, slots)]
     return Stream(predictions, labels, contexts, at)
 
 
@@ -209,7 +220,7 @@ def through_processes(
 
 def decided_in_a_network(stream: Stream, config: dict[str, Any]) -> list[Any]:
     """Return the decisions of a network in this process, each with its label at once."""
-    dimension = None if stream.columns else 2
+    dimension = None if stream.columns else stream.contexts.shape[1]
     network = covey.Network(config, functions=stream.functions, dimension=dimension)
     live = []
     for slot, name in enumerate(stream.at):
@@ -279,9 +290,7 @@ async def _label(world: virtual.World, stream: Stream, live: list[Row], slot: in
 
 def early(preset: str) -> dict[str, Any]:
     """Return settings with which not only own functions are used, and labels raise alarms."""
-    dropped = "slices" if preset == "auto" else "finest-level"
-    early = {key: value for key, value in EARLY.items() if key != dropped}
-    return fitting({"preset": preset, "alarm": 5.0, **early})
+    return fitting({"preset": preset, "alarm": 5.0, **EARLY})
 
 
 def config_of(preset: str, reading: str = "spec") -> dict[str, Any]:

@@ -65,9 +65,9 @@ class SteadyLink(Link):
         super().__init__(*given)
         self.told: dict[str, tuple[int, float, float]] = {}
 
-    async def report(self, cell: str, slot: int) -> Report:
-        arrivals, *bounds = await super().report(cell, slot)
-        at, *known = self.told.get(cell, (0, 0.0, 0.0))
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
+        arrivals, *bounds = await super().report(cell, slot, what)
+        at, *known = self.told.get(cell, (0, 0.0, 0.0, ()))
         if slot > 2 * at:
             self.told[cell] = slot, *bounds
             known = bounds

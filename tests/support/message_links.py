@@ -54,11 +54,8 @@ class MessageLink(virtual.Link):
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         return await self._client.ask(requests)
 
-    async def report(self, cell: str, slot: int) -> Report:
-        return await self._client.report(cell, slot)
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._client.estimate(cell, slot, is_by_context=is_by_context)
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
+        return await self._client.report(cell, slot, what)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._client.deliver(labels)

@@ -23,14 +23,12 @@ INDEX_PRICES = (0.0, 0.0, 0.1, 0.3, 1.0)
 _CURVE_NAMES = ("explore", "train", "explore_peers")
 _INDEX_SETTINGS = {
     "index_scale": st.sampled_from([0.25, 0.5, 1.0, 2.0]),
-    "finest_level": st.integers(0, 4),
-    "spread": st.sampled_from([0.05, 0.5, 2.0]),
     "check_claims": st.just(True),
     "alarm": st.sampled_from([0.0, 0.3, 1.0, 3.0]),  # low ones, which go off in short streams
 }
 _INDEX_KEYS = {
     "share-ucb": ("index_scale", "alarm"),
-    "auto": ("index_scale", "finest_level", "spread", "alarm", "check_claims"),
+    "auto": ("index_scale", "alarm", "check_claims"),
 }
 
 
@@ -240,7 +238,9 @@ def free_cases(draw: st.DrawFn) -> Case:
         case = _with_readers(case, draw)
     made = []
     for site in case.setup.sites:
-        free = sorted(draw(st.sets(st.integers(0, site.functions - 1))))
+        columns = (*site.cost_columns, *[None] * site.functions)[: site.functions]
+        fixed = [function for function, column in enumerate(columns) if column is None]
+        free = sorted(draw(st.sets(st.sampled_from(fixed)))) if fixed else []
         costs = [0.0 if function in free else cost for function, cost in enumerate(site.costs)]
         made.append(replace(site, free=tuple(free), costs=tuple(costs)))
     return _with_sites(case, made)
@@ -305,20 +305,19 @@ def index_cases(draw: st.DrawFn) -> Case:
         if name in _INDEX_KEYS[preset] and draw(st.booleans())
     }
     drawn["slices"] = draw(st.integers(1, 5))
-    if "finest_level" not in drawn and draw(st.sampled_from([False, False, True])):
-        drawn["zooming"] = False  # slices are given, and make a grid of any preset
     drawn["label_wait"] = draw(st.sampled_from([None, None, 0, 3]))
     drawn["pending"] = draw(st.booleans())
     made = draw(sites(INDEX_PRICES, most=5, most_functions=3))
-    slots = draw(st.sampled_from([1, 30, 150, 300]))
+    slots = draw(st.sampled_from([1, 30, 100] if preset == "auto" else [1, 30, 150, 300]))
     case = _with_stream(
         index_setup(preset, made, **drawn),
         draw,
         slots=slots,
-        dimension=draw(st.integers(0, 3)),
+        dimension=draw(st.sampled_from([0, 1, 2, 3, 4, 5] if preset == "auto" else [0, 1, 2, 3])),
     )
-    if preset == "auto" and draw(st.booleans()):
-        case = _with_readers(case, draw)
+    if preset == "auto":
+        for extend in (_with_readers, _with_busy_peers, _with_random_costs):
+            case = extend(case, draw) if draw(st.booleans()) else case
     return turned(case) if draw(st.booleans()) else case
 
 
@@ -487,13 +486,7 @@ def reference_rows(case: Case) -> list[reference.Row]:
     """Return the trace of the reference."""
     if isinstance(case.setup, IndexSetup):
         return reference_index.replay(case.setup, **_stream(case))
-    return reference.replay(
-        case.setup,
-        **_stream(case),
-        busy=None if case.busy is None else case.busy.tolist(),
-        paid=() if case.paid is None else case.paid.tolist(),
-        batch=None if case.batch is None else case.batch.tolist(),
-    )
+    return reference.replay(case.setup, **_stream(case))
 
 
 def _stream(case: Case) -> dict[str, Any]:
@@ -504,4 +497,7 @@ def _stream(case: Case) -> dict[str, Any]:
         "at": None if case.at is None else case.at.tolist(),
         "revealed": None if case.revealed is None else case.revealed.tolist(),
         "delay": None if case.delay is None else case.delay.tolist(),
+        "busy": None if case.busy is None else case.busy.tolist(),
+        "paid": () if case.paid is None else case.paid.tolist(),
+        "batch": None if case.batch is None else case.batch.tolist(),
     }

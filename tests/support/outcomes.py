@@ -10,8 +10,17 @@ import msgspec
 import numpy as np
 
 from covey.replay.engine import CellView
-from covey.replay.outcome import LearnerOutcome, Outcome, PairOutcome, Timeline
-from covey.report.summary import summarise
+from covey.replay.outcome import (
+    AlarmNumbers,
+    LearnerNumbers,
+    LearnerOutcome,
+    Outcome,
+    PairNumbers,
+    Timeline,
+    percent,
+    points_of,
+    total_of,
+)
 from covey.types import Context, Interval
 
 SITES = ["north", "east", "south", "west", "harbour", "airport", "uptown", "campus"]
@@ -22,6 +31,39 @@ NONE = "\N{EN DASH}"
 
 def around(mean: float, half_width: float) -> Interval:
     return Interval(mean, mean - half_width, mean + half_width)
+
+
+def numbers(
+    slots: int,
+    judged: int,
+    errors: int,
+    phases: tuple[int, int] = (0, 0),
+    *,
+    cost: float = 0.0,
+    arms: dict[str, int] | None = None,
+    alone: int = 0,
+    own: tuple[str, int] | None = None,
+    gain: Interval | None = None,
+    pairs: list[PairNumbers] | None = None,
+) -> LearnerNumbers:
+    """Make the numbers of a learner from counts; `own` is its best function, with its errors."""
+    train, explore = phases
+    return LearnerNumbers(
+        slots=slots,
+        errors=errors if slots else None,
+        error_percent=percent(errors, judged),
+        train_percent=percent(train, slots),
+        explore_percent=percent(explore, slots),
+        exploit_percent=percent(slots - train - explore, slots),
+        cost_total=cost if slots else None,
+        arms=arms or {},
+        alone_percent=percent(alone, judged),
+        best_own=None if own is None or not judged else own[0],
+        best_own_percent=None if own is None else percent(own[1], judged),
+        net_gain_points=points_of(gain),
+        pairs=pairs or [],
+        alarms=AlarmNumbers(0, []),
+    )
 
 
 def make_learner(
@@ -42,27 +84,24 @@ def make_learner(
     explore = rng.binomial(slots - train, 0.2)
     total = int(slots.sum())
     chosen = rng.multinomial(total, np.full(len(arms), 1 / len(arms)))
-    return LearnerOutcome(
-        name=name,
-        functions=functions,
-        slots=total,
-        judged=int(judged.sum()),
-        errors=int(errors.sum()),
-        train=int(train.sum()),
-        explore=int(explore.sum()),
-        exploit=total - int(train.sum() + explore.sum()),
-        cost_total=0.05 * float(chosen[2:].sum()),
+    counts = numbers(
+        total,
+        int(judged.sum()),
+        int(errors.sum()),
+        (int(train.sum()), int(explore.sum())),
+        cost=0.05 * float(chosen[2:].sum()),
         arms=dict(zip(arms, chosen.tolist(), strict=True)),
-        alone_errors=int(errors.sum() * 1.5),
-        timeline=Timeline(50, *(x.tolist() for x in (slots, judged, errors, train, explore))),
-        cells=make_cells(rng, arms, dimension=dimension, side=side),
-        own_errors=dict.fromkeys(functions, int(judged.sum()) // 4),
+        alone=int(errors.sum() * 1.5),
+        own=(functions[0], int(judged.sum()) // 4),
         gain=Interval(0.02, 0.01, 0.03) if is_judged else None,
         pairs=[
-            PairOutcome(peer, times, times / 20, times, 0.8 * times, functions[0], 0.7 * times)
+            PairNumbers(peer, times, times / 20, times, 0.8 * times, functions[0], 0.7 * times)
             for peer, times in zip(peers, chosen[2:].tolist(), strict=True)
         ],
     )
+    timeline = Timeline(50, *(x.tolist() for x in (slots, judged, errors, train, explore)))
+    cells = make_cells(rng, arms, dimension=dimension, side=side)
+    return LearnerOutcome(name, functions, int(judged.sum()), counts, timeline, cells)
 
 
 def make_cells(
@@ -80,7 +119,7 @@ def make_cells(
 def idle_learner(name: str) -> LearnerOutcome:
     nothing = [0] * 30
     timeline = Timeline(50, nothing, nothing, nothing, nothing, nothing)
-    return LearnerOutcome(name, ["idle-tree"], 0, 0, 0, 0, 0, 0, 0.0, {}, 0, timeline, [])
+    return LearnerOutcome(name, ["idle-tree"], 0, numbers(0, 0, 0), timeline, [])
 
 
 def make_outcome(
@@ -107,45 +146,47 @@ def make_outcome(
         policy="CoS (spec), 9 cells",
         learners=learners,
         functions=dict(zip(functions, errors, strict=True)),
-        gain=Interval(0.02, 0.015, 0.025) if is_judged else None,
+        total=total_of(
+            [learner.numbers for learner in learners],
+            Interval(0.02, 0.015, 0.025) if is_judged else None,
+        ),
     )
 
 
 def small_learner(name: str, *, slots: int, errors: int, alone_errors: int) -> LearnerOutcome:
     """Make a learner that pays a hundredth per slot and whose own function errs in a fourth."""
     timeline = Timeline(slots, [slots], [slots], [errors], [slots // 10], [slots // 5])
-    return LearnerOutcome(
-        name=name,
-        functions=[f"{name}-tree"],
-        slots=slots,
-        judged=slots,
-        errors=errors,
-        train=slots // 10,
-        explore=slots // 5,
-        exploit=slots - slots // 10 - slots // 5,
-        cost_total=slots / 100,
-        arms={f"{name}-tree": slots - 30, "peer": 30},
-        alone_errors=alone_errors,
-        timeline=timeline,
-        cells=[CellView("all", (), (), slots, f"{name}-tree", 0.9)],
-        own_errors={f"{name}-tree": slots // 4},
+    tree = f"{name}-tree"
+    counts = numbers(
+        slots,
+        slots,
+        errors,
+        (slots // 10, slots // 5),
+        cost=slots / 100,
+        arms={tree: slots - 30, "peer": 30},
+        alone=alone_errors,
+        own=(tree, slots // 4),
         gain=around(0.25 - errors / slots - 0.01, 0.02),
-        pairs=[PairOutcome("peer", 30, slots / 100, 30, 27, f"{name}-tree", 20)],
+        pairs=[PairNumbers("peer", 30, slots / 100, 30, 27, tree, 20)],
     )
+    cells = [CellView("all", (), (), slots, tree, 0.9)]
+    return LearnerOutcome(name, [tree], slots, counts, timeline, cells)
 
 
 def small_outcome(*learners: LearnerOutcome) -> Outcome:
     functions = {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
-    known = [(learner.judged, learner.gain) for learner in learners if learner.gain is not None]
-    rows = sum(judged for judged, _ in known)
-    mean = sum(judged * each.mean for judged, each in known) / max(1, rows)
+    points = [(each.judged, each.numbers.net_gain_points) for each in learners]
+    gains = [(judged, gain.mean / 100) for judged, gain in points if gain is not None]
+    rows = sum(judged for judged, _ in gains)
+    mean = sum(judged * gain for judged, gain in gains) / max(1, rows)
     gain = around(mean, 0.01) if rows else None
-    return Outcome(300, 0, [], "CoS", list(learners), functions, gain=gain)
+    total = total_of([learner.numbers for learner in learners], gain)
+    return Outcome(300, 0, [], "CoS", list(learners), functions, total)
 
 
 def numbers_of(outcome: Outcome) -> Any:
     """Return the summary of an outcome as its JSON has it."""
-    return msgspec.to_builtins(summarise(outcome))
+    return msgspec.to_builtins(outcome.summary)
 
 
 class Reader(HTMLParser):

@@ -1,8 +1,6 @@
 """Environments of a user: classes and functions that draw contexts, accuracies and answers."""
 
-import csv
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,18 @@ class Waves:
         contexts = self.rng.random((slots, 1))
         waves = np.sin(2 * np.pi * (contexts.T + self.phase[:, None]))
         return contexts, 0.6 + self.height * waves
+
+
+class Embeddings:
+    """Two functions of which one is better on either side of a plane in many dimensions."""
+
+    def __init__(self, rng: np.random.Generator, size: int = 50) -> None:
+        self.rng, self.size = rng, size
+
+    def draw(self, first_slot: int, slots: int) -> Drawn:
+        contexts = self.rng.random((slots, self.size))
+        is_above = contexts.sum(axis=1) > self.size / 2
+        return contexts, np.where([is_above, ~is_above], 0.9, 0.6)
 
 
 class Runs(Waves):
@@ -75,19 +85,3 @@ def broken(rng: np.random.Generator) -> None:
 
 def nothing(rng: np.random.Generator) -> None:
     """Returns nothing that draws."""
-
-
-def write_log(path: Path, *, rows: int = 3_000, stay: float = 0.8) -> Path:
-    """Write a log of three functions whose errors come in runs, and whose worst hours coincide."""
-    rng = np.random.default_rng(5)
-    luck, common = rng.random(3), 0.5
-    with path.open("w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["hour", "truth", "a", "b", "c"])
-        for _ in range(rows):
-            hour, truth = rng.random(), int(rng.random() < 0.5)
-            luck = np.where(rng.random(3) < stay, luck, rng.random(3))
-            common = common if rng.random() < stay else rng.random()
-            right = (0.5 * luck + 0.5 * common) < [0.9 - 0.5 * hour, 0.4 + 0.5 * hour, 0.6]
-            table.writerow([hour, truth, *np.where(right, truth, 1 - truth).tolist()])
-    return path

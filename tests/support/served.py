@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from covey.node.spans import Spans
+from covey.node.status import Spans
 from covey.server import app, config
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, ROUTES
 from covey.server.http import ProblemBody

@@ -25,7 +25,7 @@ from covey.node.network import functions_of, learner_of
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
 from covey.node.requests import AskRow, Assistance
-from covey.node.spans import NO_SPANS
+from covey.node.status import NO_SPANS
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import PEER_TICKETS, Limits, Workers
@@ -344,13 +344,8 @@ class Link:
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         return await self._send(lambda node: node.assist(rows, source=self._source))
 
-    async def report(self, cell: str, slot: int) -> Report:
-        return await self._send(lambda node: node.report(cell, slot, source=self._source))
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        return await self._send(
-            lambda node: node.estimate(cell, slot, source=self._source, is_by_context=is_by_context)
-        )
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
+        return await self._send(lambda node: node.report(cell, slot, what, source=self._source))
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         return await self._send(lambda node: node.take_labels(labels, source=self._source))
@@ -394,18 +389,10 @@ class RelayedLink:
             lambda node: node.assist(rows, source=self._source, route=route)
         )
 
-    async def report(self, cell: str, slot: int) -> Report:
+    async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
         route = self._route()
         return await self._link._send(
-            lambda node: node.report(cell, slot, source=self._source, route=route)
-        )
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        route = self._route()
-        return await self._link._send(
-            lambda node: node.estimate(
-                cell, slot, source=self._source, is_by_context=is_by_context, route=route
-            )
+            lambda node: node.report(cell, slot, what, source=self._source, route=route)
         )
 
     def _route(self) -> RelayRoute:

@@ -17,7 +17,7 @@ import msgspec
 from covey.errors import DataError
 from covey.files import replace
 from covey.report import text as report_text
-from covey.report.page import document
+from covey.report.page import filled, markup
 from covey.report.text import NONE, shorten
 from reproduction.claims import CLAIMS, Judgement, Verdict, judge, judge_across
 from reproduction.data import PRINTED, TABLES, printed_figures, read_data
@@ -86,7 +86,7 @@ def html(title: str, sections: Sequence[Section]) -> str:
         f"<section><h2>{escape(section.title)}</h2>{_all_html(section.blocks)}</section>"
         for section in others
     ]
-    return document([head, *body], title=title)
+    return filled("base", title=title, body=markup("\n".join([head, *body])))
 
 
 def figures_in(sections: Sequence[Section]) -> list[ReportFigure]:

@@ -33,8 +33,8 @@ def settle_accounts(
 ) -> dict[str, Account]:
     """Return the account of every learner by name; utilities sum to the system's."""
     served = dict.fromkeys(dealings, 0)
-    for one in dealings.values():
-        for name, times in one.asked.items():
+    for dealing in dealings.values():
+        for name, times in dealing.asked.items():
             served[name] += times
     served_cost = {name: times * serving_costs.get(name, 0.0) for name, times in served.items()}
     return {
@@ -57,5 +57,4 @@ def asked_of(
 
 
 def system_utility(accounts: Mapping[str, Account]) -> float:
-    """Return the utility of all learners together."""
     return sum(account.utility for account in accounts.values())

@@ -62,7 +62,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def arms(self) -> int:
-        """K, the number of own functions and peers."""
         return self.functions + self.peers
 
     @property
@@ -140,12 +139,10 @@ class Statement(NamedTuple):
 
     @property
     def value(self) -> float:
-        """The bound."""
         return math.fsum(term.value for term in self.terms)
 
     @property
     def exponent(self) -> float:
-        """The largest exponent of a term."""
         return max(term.exponent for term in self.terms)
 
 
@@ -187,7 +184,6 @@ def _cos(
     contexts: int = 1,  # each with its own slices
     delay: int | None = None,  # slots by which labels are late
 ) -> Statement:
-    """CoS, for any arrivals."""
     if contexts == 0:
         raise ConfigError("T5 is about policies that use one context; dimension is 0")
     spread = dimension if spread is None else spread
@@ -264,7 +260,6 @@ class Theorem(NamedTuple):
     corrected: str = ""
 
     def notes(self, form: Form) -> list[str]:
-        """Return what to know about the theorem in this form."""
         slip = f"Corrected: {self.corrected}. The paper prints {self.printed}."
         if form == "printed":
             slip = f"Printed form: {self.printed}. The corrected form has {self.corrected}."
@@ -415,27 +410,6 @@ def sheet(
     )
 
 
-def sweep(
-    argument: str,
-    values: Sequence[float],
-    names: Sequence[str] = (),
-    problem: Problem | None = None,
-    *,
-    form: Form = "corrected",
-) -> list[BoundTable]:
-    """Return a sheet for each value of one argument of the problem.
-
-    >>> [round(one.bounds[0].per_slot, 1) for one in sweep("horizon", [1e4, 1e12], ["cos"])]
-    [24.1, 0.6]
-    """
-    known = [field.name.replace("_", "-") for field in msgspec.structs.fields(Problem)]
-    if argument not in known:
-        raise ConfigError(f"unknown argument {argument!r}{toml.nearest(argument, known)}")
-    name = argument.replace("-", "_")
-    problems = [msgspec.structs.replace(problem or Problem(), **{name: v}) for v in values]
-    return [sheet(names, one, form=form) for one in problems]
-
-
 def chosen(names: Sequence[str]) -> list[str]:
     """Return the theorems of names like T1, C3, cos or dcza; no names: all of them."""
     meanings: dict[str, list[str]] = {name.lower(): [name] for name in THEOREMS}
@@ -504,7 +478,6 @@ def below_from(
 
 
 def orders(problem: Problem, *, form: Form = "corrected") -> list[Order]:
-    """Return the four cases for CoS, DCZA and Share-UCB."""
     alpha, dimension = problem.alpha, problem.dimension
     zooming = {case: _state(case, problem, form).exponent for case in CASES}
     shared = (alpha + dimension) / (2 * alpha + dimension)

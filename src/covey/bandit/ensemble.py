@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,15 +12,17 @@ from covey.bandit.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
 from covey.errors import ConfigError, ConflictingLabel, DataError, UnknownTicket
 from covey.types import Label
 
+Cells = Hashable | Mapping[str, Hashable]  # of a context, or of each learner's own
+_Number = TypeVar("_Number", bound=float)
 ABSTAINED = -1  # the code of a learner that does not vote
 
 
 class EnsembleState(NamedTuple):
-    """State of an ensemble's weights, in one cell or global."""
+    """State of an ensemble's weights: one number per learner, in its cell or global."""
 
-    weights: tuple[float, ...]  # one per learner
-    labels: int  # number of labels applied
-    losses: tuple[float, ...]  # one per learner, in mistakes
+    weights: tuple[float, ...]
+    labels: tuple[int, ...]  # applied
+    losses: tuple[float, ...]  # in mistakes
 
 
 class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -36,7 +38,6 @@ class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 
     @property
     def title(self) -> str:
-        """One-line description."""
         kind = "weights per cell" if self.weights == "cell" else "global weights"
         return f"{self.update}, {kind}"
 
@@ -47,67 +48,58 @@ class Weighing(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_d
 
     def moved(self, state: EnsembleState, votes: Sequence[int], label: int) -> EnsembleState:
         """Return the state after a label for these votes; 0 is the base class."""
-        return _MOVES[self.update](self, state, votes, label)
+        labels = tuple([count + 1 for count in state.labels])
+        if self.update == "gradient":
+            return EnsembleState(self._descended(state, labels, votes, label), labels, state.losses)
+        pairs = zip(state.losses, votes, strict=True)
+        losses = tuple([loss + (vote not in (label, ABSTAINED)) for loss, vote in pairs])
+        return EnsembleState(self.multiplied(labels, losses), labels, losses)
+
+    def _descended(
+        self, state: EnsembleState, labels: Sequence[int], votes: Sequence[int], label: int
+    ) -> tuple[float, ...]:
+        """Stochastic gradient descent on the squared error of the weighted votes."""
+        sums = sums_of(state.weights, votes)
+        # Votes for the base class change no weight, nor do learners without a vote.
+        return tuple(
+            [
+                weight + (self.step / count if self.decay else self.step) * (is_right - sums[vote])
+                if vote > 0
+                else weight
+                for weight, count, vote in zip(state.weights, labels, votes, strict=True)
+                for is_right in (vote == label,)
+            ]
+        )
+
+    def multiplied(self, labels: Sequence[int], losses: Sequence[float]) -> tuple[float, ...]:
+        """Return the weights after so many labels and mistakes of each learner.
+
+        Weighted majority: every mistake multiplies a weight by `beta`. Hedge: w ~ exp(-rate *
+        mistakes), and the default rate decreases over time.
+        """
+        least = min(losses)  # with differences of losses, weights cannot all underflow
+        if self.update == "majority":
+            weights = [self.beta ** (loss - least) for loss in losses]
+        else:
+            # The default is the rate of the next slot.
+            default = 8 * math.log(len(losses))
+            rates = [self.rate or math.sqrt(default / (count + 1)) for count in labels]
+            least *= len(set(rates)) == 1
+            costs = [rate * (loss - least) for rate, loss in zip(rates, losses, strict=True)]
+            weights = [math.exp(min(costs) - cost) for cost in costs]
+        total = sum(weights)
+        return tuple([weight / total for weight in weights])
 
 
-def _gradient(
-    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
-) -> EnsembleState:
-    """Stochastic gradient descent on the squared error of the weighted votes."""
-    labels = state.labels + 1
-    step = weighing.step / labels if weighing.decay else weighing.step
-    sums = sums_of(state.weights, votes)
-    # Votes for the base class change no weight, nor do learners without a vote.
-    weights = [
-        weight + step * ((vote == label) - sums[vote]) if vote > 0 else weight
-        for weight, vote in zip(state.weights, votes, strict=True)
-    ]
-    return EnsembleState(tuple(weights), labels, state.losses)
-
-
-def _majority(
-    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
-) -> EnsembleState:
-    """Weighted majority: every mistake multiplies a weight by `beta`."""
-    losses = _losses(state, votes, label)
-    least = min(losses)  # with differences of losses, weights cannot all underflow
-    weights = _shares([weighing.beta ** (loss - least) for loss in losses])
-    return EnsembleState(weights, state.labels + 1, losses)
-
-
-def _hedge(
-    weighing: Weighing, state: EnsembleState, votes: Sequence[int], label: int
-) -> EnsembleState:
-    """Exponential weights: w ~ exp(-rate * mistakes); the default rate decreases over time."""
-    losses, labels = _losses(state, votes, label), state.labels + 1
-    rate, least = weighing.rate, min(losses)
-    if rate is None:
-        rate = math.sqrt(8 * math.log(len(losses)) / (labels + 1))  # of the next slot
-    weights = _shares([math.exp(-rate * (loss - least)) for loss in losses])
-    return EnsembleState(weights, labels, losses)
-
-
-_MOVES = {"gradient": _gradient, "majority": _majority, "hedge": _hedge}
 _OWNERS = {"step": "gradient", "decay": "gradient", "beta": "majority", "rate": "hedge"}
 
 
 def sums_of(weights: Sequence[float], votes: Sequence[int]) -> dict[int, float]:
-    """Return the total weight of the votes per class."""
     sums: dict[int, float] = {}
     for weight, vote in zip(weights, votes, strict=True):
         if vote != ABSTAINED:
             sums[vote] = sums.get(vote, 0.0) + weight
     return sums
-
-
-def _losses(state: EnsembleState, votes: Sequence[int], label: int) -> tuple[float, ...]:
-    pairs = zip(state.losses, votes, strict=True)
-    return tuple([loss + (vote not in (label, ABSTAINED)) for loss, vote in pairs])
-
-
-def _shares(weights: Sequence[float]) -> tuple[float, ...]:
-    total = sum(weights)
-    return tuple([weight / total for weight in weights])
 
 
 class Ensemble:
@@ -143,7 +135,7 @@ class Ensemble:
         self._classes = _ordered(classes, self.weighing.base)
         self._codes = {label: code for code, label in enumerate(self._classes)}
         count = len(self.learners)
-        self._start = EnsembleState((1 / count,) * count, 0, (0,) * count)
+        self._start = EnsembleState((1 / count,) * count, (0,) * count, (0,) * count)
         self._standings: dict[Hashable, EnsembleState] = {}
         self._tickets: dict[int, _Ballot] = {}
         self._slot = 0
@@ -153,16 +145,17 @@ class Ensemble:
         """Number of pending labels."""
         return sum(ballot.truth is None for ballot in self._tickets.values())
 
-    def vote(self, votes: Sequence[Label], *, cell: Hashable = None) -> tuple[Label, int]:
+    def vote(self, votes: Sequence[Label], *, cell: Cells = None) -> tuple[Label, int]:
         """Return the label for `votes`, one per learner, and the ticket for its true label.
 
-        `cell` is the cell of the context; only weights per cell use it.
+        `cell` is the cell of the context, or has that of each learner's own context by name; only
+        weights per cell use it.
         """
         codes = self._read_votes(votes)
         code = self.elect(codes, cell)
         self._slot += 1
         self._tickets.pop(self._slot - self.label_wait - 1, None)
-        self._tickets[self._slot] = _Ballot(codes, self._key(cell), code)
+        self._tickets[self._slot] = _Ballot(codes, cell, code)
         return self._label(code), self._slot
 
     def learn(self, ticket: int, label: Label) -> Settlement:
@@ -191,7 +184,7 @@ class Ensemble:
         """Return the weight of every learner, in `cell` if weights are per cell."""
         return dict(zip(self.learners, self._standing(cell).weights, strict=True))
 
-    def elect(self, codes: Sequence[int], cell: Hashable = None) -> int:
+    def elect(self, codes: Sequence[int], cell: Cells = None) -> int:
         """Return the winning code of votes given as codes; no ticket is issued."""
         weights = self._standing(cell).weights
         threshold = self.weighing.threshold
@@ -201,7 +194,7 @@ class Ensemble:
             threshold *= cast / total if total > 0 else 1.0
         return winner(weights, codes, threshold)
 
-    def move(self, codes: Sequence[int], label: int, cell: Hashable = None) -> None:
+    def move(self, codes: Sequence[int], label: int, cell: Cells = None) -> None:
         """Update the weights with a label code, without a ticket.
 
         Raises `ConfigError` if a weight would become non-finite, or all of them zero.
@@ -209,7 +202,17 @@ class Ensemble:
         before = self._standing(cell)
         after = self.weighing.moved(before, codes, label)
         self._check_weights(before.weights, after.weights)
-        self._standings[self._key(cell)] = after
+        if not (self._is_local and isinstance(cell, Mapping)):
+            self._standings[self._key(cell)] = after
+            return
+        for place, learner in enumerate(self.learners):
+            whole = self._standings.get(cell[learner], self._start)
+            weights = _replaced(whole.weights, place, after.weights)
+            labels = _replaced(whole.labels, place, after.labels)
+            losses = _replaced(whole.losses, place, after.losses)
+            if self.weighing.update != "gradient":
+                weights = self.weighing.multiplied(labels, losses)
+            self._standings[cell[learner]] = EnsembleState(weights, labels, losses)
 
     def standings(self) -> dict[Hashable, EnsembleState]:
         """Return the state of the weights by cell; None stands for all cells."""
@@ -219,8 +222,16 @@ class Ensemble:
         """Continue from earlier `standings`."""
         self._standings = dict(standings)
 
-    def _standing(self, cell: Hashable) -> EnsembleState:
-        return self._standings.get(self._key(cell), self._start)
+    def _standing(self, cell: Cells) -> EnsembleState:
+        if not (self._is_local and isinstance(cell, Mapping)):
+            return self._standings.get(self._key(cell), self._start)
+        owns = [self._standings.get(cell[learner], self._start) for learner in self.learners]
+        weights = tuple([own.weights[place] for place, own in enumerate(owns)])
+        labels = tuple([own.labels[place] for place, own in enumerate(owns)])
+        losses = tuple([own.losses[place] for place, own in enumerate(owns)])
+        if self.weighing.update != "gradient" and any(labels):
+            weights = self.weighing.multiplied(labels, losses)
+        return EnsembleState(weights, labels, losses)
 
     def _key(self, cell: Hashable) -> Hashable:
         if not self._is_local:
@@ -273,6 +284,12 @@ class Ensemble:
         return UnknownTicket(f"unknown ticket {ticket!r} of the ensemble: {why}")
 
 
+def _replaced(
+    old: tuple[_Number, ...], place: int, new: tuple[_Number, ...]
+) -> tuple[_Number, ...]:
+    return (*old[:place], new[place], *old[place + 1 :])
+
+
 def weighing_from(table: Mapping[str, Any]) -> Weighing:
     """Return the settings of an `[ensemble]` table.
 
@@ -303,7 +320,7 @@ def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | No
 
 class _Ballot(msgspec.Struct):
     votes: tuple[int, ...]
-    cell: Hashable
+    cell: Cells
     code: int  # of the label that was answered
     truth: int | None = None
 

@@ -40,11 +40,9 @@ class Doubling(NamedTuple):
         return max(0, ((slot - 1) // self.first_epoch + 1).bit_length() - 1)
 
     def slots(self, number: int) -> int:
-        """Return how many slots an epoch has."""
         return self.first_epoch << number
 
     def before(self, number: int) -> int:
-        """Return how many slots come before an epoch."""
         return self.first_epoch * ((1 << number) - 1)
 
     def slot_in(self, number: int, slot: int) -> int:
@@ -80,17 +78,14 @@ class EpochCells(NamedTuple):
     doubling: Doubling
 
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        """Return the levels of the first epoch."""
         return self.policy_of(0).partition.levels(dimension)
 
     def side(self, cell: Cell) -> int:
-        """Return how many such cells there are per dimension."""
         epoch, own = unpacked(cell)
         policy = self.policy_of(epoch)
         return policy.partition.levels(policy.dimension)[own.level].side
 
     def name(self, cell: Cell) -> str:
-        """Return the name in the partition of its epoch, and the epoch."""
         epoch, own = unpacked(cell)
         return f"{self.policy_of(epoch).partition.name(own)}@{epoch}"
 
@@ -111,18 +106,15 @@ class EpochCells(NamedTuple):
 
 
 def packed(epoch: int, cell: Cell) -> Cell:
-    """Return a cell of an epoch as one of all epochs."""
     return Cell(epoch * LEVELS + cell.level, cell.coordinates)
 
 
 def unpacked(cell: Cell) -> tuple[int, Cell]:
-    """Return the epoch of a cell, and the cell in it."""
     epoch, level = divmod(cell.level, LEVELS)
     return epoch, Cell(level, cell.coordinates)
 
 
 def _decision_by_row(name: str, slot: int | None = None) -> Any:
-    """Return the same for a method whose result is a decision."""
     call_inside = by_row(name, slot)
 
     def call(self: "EpochTable", row: int, *rest: Any) -> int:
@@ -151,7 +143,6 @@ class EpochTable(Several):
     # -- epochs ---------------------------------------------------------------------------------
 
     def table_of(self, epoch: int) -> Table:
-        """Return the table of an epoch, which is empty if it is new."""
         if epoch not in self.tables:
             policy = self._partition.policy_of(epoch)
             clock = Clock(policy.scales(), policy.powers())
@@ -163,7 +154,6 @@ class EpochTable(Several):
 
     @property
     def used(self) -> list[int]:
-        """The epochs with own decisions."""
         return [
             epoch
             for epoch, table in self.tables.items()
@@ -173,12 +163,10 @@ class EpochTable(Several):
     # -- rows -----------------------------------------------------------------------------------
 
     def at(self, row: int, slot: int) -> tuple[Table, int, int]:
-        """Return the table of the epoch of a row, with the row and a slot there."""
         epoch, own = self._numbered[row]
         return self.tables[epoch], own, self._doubling.slot_in(epoch, slot)
 
     def inside(self, decision: int, context: Context = (), slot: int = 0) -> Iterable[Counted]:
-        """Return the table of the epoch of a decision."""
         table, row, now = self.at(row_of(decision), slot)
         return [(table, code_of(row, 0, 0) | decision & CHOICE, context, now)]
 
@@ -199,7 +187,6 @@ class EpochTable(Several):
         return places
 
     def _now(self, slot: int) -> tuple[int, Table, int]:
-        """Return the epoch of an own decision, its table, and the slot there."""
         epoch = self._doubling.number_at(slot)
         return epoch, self.table_of(epoch), self._doubling.slot_in(epoch, slot)
 
@@ -229,7 +216,6 @@ class EpochTable(Several):
         return [self._outer[epoch][layer] for layer in self.tables[epoch].cells.layers(own)]
 
     def around(self, context: Context) -> list[int]:
-        """Return the rows around a context in all epochs."""
         return [
             self._outer[epoch][row]
             for epoch, table in self.tables.items()
@@ -260,7 +246,6 @@ class EpochTable(Several):
         return self._number(epoch)[row]
 
     def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Choose an arm in the epoch of `slot`, as `Table.decide`."""
         epoch, table, now = self._now(slot)
         return self._outside(epoch, table.decide(context, now, closed))
 
@@ -273,7 +258,6 @@ class EpochTable(Several):
         return sum(table.blind_decisions for table in self.tables.values())
 
     def combine(self, row: int, other: Any, by: int) -> None:
-        """Add the counts that `other` has in the same epoch, or subtract them."""
         epoch, own = self._numbered[row]
         if epoch in other.tables:
             self.tables[epoch].combine(own, other.tables[epoch], by)
@@ -305,22 +289,20 @@ class EpochTable(Several):
         return self._number(epoch)[row]
 
     def take_row(self, old: Any, row: int, arms: list[int]) -> int:
-        """Take a row of a table of other arms."""
         epoch, own = old._numbered[row]
         taken = self.table_of(epoch).saved.take_row(old.tables[epoch], own, arms)
         return self._number(epoch)[taken]
 
-    def doubts(self) -> list[int]:
-        """Return what the tables of all epochs doubt: epoch, count and numbers of each."""
-        doubts: list[int] = []
+    def state(self) -> list[int]:
+        state: list[int] = []
         for epoch, table in self.tables.items():
-            own = table.doubts()
-            doubts += [epoch, len(own), *own]
-        return doubts
+            own = table.policy.state()
+            state += [epoch, len(own), *own]
+        return state
 
-    def take_doubts(self, doubts: list[int]) -> None:
+    def restore(self, state: list[int]) -> None:
         at = 0
-        while at < len(doubts):
-            epoch, count = doubts[at : at + 2]
-            self.table_of(epoch).take_doubts(doubts[at + 2 : at + 2 + count])
+        while at < len(state):
+            epoch, count = state[at : at + 2]
+            self.table_of(epoch).policy.restore(state[at + 2 : at + 2 + count])
             at += 2 + count

@@ -20,15 +20,15 @@ belongs to the table of one context space; methods that take `space` mean the ow
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from covey.bandit.epochs import EpochCells, EpochTable
-from covey.bandit.links import LivePrices, check_cost
-from covey.bandit.partitions import Candidates
+from covey.bandit.links import SitePrices, check_cost
+from covey.bandit.partitions import Candidates, Dyadic
 from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
 from covey.bandit.several import CandidateTable
@@ -44,12 +44,14 @@ from covey.kernel import (
     doubts_of,
     phase_of,
     table_of,
+    take_doubts,
 )
-from covey.kernel.rules import Cell, Report, Rule
+from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, Cell, Report, Rule, middle_of
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
 
 LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
+WHOLE_SPACE = (0, ())  # the cell that a space of many dimensions is, without its name
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -86,6 +88,12 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 _PHASES = (*PHASES, "serve")
+
+
+@cache
+def offset_of(name: str) -> int:
+    """Return by what the decisions of a learner differ from those of others in the same slot."""
+    return zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 class Learner:
@@ -144,7 +152,7 @@ class Learner:
             remembers=remembers,
             arm_names=zlib.crc32("\n".join(self.arms).encode()),
         )
-        self.prices: LivePrices | None = None  # of peers, where these change by slot
+        self.prices: SitePrices | None = None  # of peers, where these change by slot
         self.cost_columns: Mapping[str, str] = {}  # arm -> name of its cost beyond the price
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
@@ -177,12 +185,12 @@ class Learner:
     @property
     def alarms(self) -> list[int]:
         """The slots of the alarms of the change detection; after a restart the latest ones."""
-        return sorted(slot for table in self.tables.values() for slot in table.alarms)
+        return sorted(slot for table in self.tables.values() for slot in table.policy.alarms)
 
     @property
     def alarm_count(self) -> int:
         """How many alarms there were, over all starts."""
-        return sum(table.alarm_count for table in self.tables.values())
+        return sum(table.policy.alarm_count for table in self.tables.values())
 
     @property
     def is_pending(self) -> bool:
@@ -208,11 +216,6 @@ class Learner:
         for cost in costs:
             if cost is not None:
                 check_cost(cost, arms, links, learner=self.name)
-
-    @property
-    def blind_decisions(self) -> int:
-        """How often it decided without labels where no peer it could query had any."""
-        return self.table.blind_decisions
 
     def behind(self) -> list[tuple[str, bool]]:
         """Return the peer of each arm after the own functions, and whether it sees the cell only.
@@ -264,10 +267,6 @@ class Learner:
         """
         return self.table.decide_batch(contexts.reshape(-1).data, slot, codes.data, closed)
 
-    def count_rows(self, contexts: np.ndarray, codes: np.ndarray) -> None:
-        """Count decisions of one slot, each of which was retracted when it was made."""
-        self.table.count_batch(contexts.reshape(-1).data, codes.data)
-
     def peers_to_query(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the indices of peers whose report (or estimate, unsupervised) the row needs."""
         if self.is_supervised:
@@ -277,12 +276,8 @@ class Learner:
         return [k for k in peers if closed is None or not closed[first + k]]
 
     def receive_report(self, row: int, peer: int, report: Report, slot: int) -> int:
-        """Take what a peer reports; return its old training counter, for `undo_report`."""
+        """Take what a peer reports; return its old training counter, for `table.unrefresh`."""
         return self.table.hear(row, peer, report, slot)
-
-    def undo_report(self, row: int, peer: int, old: int) -> None:
-        """Undo a `receive_report`; several are undone in reverse order."""
-        self.table.unrefresh(row, peer, old)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
         """Continue after the reports; return the code, or `-1 - row` if more must be queried.
@@ -309,14 +304,6 @@ class Learner:
         """Return what a code chose: phase, arm, price and own function or peer."""
         return self.choices[code & CHOICE]
 
-    def best_own(self, row: int, context: Context | None = None) -> int:
-        """Return the own function with the largest estimate in the cell, its cost taken off."""
-        return self.table.best_own(row, context)
-
-    def records(self, row: int) -> list[tuple[int, int]]:
-        """Return the labels of each arm in an own cell, and how much of them was right."""
-        return [self.table.record(row, arm) for arm in range(len(self.arms))]
-
     def same_cell(self, row: int, rows: np.ndarray) -> list[int]:
         """Return those of own rows in which reports on `row` count the arrivals as well."""
         if self.space not in self.candidates:
@@ -327,7 +314,7 @@ class Learner:
     # -- decisions and their labels -------------------------------------------------------------
 
     def retract(self, code: int, context: Context, slot: int, space: str | None = None) -> None:
-        """Undo a decision made at `slot`; served rows have the context ()."""
+        """Undo a decision made at `slot`; of served rows no context is needed."""
         self._at(space).retract(code, context, slot)
 
     def retract_rows(
@@ -366,7 +353,7 @@ class Learner:
         paid: int | None = None,
         space: str | None = None,
     ) -> None:
-        """Take the gain of a decision made at `slot`, served ones (context ()) included.
+        """Take the gain of a decision made at `slot`; a served one has the context of `middle`.
 
         `paid` is in millionths what the arm cost beyond its fixed cost; None: it is not known.
         """
@@ -384,7 +371,7 @@ class Learner:
     ) -> None:
         """Settle rows in order; all arrays but `contexts` are int64, `UNPAID` stands for no cost.
 
-        Served rows need no coordinates: `contexts` may be n x 0 if all are.
+        Served rows have the contexts of `middle`: `contexts` may be n x 0.
         """
         if paid is None:
             paid = np.full(len(codes), UNPAID, np.int64)
@@ -435,17 +422,18 @@ class Learner:
             self.slot = slot
         return self.tables[cell.space].cells.meet(cell, slot)
 
-    def serve(self, row: int, slot: int, space: str, function: int | None = None) -> int:
-        """Choose the own function for a peer's row, or take `function`; return the code."""
-        return self.tables[space].serve(row, slot, -1 if function is None else function)
+    def serve(self, cell: Cell, slot: int, source: str, function: int = -1) -> int:
+        """Choose the own function for a row of a peer, or take `function`; return the code."""
+        row = self.open(cell, slot)
+        return self.tables[cell.space].serve(row, slot, function, offset_of(source))
 
-    def report(self, cell: Cell, slot: int) -> Report:
+    def report(self, cell: Cell, slot: int, source: str) -> Report:
         """Return the arrivals in `cell` that a peer may know of, and bounds of the best accuracy.
 
         The bounds are 0 and 1 where none are needed.
         """
         row = self.open(cell, slot)
-        return self.tables[cell.space].report(row, slot)
+        return self.tables[cell.space].report(row, slot, offset_of(source))
 
     def estimate(self, cell: Cell, slot: int, *, is_by_context: bool) -> tuple[float, int]:
         """Return the estimated accuracy of its answers in `cell`, and the labels behind it."""
@@ -465,7 +453,38 @@ class Learner:
         label, _, labels = self.tables[cell.space].cells.memory.recall(row)
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
+    # -- alarms ---------------------------------------------------------------------------------
+
+    def take_alarm(self) -> int:
+        """Return the slot of the decision whose label raised an alarm, for its peers; 0: none."""
+        return self.table.policy.forgotten if self.table.take_alarm() else 0
+
+    def hear_alarm(self, space: str, slot: int) -> None:
+        """Forget what was learnt up to a slot, as a peer found that a change has happened."""
+        self.advance(slot)
+        self.tables[space].hear_alarm(slot)
+
     # -- cells ----------------------------------------------------------------------------------
+
+    def place(self, space: str, row: int, context: Context) -> Cell:
+        """Return what a peer is told of an instance in a row: the cell.
+
+        In many dimensions it is the context to 8 bits.
+        """
+        cells = self.tables[space].cells
+        if not cells.is_wide:
+            return self.known_cell(space, row)
+        return cells.place_of(row, context)._replace(space=space)
+
+    def place_name(self, space: str, row: int, context: Context) -> str:
+        """Return the name of `place`."""
+        if not self.tables[space].cells.is_wide:
+            return self.name_at(space, row)
+        return self.names.of(self.place(space, row, context))
+
+    def middle(self, cell: Cell) -> Context:
+        """Return the context with which the label of a served row is settled."""
+        return middle_of(cell.coordinates) if self.tables[cell.space].cells.is_wide else ()
 
     def known_cell(self, space: str, row: int) -> Cell:
         """Return the known cell of a row."""
@@ -502,8 +521,7 @@ class Learner:
         for name, counters in snapshot.cells:
             cell = self.names.parse(name)
             self.tables[cell.space].saved.load_stored(cell, counters, seen.get(name, []))
-        for space, doubts in snapshot.doubts.items():
-            self.tables[space].take_doubts(doubts)
+        take_doubts(self.tables, snapshot.doubts)
 
     # -- tables ---------------------------------------------------------------------------------
 
@@ -581,5 +599,22 @@ class CellNames:
         cell: Cell = self._partitions[space].parse(rest)
         count = len(cell.coordinates)
         if count != self._dimensions.get(space, count):  # candidates have looked at theirs
-            raise DataError(f"cell {name!r} needs {self._dimensions[space]} coordinates")
+            if cell[:2] != WHOLE_SPACE or not self._is_wide(space):
+                raise DataError(f"cell {name!r} needs {self._dimensions[space]} coordinates")
+        elif cell.level and self._is_wide(space) and cell.level != WIDE_LEVEL:
+            raise DataError(f"cell {name!r} is not a place of {self._dimensions[space]} dimensions")
         return cell._replace(space=space) if space else cell
+
+    def parse_place(self, name: str) -> Cell:
+        """Return what a peer tells of an instance; raise `DataError` for an invalid name."""
+        cell = self.parse(name)
+        if self._is_wide(cell.space) and cell.level != WIDE_LEVEL:
+            raise DataError(
+                f"cell {name!r} says nothing of the context; send x and two hexadecimal digits for "
+                "each coordinate"
+            )
+        return cell
+
+    def _is_wide(self, space: str) -> bool:
+        is_layered = isinstance(self._partitions[space], Dyadic)
+        return is_layered and self._dimensions[space] > MOST_AXES

@@ -97,7 +97,7 @@ class Links:
             if cost.times
         }
 
-    def restore(self, sums: Mapping[Pair, tuple[float, int]]) -> None:
+    def restore(self, sums: Mapping[Pair, Sequence[Any]]) -> None:
         """Let links be learnt as `sums` says, and no further."""
         for start, end in sums:
             cost = self._links[start][end]
@@ -105,12 +105,10 @@ class Links:
         self._find_paths()
 
     def has(self, start: str, end: str) -> bool:
-        """Return whether a link leads from `start` to `end`."""
         self._check_names(start, end)
         return end in self._links[start]
 
     def cost(self, start: str, end: str) -> float:
-        """Return the known or estimated cost of a link."""
         self._check_there(start, end)
         return self._links[start][end].estimate
 
@@ -130,7 +128,6 @@ class Links:
         return tuple(reversed(back))
 
     def prices(self) -> dict[Pair, float]:
-        """Return the price of every reachable peer."""
         return {
             (asker, peer): step.cost
             for asker, steps in self._paths.items()
@@ -139,7 +136,6 @@ class Links:
         }
 
     def copy(self) -> "Links":
-        """Return an independent copy."""
         other = Links((), relays=self.relays)
         other._links = self._copied()
         other._paths = self._paths
@@ -291,7 +287,6 @@ class Wiring(NamedTuple):
 
     @property
     def is_moving(self) -> bool:
-        """Whether prices can change."""
         return bool(self.changes or self.tolls)
 
     def hop(self, asker: str, peer: str) -> str:
@@ -473,7 +468,7 @@ class LinkState(msgspec.Struct, frozen=True):
     seen: list[tuple[str, str, int, int]]  # the same since then, in millionths
 
 
-class ChangingLinks:
+class LinkPrices:
     """Links that change at given slots, or whose costs are learnt from their use.
 
     Paths are chosen when prices change, and kept until the next change. Learnt costs change prices
@@ -490,12 +485,10 @@ class ChangingLinks:
         self.version = 0  # raised where prices or paths may have changed
 
     def next_slot(self, slot: int) -> int:
-        """Return the first slot after this one at which prices may change."""
         update = slot - (slot - 1) % self._every + self._every
         return min(update, self._changes[0].slot) if self._changes else update
 
     def advance(self, slot: int) -> Prices:
-        """Return the prices that change on the way to `slot`."""
         changed: Prices = {}
         is_due = (slot - 1) // self._every > (self._slot - 1) // self._every
         self._slot = max(slot, self._slot)
@@ -512,29 +505,25 @@ class ChangingLinks:
         return changed
 
     def observe(self, link: Pair, total: int, uses: int) -> None:
-        """Record what uses of a link have cost, in millionths."""
         before, times = self._seen.get(link, (0, 0))
         self._seen[link] = (before + total, times + uses)
 
-    def copy(self) -> "ChangingLinks":
-        """Return an independent copy."""
+    def copy(self) -> "LinkPrices":
         other = copy(self)
         other.links, other._changes = self.links.copy(), [*self._changes]
         other._seen = dict(self._seen)
         return other
 
     def state(self) -> LinkState:
-        """Return what other links continue from."""
         counted = [(*link, *sums) for link, sums in self.links.sums().items()]
         return LinkState(self._slot, counted, [(*link, *use) for link, use in self._seen.items()])
 
     def restore(self, state: LinkState) -> None:
         """Continue from a state; links that are no longer learnt are left out."""
         self.advance(state.slot)
-        counted = {(start, end): (total, uses) for start, end, total, uses in state.counted}
-        self.links.restore({link: one for link, one in counted.items() if link in self.tolls})
-        seen = {(start, end): (total, uses) for start, end, total, uses in state.seen}
-        self._seen = {link: one for link, one in seen.items() if link in self.tolls}
+        tolls = self.tolls
+        self.links.restore({(a, b): use for a, b, *use in state.counted if (a, b) in tolls})
+        self._seen = {(a, b): (paid, uses) for a, b, paid, uses in state.seen if (a, b) in tolls}
         self.version += 1
 
 
@@ -543,6 +532,7 @@ class PriceState(msgspec.Struct, frozen=True):
 
     links: LinkState
     paths: list[tuple[int, dict[str, list[str]]]]
+    costs: dict[str, float | None]  # that the site pays, of each peer; None: infinite
 
 
 class Repriced(Protocol):
@@ -551,7 +541,7 @@ class Repriced(Protocol):
     def reprice(self, peer: str, cost: float) -> None: ...
 
 
-class LivePrices:
+class SitePrices:
     """What the peers of one site cost, slot by slot, by links that it may share with other sites.
 
     The path of a request is known until its label can come no more.
@@ -559,13 +549,12 @@ class LivePrices:
 
     def __init__(
         self,
-        links: ChangingLinks,
+        links: LinkPrices,
         asker: str,
         carried: Mapping[str, float],
         *,
         label_wait: int,
     ) -> None:
-        """`carried` are the peers, with the serving costs that their prices include."""
         self.links = links
         self._asker = asker
         self._carried = dict(carried)
@@ -576,7 +565,6 @@ class LivePrices:
 
     @property
     def columns(self) -> Iterable[str]:
-        """The columns of the learnt costs of links."""
         return self.links.tolls.values()
 
     def apply(self, learner: Repriced, slot: int) -> bool:
@@ -618,19 +606,20 @@ class LivePrices:
                 self.links.observe(link, round(cost * MILLIONTHS), 1)
 
     def state(self) -> PriceState:
-        """Return what the prices of another start continue from."""
-        return PriceState(self.links.state(), [(slot, dict(one)) for slot, one in self._paths])
+        costs = {peer: None if cost == math.inf else cost for peer, cost in self._costs.items()}
+        return PriceState(self.links.state(), [*self._paths], costs)
 
     def restore(self, state: PriceState, learner: Repriced) -> None:
-        """Continue from a state: the learner pays what it said."""
+        """Continue from a state: the learner pays what it did, until its next decision."""
         self.links.restore(state.links)
-        self.apply(learner, state.links.slot)
+        self._version = -1  # another site may have advanced the links since
+        for peer in self._costs.keys() & state.costs:
+            cost = state.costs[peer]
+            self._costs[peer] = math.inf if cost is None else cost
+            learner.reprice(peer, self._costs[peer])
         self._paths = [*state.paths]
-        paths = self._present_paths()
-        if not self._paths or paths != self._paths[-1][1]:  # other links than then
-            self._paths.append((state.links.slot, paths))
 
-    def _present_costs(self, links: ChangingLinks) -> dict[str, float]:
+    def _present_costs(self, links: LinkPrices) -> dict[str, float]:
         prices = {peer: links.links.price(self._asker, peer) for peer in self._carried}
         return {
             peer: math.inf if price is None else price + self._carried[peer]

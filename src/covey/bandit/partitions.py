@@ -1,5 +1,6 @@
 """Partitions of a context space, the names of their cells, and thresholds within a cell."""
 
+import itertools
 import math
 import re
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from covey.errors import ConfigError, ContextError, DataError
-from covey.kernel.rules import Cell, Level
+from covey.kernel.rules import WIDE_LEVEL, Cell, Level
 
 
 class Partition(Protocol):
@@ -32,22 +33,33 @@ class Threshold(msgspec.Struct, frozen=True):
     power: Annotated[float, Meta(ge=0, lt=1)]
 
     def at(self, slot: float) -> float:
-        """Return D(slot)."""
         return float(self.scale * slot**self.power * math.log(slot))
 
     def formula(self) -> str:
-        """Return D(t) as text."""
         growth = f" t^{self.power:.4g}" if self.power else ""
         return f"{self.scale:g}{growth} ln t"
 
 
 Space = tuple[int, ...]  # indices of coordinates
+FINEST = {0: 0, 1: 8, 2: 7, 3: 4}  # level of the smallest cubes, by dimension
 BETWEEN = "|"  # the names of candidates, and those of their cells
+MOST_DRAWN = 16  # dimensions of which regions are named and drawn; `auto` has one cell in more
+_FEW = 4  # names of coordinates in that of a space
 
 
 def space_name(space: Space, names: Sequence[str]) -> str:
-    """Return the name of a space: the names of its coordinates."""
-    return "+".join(names[k] for k in space)
+    """Return the name of a space: the names of its coordinates; a vector has one name.
+
+    >>> space_name((0, 1, 2), ["hour", "embedding[0]", "embedding[1]"])
+    'hour+embedding'
+    """
+    if len(space) > 1:
+        named = [re.sub(r"\[\d+\]$", "", names[k]) for k in space]
+        parts = [name for name, _ in itertools.groupby(named)]
+    else:
+        parts = [names[k] for k in space]
+    more = len(parts) - _FEW
+    return "+".join(parts[:_FEW] + [f"{more} more"] * (more > 0))
 
 
 def space_names(spaces: Sequence[Space], names: Sequence[str]) -> list[str]:
@@ -61,13 +73,7 @@ def space_names(spaces: Sequence[Space], names: Sequence[str]) -> list[str]:
     return found
 
 
-def cell_name(space: Space, names: Sequence[str], cell: str) -> str:
-    """Return the name of a cell when there are several spaces."""
-    return f"{space_name(space, names)}/{cell}"
-
-
 def space_of(cell: str) -> str:
-    """Return the name of the space in the name of a cell."""
     return cell.rpartition("/")[0]
 
 
@@ -83,11 +89,9 @@ class Candidates(NamedTuple):
 
     @property
     def dimension(self) -> int:
-        """The number of coordinates of contexts."""
         return 1 + max((place for space in self.columns for place in space), default=-1)
 
     def points(self, context: Sequence[float]) -> list[tuple[float, ...]]:
-        """Return the coordinates of a context in each space."""
         if len(context) != self.dimension:
             raise ContextError(
                 f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
@@ -95,7 +99,6 @@ class Candidates(NamedTuple):
         return [tuple([context[place] for place in places]) for places in self.columns]
 
     def parts(self, cell: Cell) -> list[Cell]:
-        """Return the cell in each space."""
         parts, at = [], 0
         for space, columns in zip(self.spaces, self.columns, strict=True):
             end = at + 1 + len(columns)
@@ -109,7 +112,6 @@ class Candidates(NamedTuple):
         return Cell(number, tuple(numbers))
 
     def name(self, cell: Cell) -> str:
-        """Return the names of the cells, and the number of the one that decides."""
         pairs = zip(self.partitions, self.parts(cell), strict=True)
         names = [partition.name(part) for partition, part in pairs]
         return f"{BETWEEN.join(names)}@{cell.level}"
@@ -180,34 +182,34 @@ class Zooming(NamedTuple):
         return self.scale * 2.0**exponent if exponent < 1000 else math.inf
 
 
-class Refining(NamedTuple):
-    """Dyadic cubes, split down to the level `finest`.
+class Dyadic(NamedTuple):
+    """Dyadic cubes of all sizes at once, down to a level that depends on the dimension.
 
-    One of level l is split at 2 ** l own arrivals in one dimension, and at 4 ** l in more.
+    In more than three dimensions there is one cell, and a learner is told contexts to 8 bits.
 
-    >>> Refining(2).levels(1)
-    (Level(side=1, split_at=1.0), Level(side=2, split_at=2.0), Level(side=4, split_at=inf))
+    >>> [len(Dyadic().levels(dimension)) for dimension in range(5)]
+    [1, 9, 8, 5, 1]
     """
 
-    finest: int = 20
-
-    @staticmethod
-    def split_power(dimension: int) -> int:
-        """Return p, if cells of level l are split at 2 ** (p * l) own arrivals."""
-        return min(dimension, 2)
-
     def levels(self, dimension: int) -> tuple[Level, ...]:
-        if dimension == 0:
-            return (Level(1, math.inf),)
-        power = self.split_power(dimension)
-        coarse = (Level(2**level, 2.0 ** (power * level)) for level in range(self.finest))
-        return (*coarse, Level(2**self.finest, math.inf))
+        finest = FINEST.get(dimension, 0)
+        coarse = (Level(2**level, 0.0) for level in range(finest))
+        return (*coarse, Level(2**finest, math.inf))
 
     def name(self, cell: Cell) -> str:
+        if cell.level == WIDE_LEVEL and len(cell.coordinates) > 3:
+            return "x" + bytes(cell.coordinates).hex()
         return _join(f"z{cell.level}", cell)
 
     def parse(self, name: str) -> Cell:
-        return Zooming(max_level=self.finest).parse(name)
+        if not name.startswith("x"):
+            return Zooming(max_level=max(FINEST.values())).parse(name)
+        try:
+            return Cell(WIDE_LEVEL, tuple(bytes.fromhex(name[1:])))
+        except ValueError:
+            raise DataError(
+                f"{name!r} is not a cell; after x come two hexadecimal digits each"
+            ) from None
 
 
 def side(name: str) -> float:
@@ -216,8 +218,24 @@ def side(name: str) -> float:
     >>> side("g8:3:7"), side("z2:1")
     (0.125, 0.25)
     """
+    if name.startswith(ALL):
+        return 1.0
     number, _ = _split(name[:1], name)
     return 2.0**-number if name[0] == "z" else 1 / number
+
+
+ALL = "all:"  # before the dimension, in the name of a cell that is a whole space of many
+
+
+def places_of(name: str) -> tuple[int, ...]:
+    """Return the coordinates of the cell with this name, of any partition.
+
+    >>> places_of("g8:3:7"), places_of("all:20")[:3]
+    ((3, 7), (0, 0, 0))
+    """
+    if name.startswith(ALL):
+        return (0,) * int(name[len(ALL) :])
+    return tuple(map(int, name.split(":")[1:]))
 
 
 def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
@@ -234,17 +252,23 @@ def slices_for(horizon: float, *, alpha: float, dimension: int) -> int:
 
 
 def checked_slices(slices: int) -> int:
-    """Return `slices` if it is in the valid range."""
     if not 1 <= slices <= 2**31:
         raise ConfigError(f"slices is {slices}; it must be a whole number from 1 to 2**31")
     return slices
 
 
 def _join(head: str, cell: Cell) -> str:
+    if head in _WHOLE and len(cell.coordinates) > MOST_DRAWN:
+        return f"{ALL}{len(cell.coordinates)}"
     return ":".join([head, *map(str, cell.coordinates)])
 
 
+_WHOLE = ("g1", "z0")
+
+
 def _split(kind: str, name: str) -> tuple[int, tuple[int, ...]]:
+    if re.fullmatch(ALL + r"[1-9]\d{1,3}", name, re.ASCII) and int(name[4:]) > MOST_DRAWN:
+        return int(kind == "g"), places_of(name)
     # No leading zeros: names are unique.
     if not re.fullmatch(kind + r"(0|[1-9]\d{0,9})(:(0|[1-9]\d{0,18}))*", name, re.ASCII):
         raise DataError(f"{name!r} is not a cell name; expected a name like '{kind}4:3:7'")
@@ -259,7 +283,6 @@ def _within(name: str, cell: Cell, side: int) -> Cell:
 
 
 def cos_power(alpha: float, dimension: int) -> float:
-    """Return z, the exponent of the thresholds of CoS."""
     return 2 * alpha / (3 * alpha + dimension)
 
 

@@ -6,8 +6,10 @@ only place that knows what its keys mean: `resolve` gives the kernel's parameter
 
 import math
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import msgspec
@@ -16,8 +18,8 @@ from msgspec import Meta
 from covey import toml
 from covey.bandit.epochs import Doubling, epoched
 from covey.bandit.partitions import (
+    Dyadic,
     Partition,
-    Refining,
     Threshold,
     Uniform,
     Zooming,
@@ -39,6 +41,7 @@ Alarm = Annotated[float, Meta(ge=0, le=1e6)]
 
 
 NEVER = Threshold(0.0, 0.0)
+FEW_ARRIVALS = 64  # in a cell that is shown as one
 
 
 class Forget(msgspec.Struct, frozen=True):
@@ -95,6 +98,9 @@ class Policy(NamedTuple):
         and others, such as `rewards`.
         """
         kernel = self.settings.kernel()
+        if not site.get("is_supervised", True) and not self.settings.rules.is_paper:
+            # Arrivals without labels are no training: peers would never pass labels on.
+            kernel["counts_labelled"] = True
         if "custom" in kernel:
             seed = self.settings.seed * 1_000_003 + position
             kernel["custom"] = msgspec.structs.replace(kernel["custom"], seed=seed)
@@ -137,6 +143,7 @@ class PolicyRecord(
     """The keys that all policies have."""
 
     lacks: ClassVar[tuple[str, ...]] = ()  # features of a network
+    joins_candidates: ClassVar[bool] = False  # to one context: it finds out what matters
 
     seed: Annotated[int, Meta(ge=0, le=2**40)] = 0
     label_wait: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # slots
@@ -236,34 +243,27 @@ class _Reporting(PolicyRecord, frozen=True):
 
 
 class Auto(_Reporting, tag="auto", frozen=True):
-    """The default: inference on a tree of cells, or over a grid if `slices` is given."""
+    """The default: an average of beliefs over any number of contexts."""
 
-    lacks = (CANDIDATES,)
+    joins_candidates = True
 
-    slices: Slices | None = None
-    finest_level: Annotated[int, Meta(ge=0, le=30)] | None = None
     index_scale: Scale = Tree().scale
-    spread: Annotated[float, Meta(ge=1e-6, le=10)] = Tree().spread
     alarm: Alarm = Tree().alarm
+    batch: Literal["slots", "slot"] = "slots"  # of a batch: one per row, or one in all
 
-    def check(self) -> None:
-        if self.slices is not None and self.finest_level is not None:
-            raise ConfigError("[policy] has slices and finest-level; remove one of them")
+    @property
+    def rules(self) -> Reading:
+        return Reading(shares_slots=self.batch == "slot")
 
     def resolve(self, *, dimension: int, most_functions: int) -> Policy:
-        partition: Partition = Refining()
-        cells = "cells are halved as instances arrive"
-        if self.slices is not None:
-            partition, cells = Uniform(self.slices), f"{self.slices} slices per dimension"
-        elif self.finest_level is not None:
-            partition = Refining(self.finest_level)
-        title = self._titled(f"auto: {cells}; index of {self.index_scale:g} ln t")
-        return Policy(title, partition, dimension, self)
+        title = self._titled(f"auto: an average of beliefs; index of {self.index_scale:g} ln t")
+        return Policy(title, Dyadic(), dimension, self)
 
     def kernel(self) -> dict[str, Any]:
         # Where labels come at once, pending ones change nothing.
-        tree = Tree(scale=self.index_scale, spread=self.spread, alarm=self.alarm)
-        return {**super().kernel(), "tree": tree, "is_pending": self.pending is not False}
+        tree = Tree(scale=self.index_scale, alarm=self.alarm)
+        is_pending = self.pending is not False
+        return {**super().kernel(), "tree": tree, "is_pending": is_pending, "weighs_pending": True}
 
 
 class _Phased(_Reporting, frozen=True):
@@ -476,6 +476,22 @@ RECORDS: Mapping[str, type[PolicyRecord]] = {
     record.__struct_config__.tag: record for record in get_args(AnyPolicy)
 }
 PRESETS = tuple(name for name in RECORDS if name != "own")
+_THRESHOLDS = "explores by an index, without thresholds"
+NOT_NEEDED = {  # why `auto` has no such key
+    "slices": "learns from cells of all sizes at once",
+    "max-level": "learns from cells of all sizes at once",
+    "inherit": "learns from cells of all sizes at once",
+    "split-scale": "learns from cells of all sizes at once",
+    "split-power": "learns from cells of all sizes at once",
+    "horizon": "needs to know no number of slots",
+    "first-epoch": "needs to know no number of slots",
+    "alpha": "finds out how accuracies depend on contexts",
+    "forget": "detects changes by itself",
+    "parameters": _THRESHOLDS,
+    "explore": _THRESHOLDS,
+    "train": _THRESHOLDS,
+    "explore-peers": _THRESHOLDS,
+}
 
 
 @cache
@@ -494,9 +510,12 @@ def policy_table(policy: Any) -> Mapping[str, Any]:
         return policy
     if not isinstance(policy, PolicyRecord):
         return {"preset": policy}
-    table: dict[str, Any] = msgspec.to_builtins(policy)
+    table: dict[str, Any] = msgspec.to_builtins(policy, enc_hook=str)
+    if isinstance(policy.reward, str):
+        table["reward"] = policy.reward
     if isinstance(policy, Own):
-        table["preset"] = table.pop("policy")
+        del table["policy"]
+        table["preset"] = policy.policy
     return table
 
 
@@ -536,10 +555,11 @@ def _check_keys(keys: Mapping[str, Any], preset: str, where: str) -> None:
         if not having:
             wrong.append(f"unknown key {key!r} in {where}{toml.nearest(str(key), every)}")
         elif preset not in having:
+            why = f", which {NOT_NEEDED[key]}" if preset == "auto" and key in NOT_NEEDED else ""
             wrong.append(
                 f"{where} {key} is a key of the preset{'s' * (len(having) > 1)} "
-                f"{_listed(having, 'and')}, and the preset is {preset!r}; name another preset, or "
-                f"remove {key}"
+                f"{_listed(having, 'and')}, and the preset is {preset!r}{why}; name another "
+                f"preset, or remove {key}"
             )
     if wrong:
         raise ConfigError("; ".join(wrong))
@@ -561,6 +581,23 @@ def _listed(names: Sequence[str], word: str) -> str:
 
 
 def used_rows(table: Any) -> list[tuple[int, int]]:
-    """Return the rows in which a learner decides, each after its own arrivals."""
+    """Return the rows in which a learner decides, each after its own arrivals.
+
+    Of cells of all sizes at once, these are the largest ones with few arrivals.
+    """
     rows = [(table.cells.own(row), row) for row in range(len(table))]
-    return [(arrivals, row) for arrivals, row in rows if arrivals and not table.cells.is_split(row)]
+    if not (rows and table.layout.has_tree):
+        return [(own, row) for own, row in rows if own and not table.cells.is_split(row)]
+    arrivals: Counter[int] = Counter()
+    parents: dict[int, int] = {}
+    for own, row in rows:
+        layers = table.cells.layers(row) if own else []
+        arrivals.update(dict.fromkeys(layers, own))
+        parents.update(pairwise(layers))
+    finest = {row for own, row in rows if own}
+    return [
+        (count, row)
+        for row, count in arrivals.items()
+        if (row in finest or count < FEW_ARRIVALS)
+        and (row not in parents or arrivals[parents[row]] >= FEW_ARRIVALS)
+    ]

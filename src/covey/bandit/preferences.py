@@ -7,6 +7,7 @@ import msgspec
 
 from covey.bandit.epochs import EpochCells, EpochTable
 from covey.bandit.learner import Learner
+from covey.bandit.partitions import MOST_DRAWN
 from covey.bandit.policies import Policy, used_rows
 
 
@@ -32,11 +33,14 @@ def preferences(learner: Learner, most: int) -> list[CellPreference]:
         places = tuple(range(policy.dimension)) if several is None else several.columns[number]
         for arrivals, row in heapq.nlargest(most, used_rows(table)):
             cell = table.cells.cell(row)
+            if table.cells.is_wide:  # one cell, which has no coordinates
+                cell = cell._replace(coordinates=(0,) * policy.dimension)
             side = policy.partition.levels(policy.dimension)[cell.level].side
-            low = tuple(coordinate / side for coordinate in cell.coordinates)
-            high = tuple((coordinate + 1) / side for coordinate in cell.coordinates)
+            sides = cell.coordinates if policy.dimension <= MOST_DRAWN else ()
+            low = tuple(coordinate / side for coordinate in sides)
+            high = tuple((coordinate + 1) / side for coordinate in sides)
             arm, _, _ = policy.preferred(table, row, learner.arms)
-            found.append(CellPreference(places, low, high, arrivals, arm))
+            found.append(CellPreference(places[: len(sides)], low, high, arrivals, arm))
     return found
 
 

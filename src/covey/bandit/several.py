@@ -53,27 +53,38 @@ class Several:
 
     alarm_count = forgotten = 0
     alarms = ()
+    is_wide = False
+
+    @property
+    def policy(self) -> Self:
+        """What judges arms."""
+        return self
+
+    def beliefs(self) -> list[Any]:
+        """Return nothing: beliefs are those of single tables."""
+        return []
+
+    news = beliefs
+
+    def adopt(self: Any, old: Any, arms: list[int]) -> None:
+        """Take what is in no row from a table of other arms."""
+        self.restore(old.state())
 
     @property
     def cells(self) -> Self:
-        """The rows and their cells."""
         return self
 
     @property
     def saved(self) -> Self:
-        """What a store has of the rows."""
         return self
 
     def at(self, row: int, slot: int) -> tuple[Table, int, int]:
-        """Return the table that decides in a row, with the row and a slot as it counts them."""
         raise NotImplementedError
 
     def inside(self, decision: int, context: Context = (), slot: int = 0) -> Iterable[Counted]:
-        """Return the tables in which a decision counts, with what it is there."""
         raise NotImplementedError
 
     def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Choose an arm, as `Table.decide`."""
         raise NotImplementedError
 
     stale = by_row("stale", slot=0)
@@ -82,18 +93,18 @@ class Several:
     report = by_row("report", slot=0)
     estimate = by_row("estimate")
     record = by_row("record")
+    accuracies = by_row("accuracies")
+    basis = by_row("basis")
     retract = by_decision("retract", context=0)
     settle = by_decision("settle", context=1)
     score = by_decision("score", context=2)
     remember = by_decision("remember", context=1)
 
     def expect(self, decision: int) -> None:
-        """Count a pending label of a decision that is already counted."""
         for table, code, _, _ in self.inside(decision):
             table.expect(code)
 
     def forget(self, decision: int) -> None:
-        """Remove the pending label of `decision`."""
         for table, code, _, _ in self.inside(decision):
             table.forget(code)
 
@@ -106,7 +117,6 @@ class Several:
         decisions: memoryview,
         closed: bytes | None = None,
     ) -> int:
-        """Decide for consecutive slots, as `Table.decide_batch`."""
         for k, context in enumerate(_points(contexts, len(decisions))):
             decisions[k] = self.decide(context, first_slot + k, closed)
             if decisions[k] < 0:
@@ -114,13 +124,11 @@ class Several:
         return len(decisions)
 
     def count_batch(self, contexts: memoryview, decisions: memoryview) -> None:
-        """Count decisions of one slot that were retracted when they were made."""
         for k, context in enumerate(_points(contexts, len(decisions))):
             for table, code, point, _ in self.inside(decisions[k], context):
                 table.count_batch(array("d", point), array("q", [code]))
 
     def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
-        """Undo decisions of consecutive slots; undecided rows are skipped."""
         for k, context in enumerate(_points(contexts, len(decisions))):
             if decisions[k] >= 0:
                 self.retract(decisions[k], context, first_slot + k)
@@ -133,22 +141,26 @@ class Several:
         gains: memoryview,
         paid: memoryview,
     ) -> None:
-        """Record labels of decisions in order, as `settle` does."""
         for k, context in enumerate(_points(contexts, len(decisions))):
             self.settle(decisions[k], gains[k], context, slots[k], paid[k])
 
     # -- saving, loading, changes ---------------------------------------------------------------
 
     def take_over(self: Any, old: Any, pending: Iterable[int]) -> None:
-        """Continue from another table, whose rows keep their numbers."""
         for row in range(len(old)):
             self.load_stored(old.cell(row), old.stored(row), old.known(row))
         for decision in pending:
             self.expect(decision)
-        self.take_doubts(old.doubts())
+        self.restore(old.state())
 
     def raise_alarm(self, slot: int) -> None:
         """Do nothing: tables with a change detection are told by themselves."""
+
+    hear_alarm = raise_alarm
+
+    def take_alarm(self) -> bool:
+        """Return False: none of these tells peers of alarms."""
+        return False
 
 
 class CandidateTable(Several):
@@ -171,7 +183,6 @@ class CandidateTable(Several):
         self.tables: list[Table] = []
 
     def join(self, tables: list[Table]) -> None:
-        """Count in the tables of the spaces from now on."""
         self.ledger = Ledger(tables, tuple(range(len(tables))), self.candidates.columns)
         self.tables = tables
         self.found_rows = {}
@@ -182,7 +193,6 @@ class CandidateTable(Several):
         return len(self.known_cells)
 
     def cell(self, row: int) -> Cell:
-        """Return the cells of `row`, as one."""
         return self.known_cells[row]
 
     def meet(self, cell: Cell, slot: int) -> int:
@@ -199,24 +209,19 @@ class CandidateTable(Several):
         return row
 
     def find(self, cell: Cell) -> int:
-        """Return the row of known cells; -1 if they are not known."""
         return self.by_cell.get((cell.level, cell.coordinates), -1)
 
     @property
     def foreign(self) -> int:
-        """How many rows are foreign."""
         return len(self.strangers)
 
     def is_foreign(self, row: int) -> bool:
-        """Return whether `row` is known only from isolated sources."""
         return row in self.strangers
 
     def around(self, context: Context) -> list[int]:
-        """Return nothing: all cells around a context are in one row."""
         return []
 
     def is_alike(self, row: int, other: int) -> bool:
-        """Return whether the cell that decides in `row` is one of the cells of `other`."""
         k = self.known_cells[row].level
         return self._rows(row)[k] == self._rows(other)[k]
 
@@ -238,7 +243,6 @@ class CandidateTable(Several):
         return rows
 
     def _rows(self, row: int) -> tuple[int, ...]:
-        """Return the row in each space."""
         rows = self.found_rows.get(row)
         if rows is None:
             parts = zip(self.tables, self.candidates.parts(self.known_cells[row]), strict=True)
@@ -248,7 +252,6 @@ class CandidateTable(Several):
         return rows
 
     def _row_of(self, space: int, rows: list[int]) -> int:
-        """Return the row of these cells, for the space that decides."""
         pairs = zip(self.tables, rows, strict=True)
         parts = [table.cells.cell(own) for table, own in pairs]
         row = self._register(self.candidates.whole(space, parts), False)
@@ -256,7 +259,6 @@ class CandidateTable(Several):
         return row
 
     def at(self, row: int, slot: int) -> tuple[Table, int, int]:
-        """Return the table of the space that decides, and the row there."""
         k = self.known_cells[row].level
         return self.tables[k], self._rows(row)[k], slot
 
@@ -269,11 +271,9 @@ class CandidateTable(Several):
     # -- decisions ------------------------------------------------------------------------------
 
     def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Choose an arm and count the arrival in all spaces, as `Table.decide`."""
         return self._decide(context, slot, -1, closed)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
-        """Continue after the reports on `row`; `-1 - row` of another row if more are needed."""
         return self._decide(context, slot, self.known_cells[row].level, closed)
 
     def _decide(self, context: Context, slot: int, fresh: int, closed: bytes | None) -> int:
@@ -289,19 +289,21 @@ class CandidateTable(Several):
         return code
 
     def locate(self, context: Context, slot: int) -> int:
-        """Return the row of the own cells around `context`."""
         points = zip(self.tables, self.candidates.points(context), strict=True)
         return self._row_of(0, [table.locate(point, slot) for table, point in points])
 
     def best_own(self, row: int, context: Context | None = None) -> int:
-        """Return the own function with the largest estimate in any space."""
         if context is not None:
             for table, point in zip(self.tables, self.candidates.points(context), strict=True):
                 table.cells.around(point)  # now the current one
         return self.ledger.own_function(list(self._rows(row)))
 
-    def serve(self, row: int, slot: int, function: int = -1) -> int:
-        """Count a peer's instance in all spaces and return the decision, as `Table.serve`."""
+    def accuracies(self, row: int, context: Context) -> list[float]:
+        """Return the estimates in the space that decides."""
+        k = self.known_cells[row].level
+        return self.tables[k].accuracies(self._rows(row)[k], self.candidates.points(context)[k])
+
+    def serve(self, row: int, slot: int, function: int = -1, asker: int = 0) -> int:
         rows = self._open_all(row, slot)
         if function < 0:
             function = self.ledger.function_for(list(rows), slot)
@@ -311,29 +313,24 @@ class CandidateTable(Several):
         return code
 
     def combine(self, row: int, other: Any, by: int) -> None:
-        """Add the counts of `other` in all spaces (by 1), or subtract them."""
         for table, own, theirs in zip(self.tables, self._rows(row), other.tables, strict=True):
             table.combine(own, theirs, by)
 
     # -- saving, loading ------------------------------------------------------------------------
 
     def _nothing(self, *_: Any) -> list[Any]:
-        """Return nothing: all is in the tables of the spaces."""
         return []
 
-    stored = known = arm_counters = load_arm = doubts = take_doubts = _nothing
+    stored = known = arm_counters = load_arm = state = restore = _nothing
     set_cost = _nothing
 
     def load_stored(self, cell: Cell, stored: list[int], labels: list[tuple[Any, int]]) -> int:
-        """Create the row of cells that the tables of the spaces know, or will know."""
         return self._register(cell, False)
 
     def take_row(self, old: Any, row: int, arms: list[int]) -> int:
-        """Create the row that a table of other arms has."""
         return self._register(old.cell(row), False)
 
     def take_over(self, old: Any, pending: Iterable[int]) -> None:
-        """Continue from another table, whose rows keep their numbers."""
         super().take_over(old, pending)
         self.strangers = {*old.strangers}
 

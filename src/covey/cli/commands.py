@@ -20,12 +20,13 @@ from covey.errors import ConfigError, MissingExtra
 from covey.jobs.running import cores
 from covey.replay import baselines
 from covey.replay import replay as replaying
-from covey.report import text as report_text
+from covey.report import bounds as bounds_report
 from covey.report.comparison import compare
-from covey.report.results import Result, SimulationResult, check_folder
+from covey.report.results import Result, Shown, SimulationResult, check_folder
 from covey.report.text import Progress
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
+from covey.toml import modules_beside
 
 PRESETS_HELP = f"presets of [policy]: {', '.join(PRESETS)}, or module:Class of your own\n"
 INIT_EXAMPLES = """\
@@ -43,7 +44,7 @@ examples:
 COMPARE_EXAMPLES = """\
 examples:
   covey compare log.csv --config sites.toml
-  covey compare log.csv --config sites.toml --presets auto,cos --slices 4,8,16
+  covey compare log.csv --config sites.toml --presets cos,share-ucb --slices 4,8,16
   covey compare log.parquet --config sites.toml --policies mine.toml --out compared --report out/
   covey compare log.csv --config sites.toml --json | jq -r .conclusion
   covey compare /shared/log.parquet --config sites.toml --on ray://head:10001
@@ -53,7 +54,6 @@ examples:
   covey bounds
   covey bounds T1 --horizon 1e6 --dimension 2
   covey bounds dcza --form printed --json
-  covey bounds cos dcza --sweep horizon 1e4,1e8,1e12
 """
 PROBLEM_HELP = {
     "horizon": "slots",
@@ -80,7 +80,6 @@ examples:
 
 
 def add_init(command: argparse.ArgumentParser) -> None:
-    """Add what `covey init` takes."""
     describe(
         command,
         "Guess which columns of a log are labels, predictions, sites and contexts, say so, and "
@@ -95,23 +94,17 @@ def add_init(command: argparse.ArgumentParser) -> None:
 
 
 def add_replay(command: argparse.ArgumentParser) -> None:
-    """Add what `covey replay` takes."""
     describe(
         command,
         "Replay a log of recorded predictions, one row per slot, as if the sites had "
         "cooperated, and report the gain and the cost.",
         f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
     )
-    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
-    command.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="TOML: columns, policy, sites"
-    )
+    _add_log(command)
     command.add_argument(
         "--trace", type=Path, metavar="OUT", help="write every decision to a .csv or .parquet file"
     )
-    command.add_argument(
-        "--report", type=Path, metavar="DIR", help="folder for report.html and summary.json"
-    )
+    _add_report(command, "report.html and summary.json")
     command.add_argument(
         "--baselines",
         nargs="?",
@@ -124,7 +117,6 @@ def add_replay(command: argparse.ArgumentParser) -> None:
 
 
 def add_compare(command: argparse.ArgumentParser) -> None:
-    """Add what `covey compare` takes."""
     describe(
         command,
         "Replay several policies on the same log and compare their errors and costs, with "
@@ -132,10 +124,7 @@ def add_compare(command: argparse.ArgumentParser) -> None:
         "Without --presets, --slices and --policies, the usual presets are compared.",
         f"{PRESETS_HELP}\n{COMPARE_EXAMPLES}",
     )
-    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
-    command.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="TOML: columns, policy, sites"
-    )
+    _add_log(command)
     command.add_argument(
         "--presets", type=_names, default=[], metavar="NAMES", help="comma-separated, see below"
     )
@@ -153,10 +142,18 @@ def add_compare(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--out", type=Path, metavar="FOLDER", help="keeps finished replays, to resume"
     )
-    command.add_argument(
-        "--report", type=Path, metavar="DIR", help="folder for comparison.html and comparison.json"
-    )
+    _add_report(command, "comparison.html and comparison.json")
     add_common(command, _compare)
+
+
+def _add_log(command: argparse.ArgumentParser) -> None:
+    config_help = "TOML: columns, policy, sites"
+    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
+    command.add_argument("--config", type=Path, required=True, metavar="FILE", help=config_help)
+
+
+def _add_report(command: argparse.ArgumentParser, names: str) -> None:
+    command.add_argument("--report", type=Path, metavar="DIR", help=f"folder for {names}")
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
@@ -173,7 +170,6 @@ def _add_place(command: argparse.ArgumentParser) -> None:
 
 
 def add_demo(command: argparse.ArgumentParser) -> None:
-    """Add what `covey demo` takes."""
     describe(
         command,
         "Generate a seeded stream of bursty attacks on four sites, replay it, and "
@@ -181,13 +177,12 @@ def add_demo(command: argparse.ArgumentParser) -> None:
         "example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
     )
     command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
-    command.add_argument("--slots", type=_count, default=20_000, metavar="N")
+    command.add_argument("--slots", type=_count, default=4_600, metavar="N")
     command.add_argument("--seed", type=int, default=1, metavar="N")
     add_common(command, _demo)
 
 
 def add_simulate(command: argparse.ArgumentParser) -> None:
-    """Add what `covey simulate` takes."""
     describe(
         command,
         "Run policies in environments with known accuracies, for several seeds, and "
@@ -217,7 +212,6 @@ def add_simulate(command: argparse.ArgumentParser) -> None:
 
 
 def add_bounds(command: argparse.ArgumentParser) -> None:
-    """Add what `covey bounds` takes."""
     describe(
         command,
         "Evaluate the paper's theorems for a network, by term, with the prescribed "
@@ -242,28 +236,22 @@ def add_bounds(command: argparse.ArgumentParser) -> None:
         default="corrected",
         help="as printed, or with errors corrected (default)",
     )
-    command.add_argument(
-        "--sweep",
-        nargs=2,
-        metavar=("ARGUMENT", "VALUES"),
-        help="the bounds for several values of an argument, like: horizon 1e4,1e6",
-    )
     add_common(command, _bounds)
 
 
 def _init(options: argparse.Namespace) -> None:
     if options.out.exists():
         raise ConfigError(f"{options.out} exists; move it, or name another file with --out")
-    found = init.guess(options.log, label=options.label, at=options.at)
-    written = init.text(found, log=options.log.name)
+    guessed = init.guess(options.log, label=options.label, at=options.at)
+    written = init.text(guessed, log=options.log.name)
     config.load(tomllib.loads(written))
     files.replace(options.out, written.encode())
     if options.json:
-        print(msgspec.json.encode(found._asdict()).decode())
+        print(msgspec.json.encode(guessed._asdict()).decode())
         return
-    for note in found.notes:
+    for note in guessed.notes:
         print(note)
-    for warning in found.warnings:
+    for warning in guessed.warnings:
         print(f"covey: warning: {warning}", file=sys.stderr)
     print(f"\n{options.out} is written; check it, then:", file=sys.stderr)
     print(f"  covey replay {options.log} --config {options.out}", file=sys.stderr)
@@ -280,6 +268,10 @@ def _replay(options: argparse.Namespace) -> None:
             options.log, setup, trace=trace, progress=progress, baselines=methods
         )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
+    _show(result, options)
+
+
+def _show(result: Shown, options: argparse.Namespace) -> None:
     show(result, options)
     if options.report is not None:
         print(f"report: {result.report(options.report)}", file=sys.stderr)
@@ -289,7 +281,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.report is not None:
         check_folder(options.report)
     with _kept_in(options.out, "replays"), Progress("compare", is_quiet=options.quiet) as progress:
-        found = compare(
+        comparison = compare(
             options.config,
             options.log,
             presets=options.presets,
@@ -300,9 +292,7 @@ def _compare(options: argparse.Namespace) -> None:
             progress=progress,
             on=options.on,
         )
-    show(found, options)
-    if options.report is not None:
-        print(f"report: {found.report(options.report)}", file=sys.stderr)
+    _show(comparison, options)
 
 
 @contextlib.contextmanager
@@ -346,7 +336,11 @@ def _simulate(options: argparse.Namespace) -> None:
     out: Path = options.out
     if options.html:
         check_folder(out)
-    with _kept_in(out, "runs"), Progress("simulate", is_quiet=options.quiet) as progress:
+    with (
+        _kept_in(out, "runs"),
+        modules_beside(options.scenario),
+        Progress("simulate", is_quiet=options.quiet) as progress,
+    ):
         runs = simulator.simulate(chosen, out, progress=progress, on=options.on)
     result = SimulationResult(chosen, runs, config=options.scenario)
     files.replace(out / "summary.json", result.json(indent=2).encode())
@@ -358,29 +352,13 @@ def _simulate(options: argparse.Namespace) -> None:
 def _bounds(options: argparse.Namespace) -> None:
     names = [name.replace("-", "_") for name in PROBLEM_HELP]
     problem = Problem(**{name: getattr(options, name) for name in names})
-    if options.sweep is not None:
-        _show_sweep(options, problem)
-        return
     sheet = bounds.sheet(options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode(sheet).decode())
     elif options.theorem:
-        print(report_text.bounds_details(sheet))
+        print(bounds_report.details(sheet))
     else:
-        print(report_text.bounds_summary(sheet))
-
-
-def _show_sweep(options: argparse.Namespace, problem: Problem) -> None:
-    argument, text = options.sweep
-    try:
-        values = [_number(value) for value in text.split(",")]
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(f"--sweep {argument}: {error}; write values like 1e4,1e6") from None
-    swept = bounds.sweep(argument, values, options.theorem, problem, form=options.form)
-    if options.json:
-        print(msgspec.json.encode({"argument": argument, "sheets": swept}).decode())
-    else:
-        print(report_text.bounds_sweep(swept, argument=argument))
+        print(bounds_report.summary(sheet))
 
 
 def _number(text: str) -> float:

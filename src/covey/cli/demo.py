@@ -1,4 +1,4 @@
-"""Generate a demo log: three months of network flows at four sites, many of them attacks.
+"""Generate a demo log: three weeks of network flows at four sites, many of them attacks.
 
 It depends on the seed only. Attacks come in bursts, more of them at night. Each function is good
 for some hours and flow sizes and poor elsewhere, so no site is accurate alone.
@@ -68,7 +68,7 @@ SITES = {
 }
 
 
-def write(folder: Path, *, slots: int = 20_000, seed: int = 1) -> tuple[Path, Path]:
+def write(folder: Path, *, slots: int = 4_600, seed: int = 1) -> tuple[Path, Path]:
     """Write `log.csv` and `sites.toml` into `folder`, created if needed; return their paths.
 
     >>> from tempfile import TemporaryDirectory
@@ -151,9 +151,8 @@ context = [            # what a site knows of a flow before it chooses an arm
 ]
 # Time stamps are possible, too:  { column = "time", scale = "hour" }
 
-[policy]
-slices = 6             # per dimension: cells of four hours by a factor of ten in bytes
-# preset = "cos"       # the paper's three phases instead of an index policy
+# [policy]
+# preset = "cos"       # the paper's three phases over a grid instead of the default policy
 
 # Each site has functions (columns of the log with their predictions) and prices of peers, as a
 # share of the value of a right answer. Peers that are not listed are never asked.

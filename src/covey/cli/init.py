@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey.data import tables
+from covey.data.scales import MOST_COORDINATES, lacks_vector, vector_of
 from covey.errors import DataError
 from covey.toml import text_of
 
@@ -23,6 +24,8 @@ MOST_ROWS = 100_000  # read to guess; later values may lie outside of low and hi
 MOST_SITES = 50
 MOST_CATEGORIES = 12  # different texts of a column that becomes a category
 DAYS_OF_WEEKS, DAYS_OF_MONTHS = 14, 300  # from which weekdays and months are proposed
+FEW_VECTORS = 100  # of a column that are looked at
+FEW_NUMBERS = 8  # of a text without brackets that is a vector
 HEAVY = 20  # a column is heavy-tailed if its largest value is so many times the median
 
 
@@ -33,10 +36,11 @@ class ColumnFacts(NamedTuple):
     values: Counter[str]
     numbers: list[float] | None  # sorted; None if a value is not a number
     missing: int
+    size: int | None = None  # of vectors that it holds; None: it holds none
 
     @property
     def is_constant(self) -> bool:
-        return len(self.values) <= 1
+        return self.size is None and len(self.values) <= 1
 
 
 class Guess(NamedTuple):
@@ -88,11 +92,16 @@ def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Gue
     )
 
 
-def text(found: Guess, *, log: str) -> str:
+def text(guessed: Guess, *, log: str) -> str:
     """Return the configuration as TOML with comments."""
-    keys = {"label": found.label, "at": found.at, "revealed": found.revealed, "delay": found.delay}
+    keys = {
+        "label": guessed.label,
+        "at": guessed.at,
+        "revealed": guessed.revealed,
+        "delay": guessed.delay,
+    }
     data = [f"{key} = {text_of(value)}" for key, value in keys.items() if value is not None]
-    entries = "".join(f"\n    {entry}," for entry in found.context)
+    entries = "".join(f"\n    {entry}," for entry in guessed.context)
     lines = [
         f"# Guessed by `covey init {log}`; check every line, then: covey replay {log} --config ...",
         "[data]",
@@ -104,8 +113,8 @@ def text(found: Guess, *, log: str) -> str:
         "",
         f"# A price of {PRICE} is paid for an answer that is right {PRICE:.0%} more often.",
     ]
-    for name, functions in found.learners.items():
-        peers = [f"{text_of(peer)} = {PRICE}" for peer in found.learners if peer != name]
+    for name, functions in guessed.learners.items():
+        peers = [f"{text_of(peer)} = {PRICE}" for peer in guessed.learners if peer != name]
         lines += [
             "[[learner]]",
             f"name = {text_of(name)}",
@@ -128,7 +137,25 @@ def _facts(path: Path) -> dict[str, ColumnFacts]:
     return {name: _fact(name, values[:MOST_ROWS]) for name, values in columns.items()}
 
 
+def _size(values: Sequence[Any]) -> int | None:
+    """Return how many numbers each of some values has; None if they are not vectors of one size."""
+    present = [*islice((value for value in values if not lacks_vector(value)), FEW_VECTORS)]
+    vectors = [vector_of(value) for value in present]
+    sizes = {0 if vector is None else vector.size for vector in vectors}
+    if len(sizes) != 1:
+        return None
+    (size,) = sizes
+    # A text without brackets may be two numbers by chance, such as a time.
+    is_marked = all(
+        not isinstance(value, str) or value.lstrip()[:1] in ("[", "(") for value in present
+    )
+    return size if 0 < size <= MOST_COORDINATES and (is_marked or size >= FEW_NUMBERS) else None
+
+
 def _fact(name: str, values: Sequence[Any]) -> ColumnFacts:
+    size = _size(values)
+    if size is not None:
+        return ColumnFacts(name, Counter(), None, sum(map(lacks_vector, values)), size)
     shown = [_shown(value) for value in values]
     present = [value for value in shown if value != ""]
     try:
@@ -154,25 +181,25 @@ def _named(facts: Mapping[str, ColumnFacts], names: Sequence[str]) -> str | None
     return next((by_lower[name] for name in names if name in by_lower), None)
 
 
-def _label(facts: Mapping[str, ColumnFacts], given: str | None, path: Path) -> str:
-    if given is not None:
-        if given not in facts:
-            raise DataError(f"{path.name} has no column {given!r}; known: {', '.join(facts)}")
-        return given
-    found = _named(facts, LABELS)
-    if found is None:
+def _label(facts: Mapping[str, ColumnFacts], wanted: str | None, path: Path) -> str:
+    if wanted is not None:
+        if wanted not in facts:
+            raise DataError(f"{path.name} has no column {wanted!r}; known: {', '.join(facts)}")
+        return wanted
+    name = _named(facts, LABELS)
+    if name is None:
         raise DataError(
             f"which column of {path.name} holds the true labels? Name it with --label; known: "
             f"{', '.join(facts)}"
         )
-    return found
+    return name
 
 
 def _site(facts: Mapping[str, ColumnFacts], used: set[str]) -> str | None:
-    found = _named({name: fact for name, fact in facts.items() if name not in used}, SITES)
-    if found is None or not 2 <= len(facts[found].values) <= MOST_SITES:
+    site = _named({name: fact for name, fact in facts.items() if name not in used}, SITES)
+    if site is None or not 2 <= len(facts[site].values) <= MOST_SITES:
         return None
-    return found
+    return site
 
 
 def _functions(
@@ -215,13 +242,18 @@ def _looks_like_function(name: str, facts: Mapping[str, ColumnFacts], classes: s
 def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:
     entries, notes, warnings = [], [], []
     for fact in rest:
-        found = [] if fact.is_constant else _scales(fact)
-        for entry, note in found:
+        scales = [] if fact.is_constant or (fact.size and fact.missing) else _scales(fact)
+        for entry, note in scales:
             entries.append(entry)
             notes.append(f"context: {entry}{note}")
         if fact.is_constant:
             warnings.append(f"{fact.name} is constant in the log; it is left out")
-        elif not found:
+        elif fact.size and fact.missing:
+            warnings.append(
+                f"{fact.name} lacks {fact.missing:,} vectors; it is left out: fill or remove those "
+                "rows first"
+            )
+        elif not scales:
             warnings.append(f"{fact.name} holds {_unfit(fact)}; it is left out")
         elif fact.missing:
             warnings.append(
@@ -234,6 +266,8 @@ def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[s
 def _scales(fact: ColumnFacts) -> list[tuple[str, str]]:
     """Return the entries that a column is proposed for, each with a remark; none if unfit."""
     more = {"missing": "own"} if fact.missing else {}
+    if fact.size is not None:
+        return [(f"{{ vector = {text_of(fact.name)}, size = {fact.size} }}", "")]
     if fact.numbers is not None:
         return [(_scaled(fact.name, fact.numbers, more), "")]
     moments = _moments(fact)

@@ -36,7 +36,6 @@ examples:
 
 
 def add_keys(command: argparse.ArgumentParser) -> None:
-    """Add what `covey keys` takes."""
     verbs = _verbs(command, "Make, show and end keys and certificates of sites.", KEYS_EXAMPLES)
     verb = _verb(verbs, "ca", "make the authority of a network: FOLDER/ca.key and ca.crt")
     verb.add_argument("folder", type=Path, metavar="FOLDER")
@@ -75,7 +74,6 @@ def add_keys(command: argparse.ArgumentParser) -> None:
 
 
 def add_tokens(command: argparse.ArgumentParser) -> None:
-    """Add what `covey tokens` takes."""
     verbs = _verbs(command, "Make, show and end bearer tokens of clients.", TOKENS_EXAMPLES)
     scopes = ", ".join(f"{scope} ({text})" for scope, text in tokens.SCOPES.items())
     verb = _verb(verbs, "new", "make a token and print it, once")
@@ -232,8 +230,8 @@ def _day(moment: datetime | None) -> str:
     return "-" if moment is None else f"{moment:%Y-%m-%d}"
 
 
-def _json(found: object) -> str:
-    return msgspec.json.encode(found).decode()
+def _json(record: object) -> str:
+    return msgspec.json.encode(record).decode()
 
 
 def _say(sentence: str, options: argparse.Namespace) -> None:

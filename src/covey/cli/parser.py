@@ -126,7 +126,6 @@ def add_common(command: argparse.ArgumentParser, run: object) -> None:
 
 
 def add_store(command: argparse.ArgumentParser) -> None:
-    """Add the store that a command reads."""
     what = "the store of a node: a file, or postgresql://..."
     command.add_argument("store", type=as_store, metavar="STORE", help=what)
 

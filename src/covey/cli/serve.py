@@ -8,29 +8,46 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from covey.cli.parser import add_common, add_store, as_number, describe
-from covey.errors import (
-    ConfigError,
-    CoveyError,
-    PeerError,
-    StoreAway,
-    StoreError,
-    StoreFailed,
-)
+from covey.errors import ConfigError, CoveyError, PeerError, StoreAway, StoreError, StoreFailed
 from covey.functions.remote import HttpClient, checked
 from covey.node.change import Plan
 from covey.node.status import State
 from covey.node.store import Store
-from covey.report.text import NONE, number, table
+from covey.replay.outcome import percent
+from covey.report.text import Column, cells, number, shorten, table
 from covey.server.log_lines import FORMS, set_up_logging
+from covey.toml import modules_beside
 
 TIMEOUT_S = 10.0
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
 PHASES = ("train", "explore", "exploit", "serve", "recall", "relay")
 SINCE = "* since the start; labels are of all starts"
+ARM_COLUMNS = (
+    Column("kind", "kind", ""),
+    Column("price", "price", "g"),
+    Column("chosen*", "decisions", ",d"),
+    Column("for peers*", "served", ",d"),
+    Column("spent*", "spent", ",.2f"),
+    Column("labels", "labels", ",d"),
+    Column("right %", "right_percent", ".1f"),
+)
+PEER_COLUMNS = (
+    Column("state", "state", ""),
+    Column("rows asked*", "asked", ",d"),
+    Column("undelivered labels", "owed", ",d"),
+)
+PAID_COLUMNS = (Column("spent today", "spent_today", ",.2f"), Column("budget", "budget", ",.2f"))
+TRUST_COLUMNS = (
+    Column("are", "state", ""),
+    Column("since slot", "since", ",d"),
+    Column("compared", "pairs", ",d"),
+    Column("why", "why", ""),
+)
 
 
 def client(url: str, *, token: str | None = None, authority: Path | None = None) -> HttpClient:
@@ -60,7 +77,6 @@ def state(model: HttpClient) -> bytes:
 
 
 def token_in(path: Path) -> str:
-    """Return the token in a file."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -71,10 +87,24 @@ def token_in(path: Path) -> str:
 def status_text(body: bytes) -> str:
     """Return a state as tables."""
     state = _read(body)
-    tables = (_phases(state), _arms(state), _peers(state), _trust(state))
-    parts = [_head(state), *map(_table, tables)]
-    text = "\n\n".join(part for part in parts if part)
+    paid = any(peer.spent_today or peer.budget is not None for peer in state.peers)
+    tables = (
+        _phases(state),
+        _table("arm", ARM_COLUMNS, state.arms),
+        _table("peer", [*PEER_COLUMNS, *(PAID_COLUMNS if paid else ())], state.peers),
+        _table("labels of", TRUST_COLUMNS, state.trust, "source"),
+    )
+    text = "\n\n".join(filter(None, [_head(state), *tables]))
     return f"{text}\n\n{SINCE}" if "*" in text else text
+
+
+def _table(
+    name: str, columns: Sequence[Column], records: Sequence[Any], attribute: str = "name"
+) -> str:
+    if not records:
+        return ""
+    lines = [(_plain(getattr(record, attribute)), *cells(record, columns)) for record in records]
+    return table([(name, *(column.heading for column in columns)), *lines])
 
 
 def _read(body: bytes) -> State:
@@ -130,88 +160,23 @@ def _account(state: State) -> list[tuple[str, str]]:
 
 def _shadow(state: State) -> list[tuple[str, str]]:
     """Return what became of the rows that were drawn for the shadow."""
-    found = state.shadow
-    if found is None:
+    shadow = state.shadow
+    if shadow is None:
         return []
     return [
-        ("shadow: rows drawn", f"{100 * found.share:g} %"),
-        ("with all answers*", _count(found.complete)),
-        ("with some answers*", _count(found.incomplete or None)),
-        ("dropped*", _count(found.dropped or None)),
-        ("waiting", _count(found.waiting or None)),
+        ("shadow: rows drawn", f"{100 * shadow.share:g} %"),
+        ("with all answers*", _count(shadow.complete)),
+        ("with some answers*", _count(shadow.incomplete or None)),
+        ("dropped*", _count(shadow.dropped or None)),
+        ("waiting", _count(shadow.waiting or None)),
     ]
 
 
-def _phases(state: State) -> Sequence[Sequence[str]]:
-    known = [phase for phase in PHASES if phase in state.phases]
-    names = [*known, *sorted(set(state.phases) - set(known))]
+def _phases(state: State) -> str:
+    names = sorted(state.phases, key=lambda name: (*PHASES, name).index(name))
     total = sum(state.phases.values())
-    return [
-        ("phase", "decisions*", "share"),
-        *(
-            (_plain(name), f"{state.phases[name]:,}", _share(state.phases[name], total))
-            for name in names
-        ),
-    ]
-
-
-def _arms(state: State) -> Sequence[Sequence[str]]:
-    return [
-        ("arm", "kind", "price", "chosen*", "for peers*", "spent*", "labels", "right"),
-        *(
-            (
-                _plain(arm.name),
-                _plain(arm.kind).replace("_", " "),
-                number(arm.price, "g"),
-                number(arm.decisions, ",d"),
-                number(arm.served, ",d"),
-                number(arm.spent, ",.2f"),
-                number(arm.labels, ",d"),
-                _share(arm.right, arm.labels),
-            )
-            for arm in state.arms
-        ),
-    ]
-
-
-def _peers(state: State) -> Sequence[Sequence[str]]:
-    titles = ("peer", "state", "rows asked*", "undelivered labels")
-    is_paid = _is_paid(state)
-    lines = [
-        (
-            _plain(peer.name),
-            _plain(peer.state).replace("_", " "),
-            number(peer.asked, ",d"),
-            number(peer.owed, ",d"),
-            *((number(peer.spent_today, ",.2f"), number(peer.budget, ",.2f")) if is_paid else ()),
-        )
-        for peer in state.peers
-    ]
-    return [(*titles, "spent today", "budget") if is_paid else titles, *lines]
-
-
-def _trust(state: State) -> Sequence[Sequence[str]]:
-    return [
-        ("labels of", "are", "since slot", "compared", "why"),
-        *(
-            (
-                _plain(one.source),
-                _plain(one.state),
-                number(one.since, ",d"),
-                number(one.pairs, ",d"),
-                _plain(one.why),
-            )
-            for one in state.trust
-        ),
-    ]
-
-
-def _is_paid(state: State) -> bool:
-    return any(peer.spent_today or peer.budget is not None for peer in state.peers)
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    return table(lines) if len(lines) > 1 else ""
+    lines = [(_plain(name), f"{(n := state.phases[name]):,}", _share(n, total)) for name in names]
+    return table([("phase", "decisions*", "share %"), *lines]) if lines else ""
 
 
 def _count(value: int | None) -> str:
@@ -224,7 +189,7 @@ def _of(spent: float, budget: float | None) -> str:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else NONE
+    return number(percent(part, whole), ".1f")
 
 
 def _span(seconds: float) -> str:
@@ -237,7 +202,7 @@ def _span(seconds: float) -> str:
 
 def _plain(text: str) -> str:
     """Return printable text: names may come from other sites."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:60]
+    return shorten(text, 60)
 
 
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
@@ -289,7 +254,6 @@ The URL is the one that `covey serve` prints; a token needs scope `read`.
 
 
 def add_check(command: argparse.ArgumentParser) -> None:
-    """Add what `covey check` takes."""
     describe(
         command,
         "Compare every row of a store with its checksum, recompute every counter from the labels, "
@@ -301,7 +265,6 @@ def add_check(command: argparse.ArgumentParser) -> None:
 
 
 def add_doctor(command: argparse.ArgumentParser) -> None:
-    """Add what `covey doctor` takes."""
     describe(
         command,
         "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
@@ -313,7 +276,6 @@ def add_doctor(command: argparse.ArgumentParser) -> None:
 
 
 def add_plan(command: argparse.ArgumentParser) -> None:
-    """Add what `covey plan` takes."""
     describe(
         command,
         "Compare a site's configuration with its store: which arms stay, begin, or are retired, "
@@ -325,7 +287,6 @@ def add_plan(command: argparse.ArgumentParser) -> None:
 
 
 def add_serve(command: argparse.ArgumentParser) -> None:
-    """Add what `covey serve` takes."""
     describe(
         command,
         "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
@@ -343,12 +304,7 @@ def add_serve(command: argparse.ArgumentParser) -> None:
 
 
 def add_status(command: argparse.ArgumentParser) -> None:
-    """Add what `covey status` takes."""
-    describe(
-        command,
-        "Request the state of a node and print it.",
-        STATUS_EXAMPLES,
-    )
+    describe(command, "Request the state of a node and print it.", STATUS_EXAMPLES)
     token_help = f"file with the token (default: the variable {TOKEN_VARIABLE}, or none)"
     command.add_argument("url", metavar="URL", help="that `covey serve` prints")
     command.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
@@ -424,7 +380,8 @@ def _serve(options: argparse.Namespace) -> None:
 
     served = config.load(options.site)
     serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
-    with asyncio.Runner(loop_factory=app.new_loop) as runner:
+    # Processes of functions import what stands beside the file.
+    with modules_beside(options.site), asyncio.Runner(loop_factory=app.new_loop) as runner:
         try:
             runner.run(serving)
         except StoreAway as error:

@@ -17,11 +17,11 @@ from covey.cli.parser import add_common, add_store, as_store, describe, show
 from covey.errors import ConfigError, StoreError
 from covey.node import tables
 from covey.node.database import DatabaseUrl
+from covey.node.export import Exported, export
+from covey.node.reading import stored_result, stored_site
 from covey.node.requests import DayPayments
 from covey.node.store import Store
-from covey.report.export import Exported, export
 from covey.report.results import check_folder
-from covey.report.stores import stored_result, stored_site
 from covey.report.text import table
 from covey.types import MILLIONTHS
 
@@ -47,7 +47,6 @@ the site.
 
 
 def add_report(command: argparse.ArgumentParser) -> None:
-    """Add what `covey report` takes."""
     describe(
         command,
         "Report what a served site did, from its store: error, cost, decisions of each arm, cells "
@@ -62,7 +61,6 @@ def add_report(command: argparse.ArgumentParser) -> None:
 
 
 def add_export(command: argparse.ArgumentParser) -> None:
-    """Add what `covey export` takes."""
     describe(
         command,
         "Write the rows of a served site as a log: decisions, labels, contexts, and predictions "
@@ -98,28 +96,29 @@ def _export(options: argparse.Namespace) -> None:
             "file with --out"
         )
     site = stored_site(options.store, config=options.config)
-    found = export(site, options.out, config=options.config)
+    exported = export(site, options.out, config=options.config)
     if options.json:
-        print(msgspec.json.encode(found).decode())
+        print(msgspec.json.encode(exported).decode())
     else:
-        print(_told(found))
-    if found.sampled:
-        print(f"try: covey replay {found.log} --config {found.config}", file=sys.stderr)
+        print(_told(exported))
+    if exported.sampled:
+        print(f"try: covey replay {exported.log} --config {exported.config}", file=sys.stderr)
 
 
 def _resolved(path: Path | None) -> Path | None:
     return None if path is None else path.resolve()
 
 
-def _told(found: Exported) -> str:
-    text = f"{found.rows:,} rows, {found.labelled:,} with a label, are in {found.log}. "
-    if not found.sampled:
+def _told(exported: Exported) -> str:
+    text = f"{exported.rows:,} rows, {exported.labelled:,} with a label, are in {exported.log}. "
+    if not exported.sampled:
         return text + (
             "None has the predictions of all functions, which a replay needs; set shadow = 0.05 in "
             "the [node] table of the site, to draw 5 % of the rows."
         )
     return text + (
-        f"{found.sampled:,} have the predictions of all functions; {found.config} replays them."
+        f"{exported.sampled:,} have the predictions of all functions; {exported.config} replays "
+        "them."
     )
 
 
@@ -138,7 +137,6 @@ Exit codes: 0 copied, 2 nothing was written: a store is damaged, in use, or not 
 
 
 def add_migrate(command: argparse.ArgumentParser) -> None:
-    """Add what `covey migrate` takes."""
     describe(
         command,
         "Copy the store of a node from a file to a PostgreSQL database, or back.",
@@ -227,7 +225,6 @@ class MonthlyStatement(msgspec.Struct, frozen=True):
 
 
 def add_statement(command: argparse.ArgumentParser) -> None:
-    """Add what `covey statement` takes."""
     describe(
         command,
         "Print what a site paid its peers for answers in a month, and what peers paid it, by day: "
@@ -253,36 +250,39 @@ def month_of(text: str) -> Month:
 def statement_of(place: Path | DatabaseUrl, month: Month) -> MonthlyStatement:
     """Return the statement of a store, which may be in use."""
     with Store.reading(place) as store:
-        days = [one for one in store.payments() if one.day in month.days]
+        days = [payment for payment in store.all(DayPayments) if payment.day in month.days]
         paid, earned = (
-            [_line(one) for one in days if one.is_ours == is_ours] for is_ours in (True, False)
+            [_line(day) for day in days if day.is_ours == is_ours] for is_ours in (True, False)
         )
         return MonthlyStatement(store.name(), month.name, paid, earned)
 
 
-def _line(one: DayPayments) -> Line:
-    day = (EPOCH + timedelta(one.day)).isoformat()
-    return Line(day, one.peer, one.requests, one.rows, one.amount / MILLIONTHS)
+def _line(payments: DayPayments) -> Line:
+    day = (EPOCH + timedelta(payments.day)).isoformat()
+    return Line(day, payments.peer, payments.requests, payments.rows, payments.amount / MILLIONTHS)
 
 
 def _statement(options: argparse.Namespace) -> None:
     if options.csv and options.json:
         raise ConfigError("--csv and --json exclude each other; give one of them")
-    found = statement_of(options.store, month_of(options.month))
+    statement = statement_of(options.store, month_of(options.month))
     if options.json:
-        print(msgspec.json.encode(found).decode())
+        print(msgspec.json.encode(statement).decode())
     elif options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(("direction", *COLUMNS))
-        for direction, lines in (("paid", found.paid), ("earned", found.earned)):
+        for direction, lines in (("paid", statement.paid), ("earned", statement.earned)):
             writer.writerows([direction, *msgspec.structs.astuple(line)] for line in lines)
     else:
-        print(_text(found))
+        print(_text(statement))
 
 
-def _text(found: MonthlyStatement) -> str:
-    parts = [f"site {found.site}, {found.month} (UTC)"]
-    for title, lines in (("paid to peers", found.paid), ("earned from peers", found.earned)):
+def _text(statement: MonthlyStatement) -> str:
+    parts = [f"site {statement.site}, {statement.month} (UTC)"]
+    for title, lines in (
+        ("paid to peers", statement.paid),
+        ("earned from peers", statement.earned),
+    ):
         parts.append("\n".join([title, *_listed(lines)]) if lines else f"{title}: nothing")
     return "\n\n".join(parts)
 

@@ -9,17 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.data.scales import (
+    MOST_COORDINATES,
     SCALES,
+    VECTOR_SCALES,
     Category,
     Column,
     Floats,
     IsMissing,
     Places,
     PreviousLabelScale,
-    Rank,
     Rows,
     Scale,
     Slot,
+    VectorScale,
     listed,
     show,
 )
@@ -49,7 +51,6 @@ class LatestLabels:
         self._next_slot: int | None = None
 
     def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
-        """Return the latest label at each row, and record the labels of these rows."""
         if first_slot == 1:
             self._latest.clear()
             self._waiting.clear()
@@ -85,25 +86,30 @@ class Contexts:
     """The coordinates of a configuration, for logs and live records."""
 
     def __init__(self, scales: Sequence[Scale]) -> None:
-        self.scales = self._scales = list(scales)
+        self.scales = list(scales)
         self._memory = LatestLabels()
         self.has_previous = any(isinstance(scale, PreviousLabelScale) for scale in scales)
         self.has_slot = any(isinstance(scale, Slot) for scale in scales)
-        self.dimension = len(self._scales)
-        self.names = [scale.name for scale in scales]
-        self.columns = list(dict.fromkeys(scale.column for scale in scales if scale.column))
-        self.sample_rows = max((getattr(scale, "sample_rows", 0) for scale in scales), default=0)
-
-    def learn_sample(self, columns: Mapping[str, Column]) -> None:
-        """Take the samples of rank scales from the first rows of a log.
-
-        If there are fewer than `sample_rows` rows, all are used; zero rows raise `DataError`.
-        """
-        rows = Rows(columns, first_slot=1, count=0)
-        self._scales = [
-            scale.learnt(rows) if isinstance(scale, Rank) and scale.sample_rows else scale
-            for scale in self.scales
+        self.widths = [getattr(scale, "size", 1) for scale in scales]
+        self._owners = np.repeat(np.arange(len(self.widths)), self.widths).tolist()
+        self.dimension = len(self._owners)
+        self.names = [
+            name
+            for scale in scales
+            for name in (
+                [f"{scale.name}[{k}]" for k in range(scale.size)]
+                if isinstance(scale, VectorScale)
+                else [scale.name]
+            )
         ]
+        self.vectors = {
+            scale.name: scale.size for scale in scales if isinstance(scale, VectorScale)
+        }
+        self.columns = list(dict.fromkeys(scale.column for scale in scales if scale.column))
+
+    def scales_of(self, coordinates: Iterable[int]) -> list[Scale]:
+        """Return the scales of these coordinates, each once; a vector has several."""
+        return [self.scales[k] for k in dict.fromkeys(self._owners[c] for c in coordinates)]
 
     def extract(
         self,
@@ -114,18 +120,19 @@ class Contexts:
         at: Column | None = None,
         revealed: Column | None = None,
         delay: Column | None = None,
+        slots: npt.NDArray[np.int64] | None = None,
     ) -> Floats:
         """Return one context per row, as a matrix of `dimension` columns.
 
-        Chunks of a log must come in order; slot 1 starts a new log. Raises `DataError` or
-        `ContextError` for an invalid row.
+        Rows are in consecutive slots from `first_slot` on, or in `slots`. Chunks of a log must come
+        in order; slot 1 starts a new log. Raises `DataError` or `ContextError` for an invalid row.
         """
         optional = {"labels": labels, "at": at, "revealed": revealed, "delay": delay}
-        given = {repr(name): columns[name] for name in self.columns if name in columns}
-        given |= {name: values for name, values in optional.items() if values is not None}
-        count = _row_count(given or columns, first_slot)
-        previous = self._recall(given, first_slot, count) if self.has_previous else ()
-        return self._place(Rows(columns, first_slot, count, previous))
+        read = {repr(name): columns[name] for name in self.columns if name in columns}
+        read |= {name: values for name, values in optional.items() if values is not None}
+        count = _row_count(read or columns, first_slot)
+        previous = self._recall(read, first_slot, count) if self.has_previous else ()
+        return self._place(Rows(columns, first_slot, count, previous, slots=slots))
 
     def extract_one(
         self, record: Mapping[str, Any], *, slot: int, previous_label: Label | None = None
@@ -155,64 +162,66 @@ class Contexts:
         Or all in that slot. Raises as `extract` does; does not change the state of `extract`.
         """
         previous = [previous_label] * count
-        rows = Rows(columns, slot, count, previous, is_request=True, is_one_slot=is_one_slot)
-        return self._place(rows)
+        slots = np.full(count, slot) if is_one_slot else None
+        return self._place(Rows(columns, slot, count, previous, is_request=True, slots=slots))
 
     def bounds_at(
         self, low: Sequence[float], high: Sequence[float]
     ) -> list[tuple[float | str, float | str]]:
         """Return what the ends of a cell stand for, in the units of the columns."""
+        scales = (self.scales[owner] for owner in self._owners)
         return [
             scale.ends(first, last)
             if isinstance(scale, Places)
             else (scale.value_at(first), scale.value_at(last))
-            for scale, first, last in zip(self._scales, low, high, strict=True)
+            for scale, first, last in zip(scales, low, high, strict=True)
         ]
 
     def ticks(self) -> list[list[tuple[float, float | str]]]:
-        """Return places on the axis of each coordinate, with what they stand for."""
         return [
             [(scale.middle(place), name) for place, name in enumerate(scale.places)]
             if isinstance(scale, Places)
             else [(quarter / 4, scale.value_at(quarter / 4)) for quarter in range(5)]
-            for scale in self._scales
+            for scale in (self.scales[owner] for owner in self._owners)
         ]
 
     def check_categories(self, coordinates: Sequence[int], *, slices: int) -> None:
         """Raise `ConfigError` if categories share a cell even of so many slices per dimension."""
-        for scale in (self._scales[k] for k in coordinates):
+        for scale in self.scales_of(coordinates):
             if isinstance(scale, Category | IsMissing) and len(scale.places) > slices:
                 raise ConfigError(
                     f"[policy] has {slices} slices per dimension, but the context {scale.name!r} "
-                    f"has {len(scale.places)} categories, which need a cell each; raise slices"
+                    f"has {len(scale.places)} categories, which need a cell each; join some, or "
+                    "raise slices with a preset that has them"
                 )
 
     def check_labels(self, labels: Sequence[Label]) -> None:
         """Raise `DataError` for a label that cannot be a previous label."""
-        for scale in self._scales:
+        for scale in self.scales:
             if isinstance(scale, PreviousLabelScale):
                 unfit = next((label for label in labels if not scale.has_place_for(label)), None)
                 if unfit is not None:
                     raise DataError(f"the label {show(unfit)} is not {scale.wanted}")
 
-    def _recall(self, given: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
-        if "labels" not in given:
+    def _recall(self, read: Mapping[str, Column], first_slot: int, count: int) -> Sequence[Label]:
+        if "labels" not in read:
             raise DataError(
                 f"slot {first_slot}: scale 'previous-label' needs the labels; pass them"
             )
         defaults = {"labels": None, "at": 0, "revealed": 1, "delay": 0}
-        rows = (listed(given.get(name, [value] * count)) for name, value in defaults.items())
+        rows = (listed(read.get(name, [value] * count)) for name, value in defaults.items())
         return self._memory.recall(zip(*rows, strict=True), first_slot=first_slot)
 
     def _place(self, rows: Rows) -> Floats:
         contexts = np.empty((rows.count, self.dimension))
-        for coordinate, scale in enumerate(self._scales):
+        end = 0
+        for width, scale in zip(self.widths, self.scales, strict=True):
             # A missing value lies in a cell of its own by another coordinate, `is-missing`.
             places = scale.place(rows)
-            may_lack = getattr(scale, "missing", None) == "own"
-            contexts[:, coordinate] = (
-                np.where(np.isnan(places), 0.0, places) if may_lack else places
-            )
+            if getattr(scale, "missing", None) == "own":
+                places = np.where(np.isnan(places), 0.0, places)
+            end += width
+            contexts[:, end - width : end] = places.reshape(-1, width)
         check_unit(contexts, names=self.names, at=rows.at)
         return contexts
 
@@ -232,10 +241,28 @@ def expanded(entries: Sequence[Any]) -> list[Any]:
     return [*entries, *(entry for entry in more if entry not in entries)]
 
 
+def width_of(entry: Any) -> int:
+    size = entry.get("size") if isinstance(entry, Mapping) and "vector" in entry else 1
+    return size if isinstance(size, int) and 0 < size <= MOST_COORDINATES else 1
+
+
 def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     """Build the contexts of a configuration; raise `ConfigError` for the first invalid entry."""
     numbered = enumerate(expanded(entries))
-    return Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in numbered])
+    contexts = Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in numbered])
+    for scale in contexts.scales:
+        size = contexts.vectors.get(scale.column or "")
+        if size is not None and size != getattr(scale, "size", 1):
+            raise ConfigError(
+                f"context: {scale.column!r} is a vector of {size} numbers, and something else in "
+                "another entry; remove one of them"
+            )
+    if contexts.dimension > MOST_COORDINATES:
+        raise ConfigError(
+            f"context has {contexts.dimension} coordinates; the limit is {MOST_COORDINATES}, so "
+            "use fewer columns or shorter vectors"
+        )
+    return contexts
 
 
 def check_unit(
@@ -263,12 +290,19 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{place}: expected a column name or a table, got {show(entry)}")
     options = dict(entry)
-    scale = options.pop("scale", "as-is")
-    if not isinstance(scale, str) or scale not in SCALES:
-        raise ConfigError(f"{place}: unknown scale {show(scale)}{nearest(str(scale), SCALES)}")
-    _check_keys(options, scale, place)
+    kinds = VECTOR_SCALES if "vector" in options else SCALES
+    scale = options.pop("scale", next(iter(kinds)))
+    if not isinstance(scale, str) or scale not in kinds:
+        what = "scale of a vector" if "vector" in options else "scale"
+        raise ConfigError(f"{place}: unknown {what} {show(scale)}{nearest(str(scale), kinds)}")
+    if "vector" in options and "size" not in options:
+        raise ConfigError(
+            f"{place}: vector {show(options['vector'])} needs the key 'size', how many numbers "
+            "each row of it has"
+        )
+    _check_keys(options, kinds[scale], scale, place)
     try:
-        built: Scale = msgspec.convert(options, SCALES[scale], dec_hook=_sample)
+        built: Scale = msgspec.convert(options, kinds[scale], dec_hook=_sample)
     except msgspec.ValidationError as error:
         reason, _, key = str(error).partition(" - at `$")
         raise ConfigError(f"{place}{key.rstrip('`')}: {reason}") from None
@@ -278,8 +312,8 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
 _FEW = 3  # scales that a message names
 
 
-def _check_keys(options: Mapping[str, Any], scale: str, place: str) -> None:
-    needed = {field.encode_name: field.required for field in msgspec.structs.fields(SCALES[scale])}
+def _check_keys(options: Mapping[str, Any], kind: Any, scale: str, place: str) -> None:
+    needed = {field.encode_name: field.required for field in msgspec.structs.fields(kind)}
     for key in options:
         if key not in needed:
             others = [name for name, kind in SCALES.items() if key in _keys(kind)]

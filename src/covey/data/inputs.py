@@ -50,10 +50,9 @@ def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
 
 
 def points_of(contexts: Any, rows: Rows, *, dimension: int) -> np.ndarray:
-    """Return the contexts of rows as one array, checked to be in the unit cube."""
-    given = np.empty((len(rows), 0)) if contexts is None else contexts
+    coordinates = np.empty((len(rows), 0)) if contexts is None else contexts
     try:
-        points = np.ascontiguousarray(given, np.float64)
+        points = np.ascontiguousarray(coordinates, np.float64)
     except (TypeError, ValueError):
         raise ContextError(f"contexts are not {dimension} numbers in every row") from None
     if points.ndim:
@@ -120,10 +119,10 @@ def key_of(label: Label) -> Key:
 
 def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
     """Return the label of each ticket; duplicate tickets must have the same label."""
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    _check_lengths(len(tickets), "tickets", len(given), "labels")
+    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    _check_lengths(len(tickets), "tickets", len(values), "labels")
     truths: dict[int, Label] = {}
-    for place, (ticket, value) in enumerate(zip(tickets, given, strict=True)):
+    for place, (ticket, value) in enumerate(zip(tickets, values, strict=True)):
         try:
             label = value if type(value) in PLAIN else as_label(value)
         except ValueError as error:
@@ -137,7 +136,6 @@ def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:
 
 
 def costs_of(tickets: Sequence[int], costs: Sequence[Cost] | None) -> dict[int, Cost]:
-    """Return the cost of each ticket, if costs are given."""
     if costs is None:
         return {}
     _check_lengths(len(tickets), "tickets", len(costs), "costs")
@@ -151,7 +149,6 @@ def share_of(rows: Rows, places: list[int]) -> Rows:
 
 
 def grouped(keys: Iterable[Any]) -> dict[Any, list[int]]:
-    """Return the indices of each key, in order."""
     groups: dict[Any, list[int]] = {}
     for place, key in enumerate(keys):
         groups.setdefault(key, []).append(place)
@@ -196,7 +193,6 @@ class FeatureView(NamedTuple):
 def checked_views(
     tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> tuple[FeatureView, ...]:
-    """Return the validated views of a learner with these arms and contexts."""
     numbered = enumerate(tables, 1)
     return tuple(_view(table, f"{owner}: view {k}", arms, contexts) for k, table in numbered)
 
@@ -207,7 +203,6 @@ def shown(views: Sequence[FeatureView], arm: str, context: Context) -> int:
 
 
 def cut(instance: Any, columns: Sequence[str | int]) -> Any:
-    """Return these columns of an instance (a mapping or a row)."""
     try:
         if isinstance(instance, Mapping):
             return {column: instance[column] for column in columns}
@@ -225,7 +220,6 @@ Columns = list[str] | None
 
 
 def picked(instances: Any, columns: Columns) -> Any:
-    """Return the instances with mappings converted to rows, in the order of `columns`."""
     if isinstance(instances, np.ndarray):
         return instances
     return [
@@ -311,13 +305,11 @@ class LabelSet:
 
     @property
     def wanted(self) -> str:
-        """The valid labels, as text."""
         few = ", ".join(map(reprlib.repr, self.classes[:SHOWN]))
         more = len(self.classes) - SHOWN
         return f"one of the classes {few}" + (f" and {more} more" if more > 0 else "")
 
     def unfit(self, labels: Sequence[Label]) -> list[Label]:
-        """Return the labels that are not among the classes, each once."""
         distinct = set(zip(map(type, labels), labels, strict=True))  # 1 and True are not the same
         return [label for _, label in distinct if not self.has(label)]
 
@@ -331,11 +323,9 @@ class NumberSet(LabelSet):
 
     @property
     def wanted(self) -> str:
-        """The valid labels, as text."""
         return "a number, as the loss of the site needs"
 
     def has(self, label: Label) -> bool:
-        """Return whether a label is a number."""
         return isinstance(label, int | float) and not isinstance(label, bool)
 
 

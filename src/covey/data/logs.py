@@ -1,6 +1,8 @@
 """Logs of predictions and labels that are read, and traces of decisions that are written."""
 
+import copy
 import csv
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -26,10 +28,8 @@ class EncodedLog(NamedTuple):
     busy: memoryview | None = None  # slot, learner -> delay of its answers to peers
     costs: memoryview | None = None  # column, slot -> variable cost in millionths
     batches: memoryview | None = None  # row -> its batch; consecutive rows, whole batches
-    slots: memoryview | None = None  # row -> its slot, ascending, if other rows are elsewhere
 
     def cut(self, first: int, end: int) -> "EncodedLog":
-        """Return the rows from `first` to before `end`."""
         width = len(self.contexts) // max(1, len(self.labels))
         pieces = {"contexts": np.asarray(self.contexts)[first * width : end * width].data}
         for name, column in self._asdict().items():
@@ -40,7 +40,6 @@ class EncodedLog(NamedTuple):
 
     @classmethod
     def join(cls, logs: "Sequence[EncodedLog]") -> "EncodedLog":
-        """Return consecutive logs, of whole batches, as one."""
         whole = {}
         for name in cls._fields:
             parts = [np.asarray(getattr(log, name)) for log in logs]
@@ -62,8 +61,8 @@ def until_end_of_batch(log: EncodedLog) -> EncodedLog:
     if log.batches is None:
         return log
     left = rows_left(np.asarray(log.batches))
-    given = np.zeros(len(left), np.int64) if log.delays is None else np.asarray(log.delays)
-    delays = np.where(given >= 0, np.maximum(given, left), np.minimum(given, -1 - left))
+    stated = np.zeros(len(left), np.int64) if log.delays is None else np.asarray(log.delays)
+    delays = np.where(stated >= 0, np.maximum(stated, left), np.minimum(stated, -1 - left))
     return log._replace(delays=np.ascontiguousarray(delays, np.int64).data)
 
 
@@ -79,7 +78,6 @@ def label_delays(log: EncodedLog, wait: int | None) -> Array:
 
 
 def rows_left(batches: Array) -> Array:
-    """Return how many rows of its batch follow each row."""
     rows = np.arange(len(batches))
     last = np.flatnonzero(np.diff(batches, append=batches[-1:] + 1))  # row of each batch
     left: Array = last[np.searchsorted(last, rows)] - rows
@@ -114,7 +112,8 @@ class CodedColumn(Sequence[Any]):
         return iter(named(self.values, self.codes))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(list(self), dtype or object)
+        array: Array = np.array([*self.values, None], dtype or object)[self.codes]
+        return array
 
 
 Column = np.ndarray | Sequence[Any]
@@ -140,88 +139,46 @@ class DecisionColumns(NamedTuple):
     function: Any
     correct: Any
     paid: Any = ()  # variable costs in millionths; empty if all costs are fixed
+    recalled: Any = ()  # learner, row -> answer from stored labels; empty if there are none
 
 
-class ArmColumns(NamedTuple):
-    """The arms of all learners, by learner.
+class ArmTable:
+    """The costs of all arms, by learner; memory grows with the arms that there are.
 
     Codes are those of a trace: own functions, then learners that are asked, then learners that are
     asked for the cell only. They ascend for each learner.
     """
 
-    starts: Array  # learner -> its first arm
-    codes: Array
-    costs: Array
-    # The number of the first function of an arm, and the row of predictions with its answers; None:
-    # all learners have the same rows, one per function.
-    firsts: Array | None = None
-    answers: Array | None = None
-
-
-class ArmTable:
-    """The costs of all arms, and where a log has their answers.
-
-    Memory grows with the arms that there are.
-    """
-
-    def __init__(self, arms: ArmColumns) -> None:
-        self._arms = arms
+    def __init__(self, codes: Sequence[Sequence[int]], costs: Sequence[Sequence[float]]) -> None:
+        self._starts = [0, *itertools.accumulate(map(len, codes))]  # learner -> its first arm
+        self._width = 1 + max((own[-1] for own in codes if own), default=0)
+        keys = [place * self._width + code for place, own in enumerate(codes) for code in own]
+        self._keys = np.array(keys, np.int64)
+        self._costs = np.array([*itertools.chain(*costs)], np.float64)
 
     @classmethod
     def full(cls, costs: Array) -> Self:
-        """Return the table of learners (rows) that have all arms (columns) at these costs."""
-        learners, arms = costs.shape
-        codes = np.tile(np.arange(arms), learners)
-        return cls(ArmColumns(np.arange(learners) * arms, codes, costs.reshape(-1)))
-
-    @property
-    def costs(self) -> Array:
-        """The fixed cost of each arm."""
-        return self._arms.costs
-
-    @cached_property
-    def _width(self) -> int:
-        return int(self._arms.codes.max(initial=0)) + 1
-
-    @cached_property
-    def _keys(self) -> Array:
-        starts, codes, *_ = self._arms
-        counts = np.diff(starts, append=len(codes))
-        keys: Array = np.repeat(np.arange(len(starts)) * self._width, counts) + codes
-        return keys
+        return cls([range(costs.shape[1])] * len(costs), costs.tolist())
 
     def with_cost(self, learner: int, arm: int, cost: float) -> Self:
-        """Return the table with another cost of an arm, given by its place at the learner."""
-        costs = self.costs.copy()
-        costs[self._arms.starts[learner] + arm] = cost
-        return type(self)(self._arms._replace(costs=costs))
+        changed = copy.copy(self)
+        changed._costs = self._costs.copy()
+        changed._costs[self._starts[learner] + arm] = cost
+        return changed
 
-    def places(self, learner: Array, code: Array) -> Array:
-        """Return the place in this table of each of these arms of learners."""
-        found: Array = np.searchsorted(self._keys, learner.astype(np.int64) * self._width + code)
-        return found
-
-    def rows(self, learner: Array, code: Array, function: Array) -> Array:
-        """Return the row of predictions with each of these answers, of functions by these arms."""
-        _, _, _, firsts, answers = self._arms
-        if answers is None or firsts is None:
-            return function
-        own = np.minimum(self.places(learner, function), len(self._keys) - 1)
-        is_own = self._keys[own] == learner.astype(np.int64) * self._width + function
-        place = np.where(is_own, own, self.places(learner, code))  # its stand-in, or the arm's
-        found: Array = answers[place] + function - firsts[place]
-        return found
+    def costs(self, learner: Array, code: Array) -> Array:
+        keys = learner.astype(np.int64) * self._width + code
+        costs: Array = self._costs[np.searchsorted(self._keys, keys)]
+        return costs
 
 
 class Frame:
     """Columns that data frame libraries take, by their Arrow table."""
 
     def to_arrow(self) -> Any:
-        """Return the columns as a `pyarrow.Table`."""
         raise NotImplementedError
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the columns as an Arrow stream, for libraries that take one."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
     def to_pandas(self) -> Any:
@@ -231,7 +188,6 @@ class Frame:
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:
-        """Return a polars frame."""
         missing = "to_polars needs polars; install polars"
         return optional_module("polars", missing=missing).from_arrow(self.to_arrow())
 
@@ -254,15 +210,19 @@ class Trace(Frame):
         names: Mapping[str, Sequence[Label]],
         unit: int = 1,
         are_slots_shared: bool = False,
+        streams: Array | None = None,
     ) -> None:
+        """`streams` has the first row of predictions of each learner; None: all have the same."""
         self.decided = decided
-        self.cell, self.phase, self.arm, self.function, gained, self.paid = map(np.asarray, decided)
+        columns = map(np.asarray, decided)
+        self.cell, self.phase, self.arm, self.function, gained, self.paid, self.recalled = columns
         # 0 or 1; a number from 0 to 1 if answers can be partly correct.
         self.correct: Array = gained if unit == 1 else np.where(gained < 0, -1.0, gained / unit)
         self.names = names
         self._log = log
         self._first_slot = first_slot
         self._arms = arms
+        self._streams = streams
         self._receivers = receivers
         self._are_slots_shared = are_slots_shared  # by the rows of a batch
         self._unit = unit
@@ -287,13 +247,11 @@ class Trace(Frame):
 
     @cached_property
     def learner(self) -> Array:
-        """The learners that received the instances."""
         if self._log.at is not None:
             return np.asarray(self._log.at)
         return np.tile(np.array(self._receivers, np.int32), len(self._log.labels))
 
     def rows_of(self, learner: int) -> Rows:
-        """Return which decisions are those of a learner, as an index of the columns."""
         if self._log.at is not None:
             return np.flatnonzero(self.learner == learner)
         if learner not in self._receivers:
@@ -302,10 +260,15 @@ class Trace(Frame):
 
     @cached_property
     def prediction(self) -> Array:
-        """The answered labels."""
-        row = self._arms.rows(self.learner, self.arm, self.function)
-        answers: Array = np.asarray(self._log.predictions)[row, self.row]
-        return answers
+        place = self.function
+        if self._streams is not None:
+            place = place + self._streams[self.learner]
+        if not len(self.recalled):
+            answers: Array = np.asarray(self._log.predictions)[place, self.row]
+            return answers
+        is_recalled = self.function >= len(self.names["function"]) - len(self.recalled)
+        answers = np.asarray(self._log.predictions)[np.where(is_recalled, 0, place), self.row]
+        return np.where(is_recalled, self.recalled[self.learner, self.row], answers)
 
     @cached_property
     def label(self) -> Array:
@@ -315,8 +278,7 @@ class Trace(Frame):
 
     @cached_property
     def cost(self) -> Array:
-        """The cost of each decision, in units of reward."""
-        paid: Array = self._arms.costs[self._arms.places(self.learner, self.arm)]
+        paid = self._arms.costs(self.learner, self.arm)
         return paid + self.paid / MILLIONTHS if len(self.paid) else paid
 
     @cached_property
@@ -325,7 +287,6 @@ class Trace(Frame):
         return np.zeros(len(self), np.int8)
 
     def correct_by(self, function: int, rows: Rows) -> Array:
-        """Return what `correct` of these decisions would be if a function had answered them."""
         logged = self.row[rows]
         labels = np.asarray(self._log.labels)[logged]
         if self._log.gains is not None:
@@ -335,7 +296,6 @@ class Trace(Frame):
         return np.where(labels < 0, -1, right)
 
     def columns(self) -> dict[str, list[Any]]:
-        """Return the trace as columns of names and numbers, as in a trace file."""
         return {
             "slot": self.slot.tolist(),
             **{name: named(*_present(self.names[name], getattr(self, name))) for name in _NAMED},
@@ -375,14 +335,13 @@ class Trace(Frame):
 
 
 def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trace:
-    """Return the trace of `log`, replayed in pieces with different cells and costs."""
     numbers: dict[Label, int] = {}
     cells = []
     for piece in pieces:
-        known = [numbers.setdefault(name, len(numbers)) for name in piece.names["cell"]]
-        cells.append(np.array(known, np.int32)[piece.cell])
+        codes = [numbers.setdefault(name, len(numbers)) for name in piece.names["cell"]]
+        cells.append(np.array(codes, np.int32)[piece.cell])
     others = [
-        np.concatenate([getattr(piece, name) for piece in pieces])
+        np.concatenate([getattr(piece, name) for piece in pieces], axis=-1)  # rows are the last
         for name in DecisionColumns._fields[1:]
     ]
     trace = Trace(
@@ -392,6 +351,7 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
         arms=pieces[-1]._arms,
         receivers=pieces[-1]._receivers,
         are_slots_shared=pieces[-1]._are_slots_shared,
+        streams=pieces[-1]._streams,
         names={**pieces[-1].names, "cell": list(numbers)},
     )
     trace.cost = np.concatenate([piece.cost for piece in pieces])
@@ -401,7 +361,6 @@ def joined(pieces: Sequence[Trace], log: EncodedLog, *, first_slot: int) -> Trac
 
 
 def concatenated(pieces: Sequence[Trace]) -> Trace:
-    """Return the trace of consecutive chunks of a log."""
     log = EncodedLog.join([piece._log for piece in pieces])
     return joined(pieces, log, first_slot=pieces[0]._first_slot)
 

@@ -1,4 +1,4 @@
-"""Scales: how the values of a column become one coordinate of a context."""
+"""Scales: how the values of a column become a coordinate of a context, or a vector several."""
 
 import math
 import reprlib
@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from covey.data.logs import CodedColumn
 from covey.errors import ContextError, DataError
 from covey.toml import nearest
 from covey.types import Label
@@ -24,6 +25,8 @@ TIME = "a time; write 2024-05-01T13:30:00, or seconds since the epoch"
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 UNUSABLE = (LookupError, OverflowError, TypeError, ValueError)
+MOST_COORDINATES = 4_096  # of a context
+CACHED = 1 << 14  # numbers that are worked on at once
 
 
 class Rows(msgspec.Struct, frozen=True):
@@ -34,10 +37,9 @@ class Rows(msgspec.Struct, frozen=True):
     count: int
     previous: Sequence[Label | None] = ()  # per row the latest label that had arrived
     is_request: bool = False  # messages name rows, not slots
-    is_one_slot: bool = False  # all rows are in `first_slot`
+    slots: npt.NDArray[np.int64] | None = None  # of each row; None: consecutive ones
 
     def at(self, row: int) -> str:
-        """Return the name of a row in messages."""
         return f"row {row}" if self.is_request else f"slot {self.first_slot + row}"
 
     def column(self, name: str) -> Column:
@@ -48,7 +50,7 @@ class Rows(msgspec.Struct, frozen=True):
 
 
 class Scale(Protocol):
-    """One coordinate: maps each row to [0, 1]."""
+    """One coordinate, or those of a vector: maps each row to [0, 1]."""
 
     @property
     def name(self) -> str: ...
@@ -58,9 +60,7 @@ class Scale(Protocol):
 
     def place(self, rows: Rows) -> Floats: ...
 
-    def value_at(self, coordinate: float) -> float | str:
-        """Return what the coordinate stands for, in the unit of the column."""
-        ...
+    def value_at(self, coordinate: float) -> float | str: ...
 
 
 Fate = Literal["own", "refuse"]  # of values without a place: a cell of their own, or none
@@ -127,35 +127,16 @@ class LogScale(_ColumnScale, frozen=True, kw_only=True):
 class Rank(_ColumnScale, frozen=True, kw_only=True):
     """The fraction of a sample below the value; equal values count half."""
 
-    sample_rows: Annotated[int, msgspec.Meta(gt=0)] = 0
-    sample: np.ndarray[Any, np.dtype[np.float64]] | None = None
-
-    def __post_init__(self) -> None:
-        if (self.sample_rows == 0) == (self.sample is None):
-            raise ValueError("scale 'rank' needs one of 'sample-rows' and 'sample'")
-
-    def learnt(self, rows: Rows) -> "Rank":
-        sample = _numbers(rows, self)[: self.sample_rows]
-        sample = sample[~np.isnan(sample)]
-        if not sample.size:
-            raise DataError(f"column {self.column!r} has no rows for a sample; pass at least one")
-        return msgspec.structs.replace(self, sample_rows=0, sample=np.sort(sample))
+    sample: np.ndarray[Any, np.dtype[np.float64]]
 
     def place(self, rows: Rows) -> Floats:
         values = _numbers(rows, self)
-        if self.sample is None:
-            raise DataError(
-                f"slot {rows.first_slot}: column {self.column!r} has no sample; "
-                f"pass the first {self.sample_rows} rows to learn_sample, or configure a sample"
-            )
         below = np.searchsorted(self.sample, values, side="left")
         not_above = np.searchsorted(self.sample, values, side="right")
         share = (below + not_above) / (2 * self.sample.size)
         return np.asarray(np.where(np.isnan(values), np.nan, share), dtype=np.float64)
 
     def value_at(self, coordinate: float) -> float | str:
-        if self.sample is None:
-            return f"{100 * coordinate:.3g} %"
         return float(np.quantile(self.sample, coordinate))
 
 
@@ -170,32 +151,14 @@ class Hour(_ColumnScale, frozen=True, kw_only=True):
         return f"{minutes // 60}:{minutes % 60:02}"
 
 
-class DayOfYear(_ColumnScale, frozen=True, kw_only=True):
-    """The elapsed fraction of a year of 366 days, in UTC."""
-
-    def place(self, rows: Rows) -> Floats:
-        return _converted(self._share, rows, self, TIME)
-
-    def value_at(self, coordinate: float) -> float | str:
-        day = datetime(2024, 1, 1) + timedelta(days=min(365.0, 366 * coordinate))
-        return f"{day.day} {MONTHS[day.month - 1]}"
-
-    @staticmethod
-    def _share(value: Any) -> float:
-        moment = _moment(value)
-        return (moment.timetuple().tm_yday - 1 + _day_share(moment)) / 366
-
-
 class Places:
     """Values that are not numbers: each has an equal share of the axis, and lies in its middle."""
 
     @property
     def places(self) -> Sequence[str]:
-        """The names of the values, in order."""
         raise NotImplementedError
 
     def middle(self, place: int) -> float:
-        """Return the coordinate of a value."""
         return (place + 0.5) / len(self.places)
 
     def value_at(self, coordinate: float) -> float | str:
@@ -204,8 +167,8 @@ class Places:
 
     def ends(self, low: float, high: float) -> tuple[str, str]:
         """Return the first and the last value between two coordinates; none: empty text."""
-        found = [name for place, name in enumerate(self.places) if low <= self.middle(place) < high]
-        return (found[0], found[-1]) if found else ("", "")
+        names = [name for place, name in enumerate(self.places) if low <= self.middle(place) < high]
+        return (names[0], names[-1]) if names else ("", "")
 
 
 class Weekday(Places, _ColumnScale, frozen=True, kw_only=True):
@@ -252,13 +215,13 @@ class Category(Places, _OfColumn, frozen=True, kw_only=True):
         return [*map(_text, self.values), *more]
 
     def place(self, rows: Rows) -> Floats:
-        known = {_text(value): self.middle(place) for place, value in enumerate(self.values)}
+        middles = {_text(value): self.middle(place) for place, value in enumerate(self.values)}
         last = len(self.places) - 1
         other = self.middle(last - (self.missing == "own")) if self.other == "own" else math.nan
         missing = self.middle(last) if self.missing == "own" else math.nan
 
         def share(value: Any) -> float:
-            return missing if lacks(value) else known.get(_text(value), other)
+            return missing if lacks(value) else middles.get(_text(value), other)
 
         listed_values = ", ".join(map(_text, self.values))
         wanted = f'one of its values {listed_values}; add it to values, or set other = "own"'
@@ -292,7 +255,6 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wanted(self) -> str:
-        """The valid labels, as text."""
         if self.classes is None:
             return "a number in [0, 1]; list the labels as classes"
         return f"one of the classes {list(self.classes)}; write them as in the log"
@@ -327,16 +289,9 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
     # What comes after the horizon: epochs of twice the slots each (also None), or the same again.
     after: Literal["doubling", "wrap"] | None = None
 
-    @property
-    def sequel(self) -> str:
-        """What happens after the horizon, as text."""
-        if self.after == "wrap":
-            return f"after slot {self.horizon} the clock begins again, every {self.horizon} slots"
-        again = f"{2 * self.horizon} slots, then {4 * self.horizon}, and so on"
-        return f"after slot {self.horizon} the clock begins again with epochs of {again}"
-
     def place(self, rows: Rows) -> Floats:
-        before = rows.first_slot - 1 + np.arange(rows.count) * (not rows.is_one_slot)
+        slots = rows.first_slot + np.arange(rows.count) if rows.slots is None else rows.slots
+        before = slots - 1
         if self.after == "wrap":
             return np.asarray((before % self.horizon + 1) / self.horizon)
         # Epoch k has horizon * 2**k slots and begins after horizon * (2**k - 1) of them.
@@ -348,6 +303,74 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         return coordinate * self.horizon
 
 
+class VectorScale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
+    """A column with `size` numbers in each row, which are as many coordinates."""
+
+    vector: Annotated[str, msgspec.Meta(min_length=1)]
+    size: Annotated[int, msgspec.Meta(ge=1, le=MOST_COORDINATES)]
+
+    @property
+    def name(self) -> str:
+        return self.vector
+
+    @property
+    def column(self) -> str:
+        return self.vector
+
+    def value_at(self, coordinate: float) -> float | str:
+        return coordinate
+
+
+class Direction(VectorScale, frozen=True, kw_only=True):
+    """Where a vector points: 1/2 + u / (2 sqrt(16 + u^2)), u: a number by the root mean square.
+
+    It needs no constants, so all sites, and a replay of their rows, have the same coordinates.
+    """
+
+    def place(self, rows: Rows) -> Floats:
+        numbers = _entries(rows, self)
+        places = np.empty(numbers.shape)
+        step = 1 + CACHED // self.size
+        for first in range(0, len(numbers), step):
+            places[first : first + step] = self._places(numbers[first : first + step])
+        return places
+
+    def _places(self, numbers: Floats) -> Floats:
+        largest = np.maximum(numbers.max(axis=1), -numbers.min(axis=1))
+        u = numbers / np.where(largest > 0, largest, 1.0)[:, None]  # squares cannot overflow
+        square = np.einsum("ij,ij->i", u, u) / self.size
+        u /= np.sqrt(np.where(square > 0, square, 1.0))[:, None]
+        return np.asarray(0.5 + 0.5 * (u / np.sqrt(16.0 + u * u)))
+
+
+class VectorLinear(VectorScale, frozen=True, kw_only=True):
+    """Linear from 0 at `low` to 1 at `high`, the same for all numbers."""
+
+    low: float
+    high: float
+    clip: bool = False
+
+    def __post_init__(self) -> None:
+        _check_bounds(self.low, self.high)
+
+    def place(self, rows: Rows) -> Floats:
+        numbers = _entries(rows, self)
+        if self.clip:
+            numbers = np.clip(numbers, self.low, self.high)
+        elif numbers.size and not self.low <= numbers.min() <= numbers.max() <= self.high:
+            row, entry = np.argwhere((numbers < self.low) | (numbers > self.high))[0].tolist()
+            raise ContextError(
+                f"{rows.at(row)}: entry {entry} of vector {self.vector!r} is "
+                f"{show(numbers[row, entry])}, outside [{self.low}, {self.high}]; change low or "
+                "high, or set clip = true"
+            )
+        return np.asarray((numbers - self.low) / (self.high - self.low))
+
+    def value_at(self, coordinate: float) -> float | str:
+        return self.low + coordinate * (self.high - self.low)
+
+
+VECTOR_SCALES: dict[str, Any] = {"direction": Direction, "linear": VectorLinear}
 SCALES: dict[str, Any] = {
     "as-is": AsIs,
     "linear": Linear,
@@ -356,7 +379,6 @@ SCALES: dict[str, Any] = {
     "hour": Hour,
     "weekday": Weekday,
     "month": MonthOfYear,
-    "day-of-year": DayOfYear,
     "category": Category,
     "is-missing": IsMissing,
     "previous-label": PreviousLabelScale,
@@ -377,7 +399,6 @@ def lacks(value: Any) -> bool:
 
 
 def missing_in(values: Column) -> npt.NDArray[np.bool_]:
-    """Return which values of a column are missing."""
     if isinstance(values, np.ndarray) and values.dtype.kind in "biu":
         return np.zeros(len(values), np.bool_)
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
@@ -396,7 +417,78 @@ def _converted(
     """Return the coordinates of a column; nan where a value is missing and may be."""
     subject, may_lack = f"column {scale.column!r}", scale.missing == "own"
     values = rows.column(scale.column)
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        raise DataError(
+            f"{subject} has {values.shape[1]} numbers in each row; write it as "
+            f"{{ vector = {scale.column!r}, size = {values.shape[1]} }}"
+        )
     return _each(convert, values, rows, subject=subject, wanted=wanted, may_lack=may_lack)
+
+
+def _entries(rows: Rows, scale: VectorScale) -> Floats:
+    values = rows.column(scale.vector)
+    subject = f"vector {scale.vector!r}"
+    if isinstance(values, np.ndarray) and values.ndim == 2 and values.dtype.kind in "biuf":
+        numbers = values.astype(np.float64, copy=False)
+        if len(numbers) and numbers.shape[1] != scale.size:
+            raise _of_length(rows.at(0), subject, numbers.shape[1], scale.size)
+    else:
+        numbers = np.empty((len(values), scale.size))
+        for row, value in enumerate(values):
+            entries = vector_of(value)
+            if entries is None or not entries.size:
+                wanted = (
+                    "missing" if lacks_vector(value) else f"{show(value)}, not a list of numbers"
+                )
+                hint = "correct or remove the row"
+                raise DataError(f"{rows.at(row)}: {subject} is {wanted}; {hint}")
+            if len(entries) != scale.size:
+                raise _of_length(rows.at(row), subject, len(entries), scale.size)
+            numbers[row] = entries
+    if not np.isfinite(numbers).all():
+        row, entry = np.argwhere(~np.isfinite(numbers))[0].tolist()
+        raise DataError(
+            f"{rows.at(row)}: entry {entry} of {subject} is {show(numbers[row, entry])}, which is "
+            "not a finite number; correct or remove the row"
+        )
+    return numbers
+
+
+def _of_length(where: str, subject: str, length: int, size: int) -> DataError:
+    return DataError(
+        f"{where}: {subject} has {length} numbers, but size is {size}; correct size or the row"
+    )
+
+
+_BETWEEN = str.maketrans("[](),;", "      ")
+
+
+def vector_of(value: Any) -> Floats | None:
+    """Return the numbers of a list, an array or a text; None if it is anything else.
+
+    In a text they are a list of JSON, or have blanks, commas or semicolons between them.
+    """
+    try:
+        entries = np.asarray(_read(value) if isinstance(value, str) else value, np.float64)
+    except UNUSABLE:
+        return None
+    return entries if entries.ndim == 1 else None
+
+
+def _read(text: str) -> list[float]:
+    if not text.startswith("["):
+        text = f"[{','.join(text.translate(_BETWEEN).split())}]"
+    try:  # seven times as fast as `float` of each part, which reads more forms of numbers
+        return msgspec.json.decode(text, type=list[float])
+    except (msgspec.DecodeError, UnicodeError):
+        return [float(part) for part in text.translate(_BETWEEN).split()]
+
+
+def lacks_vector(value: Any) -> bool:
+    """Return whether a vector is missing: None, not a number, or without entries."""
+    if isinstance(value, str):
+        return not value.translate(_BETWEEN).strip()
+    return not len(value) if isinstance(value, list | tuple | np.ndarray) else lacks(value)
 
 
 def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
@@ -462,6 +554,8 @@ def _each(
 ) -> Floats:
     if convert is float and isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
         numbers = values.astype(np.float64, copy=False)
+    elif isinstance(values, CodedColumn):
+        numbers = _numbers_of(convert, [*values.values, None])[values.codes]
     else:
         numbers = _numbers_of(convert, listed(values))
     unusable = np.isnan(numbers)

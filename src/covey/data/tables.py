@@ -3,9 +3,11 @@
 import contextlib
 import csv
 import gzip
+import importlib
 import io
+import re
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +15,22 @@ from typing import Any, cast
 import numpy as np
 
 from covey import kernel, toml
-from covey.data.logs import CodedColumn, Column, Columns, arrow_module, parquet_module
+from covey.data.logs import (
+    CodedColumn,
+    Column,
+    Columns,
+    arrow_module,
+    parquet_module,
+)
 from covey.errors import DataError
 
 # Progress is said after each chunk: of the plain kernel's, too, every few seconds.
 ROWS_PER_CHUNK = 65_536 if kernel.is_compiled() else 4_096
 _READ_BYTES = 1 << 18  # of a column of a Parquet log, at once
+_CHUNK_BYTES, _FEWEST_ROWS = 1 << 24, 256  # of a chunk of a Parquet log with wide rows
+_BLOCK_BYTES = 1 << 20  # of a CSV log, at once
+_SMALL_BYTES = 1 << 20  # of a CSV log that is read before pyarrow is imported
+_SAMPLE_ROWS = 512  # that tell whether values of a column recur
 
 
 def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
@@ -36,12 +48,12 @@ def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
 
 
 def header(path: Path) -> list[str]:
-    """Return the names of the columns of a log."""
     reader = open_log(path, [])
     return reader.header()
 
 
 SEPARATORS = ",;\t|"
+_UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 class CsvLog:
@@ -55,6 +67,7 @@ class CsvLog:
         self._wanted = wanted
         self._bytes = max(1, path.stat().st_size)
         self._raw: io.BufferedReader | None = None
+        self._separator = ","
 
     def share_read(self) -> float:
         if self._raw is None:
@@ -62,39 +75,138 @@ class CsvLog:
         return 1.0 if self._raw.closed else self._raw.tell() / self._bytes
 
     def header(self) -> list[str]:
-        """Return the names of the columns."""
         with contextlib.closing(self._rows()) as rows:
             return next(rows, [])
 
     def chunks(self) -> Generator[Columns, None, None]:
-        """Yield the wanted columns as lists of text, `ROWS_PER_CHUNK` rows at a time."""
-        slot = 1
+        header = self.header()
+        check_columns(self._wanted, header, self._path.name)
+        read = 0
+        if self._bytes > _SMALL_BYTES and len(header) > 1 and self._wanted:
+            # What pyarrow refuses is read again, for a sentence about the row.
+            with contextlib.suppress(ImportError, *_UNREADABLE, ValueError, LookupError):
+                for columns in self._by_arrow(header):
+                    yield columns
+                    read += len(columns[self._wanted[0]])
+                return
+        yield from self._by_row(len(header), read)
+
+    def _by_arrow(self, header: list[str]) -> Generator[Columns, None, None]:
+        arrow, reading = map(importlib.import_module, ("pyarrow", "pyarrow.csv"))
+        names = [*self._wanted]
+        parse = reading.ParseOptions(delimiter=self._separator, newlines_in_values=True)
+        convert = reading.ConvertOptions(
+            column_types=dict.fromkeys(names, arrow.string()), include_columns=names
+        )
+
+        def batches() -> Iterator[Any]:
+            # Each block is in memory: a reader of a Python file needs a thread, which may wait for
+            # the interpreter's lock.
+            for number, block in enumerate(_blocks(self._unpacked(raw), self._separator)):
+                read = reading.ReadOptions(
+                    use_threads=False,
+                    block_size=len(block) + 1,
+                    column_names=header,
+                    skip_rows=int(number == 0),
+                )
+                source = arrow.BufferReader(block)
+                yield from reading.read_csv(source, read, parse, convert).to_batches()
+
+        with self._path.open("rb") as self._raw:
+            raw = self._raw
+            for table in _cut(batches(), arrow.Table.from_batches):
+                yield {name: _text(table.column(name).combine_chunks()) for name in names}
+
+    def _by_row(self, width: int, read: int) -> Generator[Columns, None, None]:
         with contextlib.closing(self._rows()) as rows:
             header = next(rows, [])
-            check_columns(self._wanted, header, self._path.name)
-            filled = _without_blank_end(rows)
+            filled = islice(_without_blank_end(rows), read, None)
+            slot = read + 1
             while chunk := list(islice(filled, ROWS_PER_CHUNK)):
-                _check_widths(chunk, len(header), slot)
+                _check_widths(chunk, width, slot)
                 columns = list(zip(*chunk, strict=True))
                 yield {name: columns[header.index(name)] for name in self._wanted}
                 slot += len(chunk)
 
+    def _unpacked(self, raw: io.BufferedReader) -> Any:
+        return gzip.GzipFile(fileobj=raw) if self._path.suffix == ".gz" else raw
+
     def _rows(self) -> Generator[list[str], None, None]:
-        """Yield the header and the rows as lists of text."""
         try:
             with self._path.open("rb") as self._raw:
-                is_packed = self._path.suffix == ".gz"
-                plain = gzip.GzipFile(fileobj=self._raw) if is_packed else self._raw
+                plain = self._unpacked(self._raw)
                 text = io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
                 first = text.readline()
-                separator = max(SEPARATORS, key=first.count)  # a comma if there is none
-                rows = csv.reader(chain([first], text), strict=True, delimiter=separator)
+                self._separator = max(SEPARATORS, key=first.count)  # a comma if there is none
+                rows = csv.reader(chain([first], text), strict=True, delimiter=self._separator)
                 yield from rows if first else ()
         except csv.Error as error:
             where = f"{self._path.name}, line {rows.line_num}"
             raise DataError(f"{where}: invalid CSV ({error})") from None
-        except (UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+        except (UnicodeDecodeError, *_UNREADABLE) as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
+
+
+def _blocks(file: Any, separator: str) -> Iterator[bytes]:
+    """Yield whole lines of a CSV file, without the last end of a line.
+
+    Raises `ValueError` for what pyarrow reads, but should not: blank lines before the end, text
+    beside a quoted field, and a quote without an end.
+    """
+    end = re.escape(separator).encode() + rb"\r\n"
+    stray = re.compile(rb'[^%b]"[^%b"]' % (end, end))
+    new = left = b"\n" + file.read(_BLOCK_BYTES).removeprefix(b"\xef\xbb\xbf")
+    while new or left:
+        lines = left[: _end_of_line(left)] if new else left
+        body = lines.rstrip(b"\r\n")  # the file may end with blank lines
+        left = left[len(body) :]
+        body = body[2 if body.startswith(b"\r\n") else 1 :]
+        if body:
+            if body[:1] in b"\r\n" or any(blank in body for blank in _BLANK):
+                raise ValueError("a line is blank")
+            quotes = body.count(b'"')
+            if quotes % 2 or (quotes and stray.search(body.replace(b'""', b""))):
+                raise ValueError("a quoted field does not end, or text stands beside it")
+            yield body
+        if not new:
+            return
+        if len(left) > _MOST_BLOCKS * _BLOCK_BYTES:
+            raise ValueError("a line is too long")
+        new = file.read(_BLOCK_BYTES)
+        left += new
+
+
+_BLANK = (b"\n\n", b"\n\r", b"\r\r")
+_MOST_BLOCKS = 16  # of one line
+
+
+def _end_of_line(text: bytes) -> int:
+    """Return where the last line ends that ends outside of quotes."""
+    place = text.rfind(b"\n")
+    while place >= 0 and text.count(b'"', 0, place) % 2:
+        place = text.rfind(b"\n", 0, place)
+    return place + 1
+
+
+def _cut(batches: Iterable[Any], table_of: Callable[[list[Any]], Any]) -> Iterator[Any]:
+    held: list[Any] = []
+    for batch in batches:
+        held.append(batch)
+        rows = sum(part.num_rows for part in held)
+        while rows >= ROWS_PER_CHUNK:
+            table = table_of(held)
+            yield table.slice(0, ROWS_PER_CHUNK)
+            held = table.slice(ROWS_PER_CHUNK).to_batches()
+            rows -= ROWS_PER_CHUNK
+    if any(part.num_rows for part in held):
+        yield table_of(held)
+
+
+def _text(column: Any) -> Column:
+    sample = column.slice(0, _SAMPLE_ROWS)
+    if 2 * len(sample.unique()) > len(sample):
+        return cast("Column", column.to_numpy(zero_copy_only=False))
+    return _coded(column.dictionary_encode())
 
 
 class _Counted:
@@ -109,8 +221,6 @@ class _Counted:
 
 
 class ParquetLog(_Counted):
-    """A Parquet log."""
-
     def __init__(self, path: Path, wanted: Sequence[str]) -> None:
         parquet = parquet_module()
         try:
@@ -124,7 +234,6 @@ class ParquetLog(_Counted):
         self.rows_total = self._file.metadata.num_rows
 
     def header(self) -> list[str]:
-        """Return the names of the columns."""
         return list(self._file.schema_arrow.names)
 
     def chunks(self) -> Generator[Columns, None, None]:
@@ -134,13 +243,27 @@ class ParquetLog(_Counted):
         try:
             # Threads take more time in all than they save: several processes may read the file.
             batches = self._file.iter_batches(
-                ROWS_PER_CHUNK, columns=self._wanted, use_threads=False
+                self._rows_at_once(), columns=self._wanted, use_threads=False
             )
             for batch in batches:
                 self._read += batch.num_rows
                 yield {name: plain(batch.column(name), name) for name in self._wanted}
         except (OSError, arrow.ArrowException) as error:
             raise _unreadable(self._path, error) from None
+
+    def _rows_at_once(self) -> int:
+        """Return the rows of a chunk, fewer of wide rows: memory does not grow with the width."""
+        if not self.rows_total:
+            return ROWS_PER_CHUNK
+        group = self._file.metadata.row_group(0)
+        columns = (group.column(k) for k in range(group.num_columns))
+        sizes = [
+            column.total_uncompressed_size
+            for column in columns
+            if column.path_in_schema.partition(".")[0] in self._wanted
+        ]
+        width: int = max(1, sum(sizes) // max(1, group.num_rows))
+        return max(_FEWEST_ROWS, min(ROWS_PER_CHUNK, _CHUNK_BYTES // width))
 
 
 def open_table(data: Any, wanted: Sequence[str]) -> "Reader":
@@ -164,7 +287,6 @@ def open_table(data: Any, wanted: Sequence[str]) -> "Reader":
 
 
 def _columns_of(frame: Any, wanted: Sequence[str]) -> Columns:
-    """Return the wanted columns of a table that hands out an Arrow stream."""
     arrow = arrow_module("pyarrow", what="Data frames")
     try:
         table = arrow.table(frame)
@@ -198,7 +320,6 @@ Reader = CsvLog | ParquetLog | MappingLog
 
 
 def joined(parts: Sequence[Column]) -> Column:
-    """Return consecutive parts of a column as one."""
     if len(parts) == 1:
         return parts[0]
     if all(isinstance(part, np.ndarray) for part in parts):
@@ -207,16 +328,30 @@ def joined(parts: Sequence[Column]) -> Column:
 
 
 def _array(values: Any, name: str) -> Any:
-    """Return a column as an array of numbers, or as a list if it holds anything else."""
     if isinstance(values, CodedColumn):
         return values
     try:
         column = np.asarray(values)
     except (TypeError, ValueError):
         column = np.empty(())
-    if column.ndim != 1:
-        raise DataError(f"column {name!r} must have one value per row; pass a list or an array")
+        if all(value is None or isinstance(value, list | tuple | np.ndarray) for value in values):
+            return [() if value is None else value for value in values]  # of several lengths
+    if column.ndim != 1 and not (column.ndim == 2 and column.dtype.kind in "biuf"):
+        raise DataError(
+            f"column {name!r} must have one value per row, or as many numbers in each; pass a list "
+            "or an array"
+        )
     return column if column.dtype.kind in "biufmMU" else column.tolist()
+
+
+def check_flat(column: Column, name: str) -> None:
+    """Raise `DataError` for a column of vectors that is used as one of single values."""
+    first = column[0] if len(column) else None
+    if isinstance(first, np.ndarray | list | tuple):
+        raise DataError(
+            f"column {name!r} has a list in each row; only contexts can be vectors, written as "
+            f"{{ vector = {name!r}, size = {len(first)} }}"
+        )
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
@@ -225,7 +360,6 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def plain(column: Any, name: str) -> Column:
-    """Return an Arrow column as an array of numbers or a list of text."""
     import pyarrow as arrow
 
     kind = column.type
@@ -235,6 +369,9 @@ def plain(column: Any, name: str) -> Column:
         column, kind = column.dictionary_decode(), kind.value_type
     if arrow.types.is_string_view(kind):
         column, kind = column.cast(arrow.string()), arrow.string()
+    is_list = (arrow.types.is_list, arrow.types.is_large_list, arrow.types.is_fixed_size_list)
+    if any(is_it(kind) for is_it in is_list):
+        return _lists(column, name)
     if arrow.types.is_boolean(kind):
         column = column.cast(arrow.int8())
     elif arrow.types.is_decimal(kind):
@@ -248,6 +385,20 @@ def plain(column: Any, name: str) -> Column:
     return cast("Column", column.to_numpy(zero_copy_only=False))
 
 
+def _lists(column: Any, name: str) -> Column:
+    """Return an Arrow column of lists as a row of numbers each; arrays if they differ in length."""
+    import pyarrow as arrow
+    from pyarrow import compute
+
+    if not arrow.types.is_primitive(column.type.value_type):
+        raise DataError(f"column {name!r} is of type {column.type}; its lists must hold numbers")
+    numbers = column.flatten().to_numpy(zero_copy_only=False)
+    lengths = compute.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    if len(lengths) and (lengths == lengths[0]).all():
+        return cast("Column", numbers.reshape(len(lengths), -1))
+    return np.split(numbers, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
 def _is_text(kind: Any) -> bool:
     import pyarrow as arrow
 
@@ -257,7 +408,6 @@ def _is_text(kind: Any) -> bool:
 
 
 def _coded(column: Any) -> CodedColumn:
-    """Return a dictionary of text as values and codes."""
     codes = column.indices.cast("int64").fill_null(-1)
     return CodedColumn(column.dictionary.to_pylist(), codes.to_numpy(zero_copy_only=False))
 

@@ -10,13 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from covey.data.inputs import PLAIN, as_label, key_of, named, picked
-from covey.errors import (
-    ConfigError,
-    ConflictingLabel,
-    CoveyError,
-    FunctionError,
-    NoAnswerYet,
-)
+from covey.errors import ConfigError, ConflictingLabel, CoveyError, FunctionError, NoAnswerYet
 from covey.types import Label
 
 UNKNOWN = msgspec.UNSET
@@ -75,12 +69,10 @@ class Function(NamedTuple):
         return self.label(answer)
 
     def answer(self, instance: Any) -> Label:
-        """Return the label of `instance`, waiting for it if needed."""
         answer = self.ask(instance)
         return answer.label() if type(answer) is Late else answer
 
     def answer_many(self, rows: Any) -> list[Label]:
-        """Return the labels of `rows`, from one call if the function takes batches."""
         if self.predict_many is None:
             return [self.answer(row) for row in rows]
         try:
@@ -102,7 +94,6 @@ class Function(NamedTuple):
             self._train(self.teach, instance, label)
 
     def learn_many(self, instances: list[Any], labels: list[Label]) -> None:
-        """Train the function on many instances, in one call if it takes batches."""
         if self.teach_many is not None:
             self._train(self.teach_many, instances, labels)
             return
@@ -110,7 +101,6 @@ class Function(NamedTuple):
             self.learn(instance, label)
 
     def label(self, answer: Any) -> Label:
-        """Return an answer of the function as a label."""
         if hasattr(answer, "__await__"):
             if hasattr(answer, "close"):  # else Python warns that it was never awaited
                 answer.close()
@@ -156,7 +146,6 @@ class Late(msgspec.Struct):
     truth: Label | msgspec.UnsetType = UNKNOWN
 
     def is_there(self) -> bool:
-        """Return whether the answer is available."""
         return self.handle.done()
 
     def label(self) -> Label:
@@ -236,75 +225,71 @@ def untrained(function: Any, *, classes: Sequence[Label]) -> Untrained:
     return Untrained(function, tuple(classes))
 
 
-def as_function(given: Any, *, name: str, owner: str) -> Function:
-    """Return `given` as a `Function`.
+def as_function(source: Any, *, name: str, owner: str) -> Function:
+    """Return `source` as a `Function`.
 
     Takes what `columns`, `frozen` and `untrained` return, an object with `predict_one` (River), one
     with `predict` for rows (scikit-learn), one with `predict` and `learn` for an instance, a pair
     of these two callables, any callable, or a `Function`.
     """
-    if isinstance(given, Function):
-        return given._replace(name=name, owner=owner)
-    if isinstance(given, Frozen):
-        return as_function(given.function, name=name, owner=owner)._replace(
+    if isinstance(source, Function):
+        return source._replace(name=name, owner=owner)
+    if isinstance(source, Frozen):
+        return as_function(source.function, name=name, owner=owner)._replace(
             teach=None, teach_many=None
         )
-    if isinstance(given, Selected):
-        inner = as_function(given.function, name=name, owner=owner)
-        return _selecting(inner, list(given.columns), hasattr(_model(given), "predict_one"))
-    if isinstance(given, Untrained) and isinstance(given.function, Selected):
-        model = given._replace(function=given.function.function)
-        return as_function(given.function._replace(function=model), name=name, owner=owner)
+    if isinstance(source, Selected):
+        inner = as_function(source.function, name=name, owner=owner)
+        return _selecting(inner, list(source.columns), hasattr(_model(source), "predict_one"))
+    if isinstance(source, Untrained) and isinstance(source.function, Selected):
+        model = source._replace(function=source.function.function)
+        return as_function(source.function._replace(function=model), name=name, owner=owner)
     classes: tuple[Label, ...] = ()
-    if isinstance(given, Untrained):
-        given, classes = given
-    is_instant = getattr(given, "is_instant", False) is True
-    function = Function(name, owner, *_methods(name, given, classes), is_instant=is_instant)
+    if isinstance(source, Untrained):
+        source, classes = source
+    is_instant = getattr(source, "is_instant", False) is True
+    function = Function(name, owner, *_methods(name, source, classes), is_instant=is_instant)
     function = _awaited(function)
     if not classes:
         return function
     if function.teach is None:
         raise ConfigError(
-            f"function {name!r} is fresh, but a {type(given).__name__} cannot learn; it needs "
+            f"function {name!r} is fresh, but a {type(source).__name__} cannot learn; it needs "
             "learn_one, partial_fit or learn"
         )
-    return _with_default(function, given, classes[0])
+    return _with_default(function, source, classes[0])
 
 
-def _model(given: Any) -> Any:
-    """Return the model within its wrappers."""
-    while isinstance(given, Selected | Untrained | Frozen):
-        given = given.function
-    return given
+def _model(source: Any) -> Any:
+    while isinstance(source, Selected | Untrained | Frozen):
+        source = source.function
+    return source
 
 
 def _selecting(function: Function, names: list[str], is_named: bool) -> Function:
-    """Return a function that is shown the values of these names."""
-
-    def one(instance: Any) -> Any:
+    def single(instance: Any) -> Any:
         if not is_named:
             return picked([instance], names)[0]
         record = named(instance, names)
         return dict(zip(names, picked([record], names)[0], strict=True))
 
     def many(rows: Any) -> Any:
-        return [one(row) for row in rows] if is_named else picked(rows, names)
+        return [single(row) for row in rows] if is_named else picked(rows, names)
 
     predict, predict_many, teach, teach_many = function[2:6]
 
     async def predict_async(instance: Any) -> Any:
-        return await predict(one(instance))
+        return await predict(single(instance))
 
     return function._replace(
-        predict=predict_async if function.is_async else lambda x: predict(one(x)),
+        predict=predict_async if function.is_async else lambda x: predict(single(x)),
         predict_many=predict_many and (lambda rows: predict_many(many(rows))),
-        teach=teach and (lambda x, label: teach(one(x), label)),
+        teach=teach and (lambda x, label: teach(single(x), label)),
         teach_many=teach_many and (lambda rows, labels: teach_many(many(rows), labels)),
     )
 
 
 def _awaited(function: Function) -> Function:
-    """Return a function marked as a coroutine function, if it is one."""
     if _is_async(function.teach) or _is_async(function.teach_many):
         raise ConfigError(
             f"{function} learns with a coroutine (async def), which labels do not await; define "
@@ -316,7 +301,6 @@ def _awaited(function: Function) -> Function:
 
 
 def _is_async(call: Any) -> bool:
-    """Return whether a call returns a coroutine."""
     is_coroutine = inspect.iscoroutinefunction
     return is_coroutine(call) or is_coroutine(getattr(call, "__call__", None))  # noqa: B004
 
@@ -325,27 +309,31 @@ _FRESH = "; if it is untrained, give covey.functions.function.untrained(function
 _Methods = tuple[Any, Any, Any, Any]  # predict one and many, teach one and many
 
 
-def _methods(name: str, given: Any, classes: tuple[Label, ...]) -> _Methods:
-    if hasattr(given, "predict_one"):
+def _methods(name: str, source: Any, classes: tuple[Label, ...]) -> _Methods:
+    if hasattr(source, "predict_one"):
         # River's own batch methods need a data frame.
-        many = getattr(given, "predict_batch", None)
-        return given.predict_one, many, getattr(given, "learn_one", None), None
-    if hasattr(given, "predict") and hasattr(given, "learn") and not hasattr(given, "partial_fit"):
-        return given.predict, _many(given), given.learn, None
-    if hasattr(given, "predict"):
-        return _of_rows(given, classes)
-    if isinstance(given, tuple) and len(given) == 2 and all(map(callable, given)):
-        predict, learn = given
+        many = getattr(source, "predict_batch", None)
+        return source.predict_one, many, getattr(source, "learn_one", None), None
+    if (
+        hasattr(source, "predict")
+        and hasattr(source, "learn")
+        and not hasattr(source, "partial_fit")
+    ):
+        return source.predict, _many(source), source.learn, None
+    if hasattr(source, "predict"):
+        return _of_rows(source, classes)
+    if isinstance(source, tuple) and len(source) == 2 and all(map(callable, source)):
+        predict, learn = source
         return predict, _many(predict), learn, None
-    if callable(given):
-        return given, _many(given), getattr(given, "learn", None), None
+    if callable(source):
+        return source, _many(source), getattr(source, "learn", None), None
     raise ConfigError(
-        f"function {name!r} is a {type(given).__name__}; give a callable or an object with predict"
+        f"function {name!r} is a {type(source).__name__}; give a callable or an object with predict"
     )
 
 
-def _many(given: Any) -> Any:
-    return getattr(given, "predict_batch", None) or getattr(given, "predict_many", None)
+def _many(source: Any) -> Any:
+    return getattr(source, "predict_batch", None) or getattr(source, "predict_many", None)
 
 
 def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Methods:
@@ -370,7 +358,6 @@ def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Methods:
 
 
 def _with_default(function: Function, model: Any, first: Label) -> Function:
-    """Return `function` with `first` as its answer while the model is untrained."""
     predict, predict_many = function.predict, function.predict_many
     is_of_rows = function.teach_many is not None
 
@@ -392,10 +379,9 @@ def _with_default(function: Function, model: Any, first: Label) -> Function:
 
 
 def declared(functions: Iterable[Function]) -> tuple[Label, ...]:
-    """Return the classes that functions declare, if the declarations agree."""
-    found = [function.classes for function in functions if function.classes]
-    sets = {frozenset(map(key_of, classes)) for classes in found}
-    return found[0] if len(sets) == 1 else ()
+    listed = [function.classes for function in functions if function.classes]
+    sets = {frozenset(map(key_of, classes)) for classes in listed}
+    return listed[0] if len(sets) == 1 else ()
 
 
 Scalar = str | int | float | bool  # a label in TOML and JSON

@@ -125,7 +125,6 @@ class LearningSkopsModel(SkopsModel):
 
 
 def load_skops(table: Skops, folder: Path) -> SkopsModel:
-    """Return the model in the file if it has trusted types only."""
     missing = need_of("functions of kind skops", "scikit-learn and skops", extra="sklearn")
     optional_module("sklearn", missing=missing)
     skops = optional_module("skops.io", missing=missing)
@@ -207,7 +206,6 @@ class OnnxModel(NamedTuple):
 
 
 def load_onnx(table: Onnx, folder: Path) -> OnnxModel:
-    """Return the model in the file, which must not refer to other files."""
     session = _opened(table, folder)
     port = _chosen(table, "input", session.get_inputs(), NUMBERS)
     kinds = LABELS if table.classes is None else SCORES
@@ -247,18 +245,17 @@ def _opened(table: Onnx, folder: Path) -> Any:
 
 
 def _chosen(table: Onnx, what: str, ports: list[Any], kinds: Any) -> Any:
-    """Return the input or output that the table names, or the only one that fits."""
     name = getattr(table, what)
     named = [port for port in ports if name in (None, port.name)]
     fitting = [port for port in named if port.type in kinds]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(f"{port.name} ({port.type})" for port in ports)
+    listed = ", ".join(f"{port.name} ({port.type})" for port in ports)
     hint = "; scores need classes" if what == "output" and table.classes is None else ""
     value = "not named" if name is None else repr(name)
     raise ConfigError(
         f"function {table.name!r}: {what} is {value}, but {len(fitting)} of the model's {what}s "
-        f"fit: {known}; name one{hint}"
+        f"fit: {listed}; name one{hint}"
     )
 
 

@@ -63,12 +63,11 @@ class Python(Entry, frozen=True, kw_only=True):
 
 
 def load_python(table: Entry, folder: Path) -> Any:
-    """Return the object that the entry names, or creates from its options."""
-    found = _found(table)
+    entry = _found(table)
     if is_shared(table):
-        return found
+        return entry
     try:
-        return found(**(table.options or {}))
+        return entry(**(table.options or {}))
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"function {table.name!r}: {table.entry} raised {type(error).__name__} when called "
@@ -77,7 +76,6 @@ def load_python(table: Entry, folder: Path) -> Any:
 
 
 def is_shared(table: Entry) -> bool:
-    """Return whether the entry is the object itself, not a factory."""
     return table.options is None and not isinstance(_found(table), type)
 
 
@@ -115,7 +113,6 @@ class RiverModel:
 
 
 def load_river(table: River, folder: Path) -> RiverModel:
-    """Return the model that the entry creates."""
     optional_module("river", missing=need_of("functions of kind river", "river", extra="river"))
     model = load_python(table, folder)
     if not (hasattr(model, "predict_one") and hasattr(model, "learn_one")):
@@ -247,7 +244,6 @@ def with_training_log(
 def replay_training(
     function: Function, path: Path, *, most: int, again: Again | None = None
 ) -> Function:
-    """Return the function trained from the log, read-only."""
     return _trained(function, path, TrainingLog(path, most=most).look, again)
 
 
@@ -395,13 +391,13 @@ def _is_same(old: Any, table: Any) -> bool:
 def _imported_again(table: Any) -> Iterator[None]:
     """Import the module of an entry anew; if that fails, the known one stays."""
     name = getattr(table, "entry", "").partition(":")[0]
-    known = sys.modules.pop(name, None)
+    module = sys.modules.pop(name, None)
     importlib.invalidate_caches()
     try:
         yield
     except BaseException:
-        if known is not None:
-            sys.modules[name] = known
+        if module is not None:
+            sys.modules[name] = module
         raise
 
 
@@ -441,12 +437,12 @@ def _in_processes(function: Function, number: int, load: Callable[[], Function])
 
 
 def _made(table: Any, owner: str, folder: Path) -> Function:
-    given = KINDS[table.kind].load(table, folder)
+    model = KINDS[table.kind].load(table, folder)
     classes = tuple(getattr(table, "classes", None) or ())
     if isinstance(table, Taught):
-        given = untrained(given, classes=classes) if classes else given
-        given = given if table.learns else frozen(given)
-    return as_function(given, name=table.name, owner=owner)._replace(
+        model = untrained(model, classes=classes) if classes else model
+        model = model if table.learns else frozen(model)
+    return as_function(model, name=table.name, owner=owner)._replace(
         classes=classes,
         timeout_s=table.timeout_s,
         version=version_of(table),

@@ -36,15 +36,16 @@ class _Received(msgspec.Struct):
 
 
 def read_refusal(body: bytes) -> tuple[str, str]:
-    """Return the code and the sentence of a refusal, "" for what is missing or not printable."""
     try:
-        found = msgspec.json.decode(body, type=_Received)
+        refusal = msgspec.json.decode(body, type=_Received)
     except (ValueError, RecursionError):
         return "", ""
-    is_code = found.code.isidentifier() and found.code.isascii() and len(found.code) <= MOST_CODE
-    sentence = (found.detail or str(found.error))[:MOST_SENTENCE]
-    printable = "".join(one if one.isprintable() else " " for one in sentence)
-    return found.code if is_code else "", printable
+    is_code = (
+        refusal.code.isidentifier() and refusal.code.isascii() and len(refusal.code) <= MOST_CODE
+    )
+    sentence = (refusal.detail or str(refusal.error))[:MOST_SENTENCE]
+    printable = "".join(letter if letter.isprintable() else " " for letter in sentence)
+    return refusal.code if is_code else "", printable
 
 
 MOST_BYTES = 64 * 2**20  # of a response
@@ -67,7 +68,7 @@ class HttpClient:
         self._timeout_s = timeout_s
         self._token = token
         self._tls = tls
-        self._kept: queue.LifoQueue[_Connection] = queue.LifoQueue(maxsize=1)
+        self._kept: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue(maxsize=1)
 
     @classmethod
     def at(
@@ -103,25 +104,24 @@ class HttpClient:
             raise PeerError(f"{self.url}: {late if is_late else _reason(error)}") from error
 
     def close(self) -> None:
-        """Close the connection that is kept, if any."""
         with suppress(queue.Empty):
-            self._kept.get_nowait().http.close()
+            self._kept.get_nowait().close()
 
     def __del__(self) -> None:
         self.close()
 
-    def _take(self) -> "_Connection | None":
-        """Return the connection that is kept if it is idle and the server has not closed it."""
+    def _take(self) -> http.client.HTTPConnection | None:
         try:
             connection = self._kept.get_nowait()
         except queue.Empty:
             return None
-        if not connection.sock.has_input():
+        timed: Any = connection.sock
+        if not timed.has_input():
             return connection
-        connection.http.close()
+        connection.close()
         return None
 
-    def _connect(self, end: float) -> "_Connection":
+    def _connect(self, end: float) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
         host, port, left_s = parts.hostname or "", parts.port, end - time.monotonic()
         connection = http.client.HTTPConnection(host, port, timeout=left_s)
@@ -132,12 +132,12 @@ class HttpClient:
         except BaseException:
             connection.close()
             raise
-        connection.sock = timed = _TimedSocket(connection.sock)
-        return _Connection(connection, timed)
+        connection.sock = _TimedSocket(connection.sock)
+        return connection
 
     def _exchange(
         self,
-        kept: "_Connection",
+        connection: http.client.HTTPConnection,
         end: float,
         method: str,
         path: str,
@@ -149,7 +149,8 @@ class HttpClient:
             headers["Content-Type"] = "application/json"
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        connection, kept.sock.end = kept.http, end
+        timed: Any = connection.sock
+        timed.end = end
         try:
             connection.request(method, urlsplit(self.url).path + path, body, headers)
             response = connection.getresponse()
@@ -159,7 +160,7 @@ class HttpClient:
             if response.length:
                 raise http.client.IncompleteRead(content, response.length)
             if response.isclosed() and not response.will_close:
-                self._kept.put_nowait(kept)
+                self._kept.put_nowait(connection)
                 return response.status, content
         except queue.Full:
             pass  # another thread was faster; one is enough
@@ -189,7 +190,6 @@ class _TimedSocket:
         self.sock.close()
 
     def in_time(self) -> socket.socket:
-        """Return the socket with the time that is left as its timeout."""
         left_s = self.end - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -201,13 +201,6 @@ class _TimedSocket:
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(0))
-
-
-class _Connection(NamedTuple):
-    """A connection that is open, and its socket."""
-
-    http: http.client.HTTPConnection
-    sock: _TimedSocket
 
 
 class _TimedReader(io.RawIOBase):
@@ -343,13 +336,10 @@ class Outputs(msgspec.Struct):
 
 
 class RemoteModel(NamedTuple):
-    """A remote model."""
-
     client: HttpClient
     table: Remote
 
     def predict(self, instances: Any) -> list[Any]:
-        """Return the labels of the instances, with one request."""
         if len(instances) == 0:
             return []
         status, content = self.client.send("POST", "/infer", self._request(instances))
@@ -371,8 +361,8 @@ class RemoteModel(NamedTuple):
         else:
             records = [named(instance, table.columns) for instance in instances]
             tensors = [
-                _tensor_of(records, one.name, one.datatype, one.columns or [one.name])
-                for one in table.inputs
+                _tensor_of(records, tensor.name, tensor.datatype, tensor.columns or [tensor.name])
+                for tensor in table.inputs
             ]
         wanted = {} if table.output is None else {"outputs": [{"name": table.output}]}
         return msgspec.json.encode({"inputs": tensors, **wanted})
@@ -450,7 +440,6 @@ def _tensor_of(
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Return the values of a tensor, which may be nested."""
     while data and all(isinstance(row, list) for row in data):
         data = [value for row in data for value in row]
     return data

@@ -57,11 +57,8 @@ class RayPool:
 
     def submit(self, call: Callable[[], Result], /) -> Future[Result]:
         """Begin a call on some worker."""
-        needs_token = not is_loopback(self._address)
-        future: Future[Result] = self._run.remote(
-            fingerprint(), needs_token, os.getcwd(), call
-        ).future()
-        return future
+        facts = fingerprint(), not is_loopback(self._address), os.getcwd()
+        return self._run.remote(*facts, call).future()  # type: ignore[no-any-return]
 
     def result(self, future: Future[Result], /) -> Result:
         """Return what a call returned, or raise what it raised."""

@@ -8,11 +8,14 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from covey.errors import ConfigError
 
-COMPILED = ("cells", "counters", "table", "phases", "index", "tickets", "arena")  # in this order
+# In this order.
+COMPILED = ["cells", "counters", "beliefs", "linear", "table", "phases", "index", "average"]
+COMPILED += ["tickets", "arena"]
 
 
 def _take_plain() -> None:
@@ -29,10 +32,13 @@ def _take_plain() -> None:
 _form = os.environ.get("COVEY_KERNEL", "")
 if _form not in ("", "compiled", "plain"):
     raise ConfigError(f"COVEY_KERNEL is {_form!r}; set it to compiled or plain, or unset it")
+# The sources ask `cython` only whether they are compiled, so they run where it is not installed.
+_cython = sys.modules.get("cython")
+sys.modules["cython"] = SimpleNamespace(compiled=False, cast=lambda _, value: value)  # type: ignore[assignment]
 if _form == "plain":
     _take_plain()
 
-from covey.kernel import cells, index, phases, table  # noqa: E402 - not before the choice
+from covey.kernel import average, cells, index, phases, table  # noqa: E402 - not before the choice
 from covey.kernel.arena import Arena, Ledger  # noqa: E402
 from covey.kernel.cells import Cells  # noqa: E402
 from covey.kernel.counters import ArmCounters  # noqa: E402
@@ -40,6 +46,10 @@ from covey.kernel.layout import layout_of  # noqa: E402
 from covey.kernel.rules import Rule  # noqa: E402
 from covey.kernel.table import CellPolicy, Clock, Table  # noqa: E402
 from covey.kernel.tickets import Tickets  # noqa: E402
+
+del sys.modules["cython"]
+if _cython is not None:
+    sys.modules["cython"] = _cython
 
 
 def is_compiled() -> bool:
@@ -66,12 +76,14 @@ __all__ = [
     "Table",
     "Tickets",
     "arm_of",
+    "belief_key",
     "code_of",
     "doubts_of",
     "is_compiled",
     "phase_of",
     "row_of",
     "table_of",
+    "take_doubts",
     "undecided_row",
 ]
 # Same values as in the kernel: its compiled form does not export constants.
@@ -94,7 +106,7 @@ def _policy_of(rule: Rule) -> type[CellPolicy]:
     if rule.custom is not None:
         return table.OwnPolicy
     if rule.tree is not None:
-        return index.AutoPolicy
+        return average.AutoPolicy
     if rule.index is not None:
         return index.ShareUcb
     if rule.is_paper:
@@ -140,6 +152,28 @@ def undecided_row(code: int) -> int:
     return -1 - code
 
 
-def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
-    """Return the change-detection statistics, by context space."""
-    return {space: table.doubts() for space, table in tables.items()}
+def doubts_of(tables: Mapping[str, Table], *, is_brief: bool = False) -> dict[str, list[int]]:
+    """Return what is in no row, by context space; then beliefs, by space and function.
+
+    `is_brief`: without beliefs.
+    """
+    doubts = {space: table.policy.state() for space, table in tables.items()}
+    for space in () if is_brief else tables:
+        for function, belief in enumerate(tables[space].policy.beliefs()):
+            doubts[belief_key(space, function)] = belief
+    return doubts
+
+
+def belief_key(space: str, function: int) -> str:
+    """Return under what a belief is stored."""
+    return f"{space}#{function}"
+
+
+def take_doubts(tables: Mapping[str, Table], doubts: Mapping[str, list[int]]) -> None:
+    """Restore the result of `doubts_of`."""
+    for key, numbers in doubts.items():
+        if key in tables:
+            tables[key].policy.restore(numbers)
+        else:
+            space, _, function = key.rpartition("#")
+            tables[space].policy.take_belief(int(function), numbers)

@@ -9,38 +9,26 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False, cast=lambda kind, value: value)
+import cython
 
 from covey.kernel.cells import Cells, block
 from covey.kernel.rules import Cell, Seat
-from covey.kernel.table import CellPolicy, Table
+from covey.kernel.table import CellPolicy, Said, Table
 
 if cython.compiled:
     from cython.cimports.covey.kernel.arena import items_of
     from cython.cimports.covey.kernel.cells import touch
 else:
-    from covey.kernel.cells import (
-        BEST,
-        COORDINATES,
-        LEVEL,
-        OWN,
-        doubles,
-        halves,
-        integers,
-        octets,
-    )
+    from covey.kernel.cells import BEST, COORDINATES, LEVEL, OWN, doubles, halves, integers, octets
     from covey.kernel.counters import EXPLOIT, SERVE, UNPAID
 
     NEVER = -1  # a delay: the label never arrives
     AHEAD = 16  # slots whose cells are looked up at once
     # What is kept of a decision whose label is late: the next one of the same slot, the slot at
-    # whose end it comes, and so on; then the rows, those of the helper, and the context.
-    NEXT, DUE, WHO, SLOT, CHOICE, HELPER, FUNCTION, GAIN, PAID, ROWS = range(10)
+    # whose end it comes, learner and helper, and so on; then per own space its code and that of
+    # the helper, and the context.
+    NEXT, DUE, WHO, SLOT, GAIN, PAID, CODES = range(7)
+    WHO_MASK = (1 << 32) - 1
     NEAR = 1 << 15  # slots: labels that come within as many are found by their slot
     HIDDEN = -1  # a gain: the label never comes, and its time is over
 
@@ -85,6 +73,10 @@ class Ledger:
         """Return the table of a space."""
         return self.tables[space]
 
+    def space(self, k: int) -> int:
+        """Return an own space; -1: there are not so many."""
+        return self.own[k] if k < self.count else -1
+
     def coordinates(self) -> int:
         """Return how many coordinates an instance has, in all own spaces."""
         count = 0
@@ -108,6 +100,18 @@ class Ledger:
                 cells.context[n] = contexts[start + self.places[at + n]]
             at += cells.dimension
             self.rows[k] = cells.locate(slot)
+        return 0
+
+    def aim(self, contexts: Any, start: int) -> int:
+        """Take the coordinates of an instance again, where a label needs more than its cell."""
+        at = 0
+        for k in range(self.count):
+            cells = self.at(k).cells
+            for n in range(cells.dimension if cells.is_wide else 0):
+                cells.context[n] = contexts[start + self.places[at + n]]
+            if cells.is_wide:
+                cells.round_context()
+            at += cells.dimension
         return 0
 
     def choose(self, slot: int, fresh: int) -> int:
@@ -144,6 +148,7 @@ class Ledger:
     def serve(self, asker: Ledger) -> int:
         """Return the own function for the asking learner's instance, after `open_for`."""
         if asker.count == 1:
+            asker.asked.policy.asker = asker.first.policy.offset
             return asker.asked.policy.serve(asker.asked_rows[0])
         largest = 0.0
         chosen = 0
@@ -163,8 +168,7 @@ class Ledger:
 
     def recall(self, asker: Ledger) -> int:
         """Return the most frequent label in the cell with the clearest majority; -1: none."""
-        answer = asker.asked.cells.memory.unseen
-        largest = 0.0
+        answer, largest = asker.asked.cells.memory.unseen, 0.0
         for k in range(asker.count):
             memory = self.table(asker.own[k]).cells.memory
             leader, count, total = memory.recall(asker.asked_rows[k])
@@ -187,36 +191,12 @@ class Ledger:
                 chosen = function
         return chosen
 
-    def score(self, asker: Ledger, scores: Any, slot: int, is_served: bool) -> int:
-        """Record labels of own free functions, in the cells of an instance of `asker`."""
-        for k in range(asker.count):
-            row = asker.asked_rows[k] if is_served else asker.rows[k]
-            for function, gain in scores:
-                self.table(asker.own[k]).policy.score(row, function, gain, slot, is_served)
-        return 0
-
     def count_own(self) -> int:
         """Count the current instance."""
         for k in range(self.count):
             table = self.at(k)
             table.cells.follow_on()
             table.counters.count_own(self.rows[k], 1)
-        return 0
-
-    def expect(self, helper: Ledger) -> int:
-        """Count the label of the current instance as pending, here and at the queried learner."""
-        for k in range(self.count):
-            self.at(k).counters.expect(self.rows[k], self.choice >> 2, self.choice & 3, 1)
-            if self.helper >= 0 and self.function >= 0:
-                counters = helper.table(self.own[k]).counters
-                counters.expect(self.asked_rows[k], self.function, SERVE, 1)
-        return 0
-
-    def learn(self, gain: int, slot: int, paid: int) -> int:
-        """Record the label of the current instance immediately."""
-        for k in range(self.count):
-            policy = self.at(k).policy
-            policy.learn(self.rows[k], self.choice >> 2, self.choice & 3, gain, slot, paid)
         return 0
 
     def held(self) -> tuple[Any, ...]:
@@ -292,28 +272,34 @@ class LateLabels:
     a ring has the lists of the next slots, and what comes later waits in a list of its own.
     """
 
-    def __init__(self, ledgers: list[Ledger], seats: list[Seat], label_wait: int | None) -> None:
-        self.ledgers = ledgers
-        self.wait = -1 if label_wait is None else label_wait  # -1: no limit
+    def __init__(
+        self, ledgers: list[Ledger], tables: list[Table], seats: list[Seat], wait: int | None
+    ) -> None:
+        self.tables = tables  # of all learners: one for each space
+        self.policies = [table.policy for table in tables]
+        self.table_at = items_of(tables) if cython.compiled else tables
+        self.policy_at = items_of(self.policies) if cython.compiled else self.policies
+        self.spaces = len(tables) // len(ledgers)
+        self.wait = NEVER if wait is None else wait
         self.misleads = [seat.misleads for seat in seats]
         self.is_honest = not any(self.misleads)  # no learner tells peers false labels
+        self.peers = [sorted({who for who in seat.behind if who >= 0}) for seat in seats]
         self.width = self.points = 0  # own spaces, and coordinates that are kept of an instance
-        self.remembers = self.is_pending = False
-        needs_points = False
-        for k in range(len(ledgers)):
-            ledger = self._ledger(k)
+        needs_points = self.is_pending = self.remembers = False
+        for i in range(len(ledgers)):
+            ledger = cython.cast(Ledger, ledgers[i])
+            self.is_pending = self.is_pending or ledger.first.counters.is_pending
+            self.remembers = self.remembers or ledger.first.remembers
             self.width = max(self.width, ledger.count)
             self.points = max(self.points, ledger.coordinates())
             needs_points = needs_points or ledger.needs_points()
-            self.remembers = self.remembers or ledger.first.remembers
-            self.is_pending = self.is_pending or ledger.first.counters.is_pending
         self.points = self.points if needs_points else 0
-        # Where nothing else is kept, C reaches the only policy of each learner by its number.
-        self.policies = [self._ledger(k).first.policy for k in range(len(ledgers))]
-        self.policy_at = items_of(self.policies) if cython.compiled else self.policies
-        is_single = self.width == 1 and all(len(ledger.tables) == 1 for ledger in ledgers)
-        self.is_usual = is_single and self.points == 0 and not self.remembers and self.is_honest
-        self.size = ROWS + 2 * self.width + self.points
+        self.own_block = block(4 * self.width * len(ledgers))
+        self.own = halves(self.own_block, 0, self.width * len(ledgers))  # spaces; -1: no more
+        for i in range(len(ledgers)):
+            for k in range(self.width):
+                self.own[i * self.width + k] = cython.cast(Ledger, ledgers[i]).space(k)
+        self.size = CODES + 2 * self.width + self.points
         self.room = 64
         self._take_block(block(8 * self.size * self.room))
         self.used = 1  # so many records were made; 0 stands for none
@@ -322,10 +308,8 @@ class LateLabels:
         self.list_block = block(4 * 4 * NEAR)
         self.lists = halves(self.list_block, 0, 4 * NEAR)  # per slot its first and last record
         self.far = self.last_far = 0  # the list of those that come later
+        self.has_extras = False
         self.extras: dict[int, Any] = {}  # label, answer, and what free functions gain, by record
-
-    def _ledger(self, learner: int) -> Ledger:
-        return self.ledgers[learner]
 
     def _take_block(self, memory: Any) -> int:
         self.block = memory
@@ -333,12 +317,8 @@ class LateLabels:
         self.reals = doubles(memory, 0, self.size * self.room)
         return 0
 
-    def told(self, i: int, gain: int) -> int:
-        """Return what an answer gains by the label that learner `i` tells the one that answered."""
-        return self._ledger(i).first.counters.unit - gain if self.misleads[i] else gain
-
-    def make(self, i: int, slot: int, due: int, choice: int) -> int:
-        """Return a new record, in the list of the slot `due`."""
+    def make(self, i: int, helper: int, slot: int, delay: int, gain: int, paid: int) -> int:
+        """Return a new record of a decision of learner `i`; its codes and coordinates follow."""
         record = self.free
         if record:
             self.free = self.numbers[record * self.size + NEXT]
@@ -347,14 +327,14 @@ class LateLabels:
             self.used += 1
             if self.used > self.room:
                 self._grow()
-        at = record * self.size
-        self.numbers[at + NEXT] = 0
-        self.numbers[at + DUE] = due
-        self.numbers[at + WHO] = i
-        self.numbers[at + SLOT] = slot
-        self.numbers[at + CHOICE] = choice
-        self.pending += 1
-        self._append(record, due)
+        numbers, at = self.numbers, record * self.size
+        wait = self.wait if delay == NEVER else delay
+        numbers[at + NEXT] = 0
+        numbers[at + DUE] = NEVER if wait == NEVER else slot + wait
+        numbers[at + WHO] = helper + 1 << 32 | i
+        numbers[at + SLOT] = slot
+        numbers[at + GAIN] = HIDDEN if delay == NEVER else gain
+        numbers[at + PAID] = paid
         return record
 
     def _grow(self) -> int:
@@ -362,6 +342,36 @@ class LateLabels:
         memoryview(memory)[: 8 * self.size * self.room] = memoryview(self.block)
         self.room = 2 * self.room
         self._take_block(memory)
+        return 0
+
+    def keep(self, record: int) -> int:
+        """Wait for the label of a record, or until it is too late for it."""
+        due = self.numbers[record * self.size + DUE]
+        if self.is_pending:
+            self.expect(record, 1)
+        if due == NEVER:
+            self._release(record)
+            return 0
+        self.pending += 1
+        return self._append(record, due)
+
+    def expect(self, record: int, by: int) -> int:
+        """Count the label of a record as pending (by 1), or count it no longer."""
+        at = record * self.size
+        i, helper = self.numbers[at + WHO] & WHO_MASK, (self.numbers[at + WHO] >> 32) - 1
+        for k in range(self.width):
+            space = self.own[i * self.width + k]
+            if space < 0:
+                break
+            code = self.numbers[at + CODES + 2 * k]
+            cython.cast(Table, self.table_at[i * self.spaces + space]).counters.expect(
+                code >> 20, code >> 2 & 0x3FFFF, code & 3, by
+            )
+            code = self.numbers[at + CODES + 2 * k + 1]
+            if code >= 0:
+                cython.cast(Table, self.table_at[helper * self.spaces + space]).counters.expect(
+                    code >> 20, code >> 2 & 0x3FFFF, SERVE, by
+                )
         return 0
 
     def _append(self, record: int, due: int) -> int:
@@ -380,6 +390,11 @@ class LateLabels:
             self.lists[place] = record
         self.lists[place + 1] = record
         return 0
+
+    def _release(self, record: int) -> None:
+        """Let a record be used again."""
+        self.numbers[record * self.size + NEXT] = self.free
+        self.free = record
 
     def move(self, slot: int) -> int:
         """Go on to a slot; those that come later may come soon then."""
@@ -400,125 +415,88 @@ class LateLabels:
         record = self.lists[place]
         self.lists[place] = 0
         while record:
-            at = record * self.size
-            if self.numbers[at + GAIN] == HIDDEN:
-                self._release(at)
-            else:
-                if self.is_pending:
-                    self.expect(at, -1)
-                if self.is_usual and not self.extras:
-                    self._settle_usual(at)
-                else:
-                    self._settle(at, record)
-            after = self.numbers[at + NEXT]
-            self.numbers[at + NEXT] = self.free
-            self.free = record
+            after = self.numbers[record * self.size + NEXT]
+            self.settle(record)
             self.pending -= 1
             record = after
         return 0
 
-    def _settle_usual(self, at: int) -> int:
-        numbers, slot = self.numbers, self.numbers[at + SLOT]
-        choice, gain = numbers[at + CHOICE], numbers[at + GAIN]
-        policy = cython.cast(CellPolicy, self.policy_at[numbers[at + WHO]])
-        policy.learn(numbers[at + ROWS], choice >> 2, choice & 3, gain, slot, numbers[at + PAID])
-        if numbers[at + HELPER] >= 0:
-            policy = cython.cast(CellPolicy, self.policy_at[numbers[at + HELPER]])
-            policy.learn_served(numbers[at + ROWS + 1], numbers[at + FUNCTION], gain, slot)
-        return 0
-
-    def _settle(self, at: int, record: int) -> int:
-        ledger = self._ledger(self.numbers[at + WHO])
-        choice, slot = self.numbers[at + CHOICE], self.numbers[at + SLOT]
-        gain, paid = self.numbers[at + GAIN], self.numbers[at + PAID]
-        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
-        point = at + ROWS + 2 * self.width
-        for k in range(ledger.count):
-            table = ledger.at(k)
+    def settle(self, record: int) -> int:
+        """Record the label of a decision, or count it as pending no longer; the record is free."""
+        numbers, at = self.numbers, record * self.size
+        i, helper = numbers[at + WHO] & WHO_MASK, (numbers[at + WHO] >> 32) - 1
+        slot, gain = numbers[at + SLOT], numbers[at + GAIN]
+        point = at + CODES + 2 * self.width
+        if self.is_pending and gain != HIDDEN:
+            self.expect(record, -1)
+        for k in range(self.width):
+            space = self.own[i * self.width + k]
+            if space < 0:
+                break
+            code, asked = numbers[at + CODES + 2 * k], numbers[at + CODES + 2 * k + 1]
+            own, there = i * self.spaces + space, helper * self.spaces + space
             if self.points > 0:
-                for n in range(table.cells.dimension):
-                    table.cells.context[n] = self.reals[point + n]
-                point += table.cells.dimension
-                table.cells.follow()
-            row = self.numbers[at + ROWS + k]
-            table.policy.learn(row, choice >> 2, choice & 3, gain, slot, paid)
-            if helper >= 0 and function >= 0:
-                table = self._ledger(helper).table(ledger.own[k])
-                gained = gain if self.is_honest else self.told(self.numbers[at + WHO], gain)
-                met = self.numbers[at + ROWS + self.width + k]
-                table.policy.learn_served(met, function, gained, slot)
-        if self.extras:
-            self._settle_more(at, self.extras.pop(record))
+                cells = cython.cast(Table, self.table_at[own]).cells
+                for n in range(cells.dimension):
+                    cells.context[n] = self.reals[point + n]
+                point += cells.dimension
+                cells.follow()
+            if gain == HIDDEN:
+                cython.cast(Table, self.table_at[own]).forget(code)
+                if asked >= 0:
+                    cython.cast(Table, self.table_at[there]).forget(asked)
+                continue
+            if asked >= 0:
+                if self.points > 0:
+                    cells = cython.cast(Table, self.table_at[own]).cells
+                    cython.cast(Table, self.table_at[there]).cells.take_place(cells)
+                cython.cast(CellPolicy, self.policy_at[there]).learn_served(
+                    asked >> 20,
+                    asked >> 2 & 0x3FFFF,
+                    gain if self.is_honest else self.told(i, gain),
+                    slot,
+                )
+            cython.cast(CellPolicy, self.policy_at[own]).learn(
+                code >> 20, code >> 2 & 0x3FFFF, code & 3, gain, slot, numbers[at + PAID]
+            )
+            if self.has_extras:
+                self._settle_more(self.extras[record], i, helper, code, asked, slot, space)
+            if cython.cast(CellPolicy, self.policy_at[own]).has_alarmed:
+                self.tell(i, space, slot)
+        if self.has_extras:
+            self.extras.pop(record, None)
+        self._release(record)
         return 0
 
-    def _settle_more(self, at: int, more: Any) -> int:
-        """Store the label for queries that show only the cell, and score free functions."""
-        ledger = self._ledger(self.numbers[at + WHO])
-        helper = self.numbers[at + HELPER]
-        for k in range(ledger.count):
-            ledger.rows[k] = self.numbers[at + ROWS + k]
-            ledger.asked_rows[k] = self.numbers[at + ROWS + self.width + k]
-        if self.remembers:
-            self.remember(ledger, helper, more, self.numbers[at + SLOT])
-        if more[2] is not None:
-            self.score(ledger, self.numbers[at + WHO], helper, more[2], self.numbers[at + SLOT])
+    def tell(self, i: int, space: int, slot: int) -> int:
+        """Tell the peers of learner `i` of an alarm that the label of a decision raised."""
+        cython.cast(CellPolicy, self.policy_at[i * self.spaces + space]).has_alarmed = False
+        for peer in self.peers[i]:
+            policy = cython.cast(CellPolicy, self.policy_at[peer * self.spaces + space])
+            policy.hear_alarm(slot)
         return 0
 
-    def remember(self, ledger: Ledger, helper: int, more: Any, slot: int) -> int:
-        """Store a label and the answer for cell-only queries: here, and at the queried learner."""
-        label, answer = more[0], more[1]
-        for k in range(ledger.count):
-            if ledger.first.remembers:
-                own = answer if helper < 0 else None
-                ledger.at(k).counters.remember_around(label, own, slot)
-            if helper >= 0:
-                table = self._ledger(helper).table(ledger.own[k])
-                if table.remembers:
-                    table.cells.memory.take(ledger.asked_rows[k], label, answer)
-        return 0
+    def told(self, i: int, gain: int) -> int:
+        """Return what an answer gains by the label that learner `i` tells the one that answered."""
+        unit = cython.cast(Table, self.table_at[i * self.spaces]).counters.unit
+        return unit - gain if self.misleads[i] else gain
 
-    def score(self, ledger: Ledger, i: int, helper: int, scores: Any, slot: int) -> int:
-        """Record labels of free functions, in the cells of a decision made at `slot`."""
-        ledger.score(ledger, scores[0], slot, False)
-        if scores[1]:
-            told = [(function, self.told(i, gain)) for function, gain in scores[1]]
-            self._ledger(helper).score(ledger, told, slot, True)
-        return 0
-
-    def expect(self, at: int, by: int) -> int:
-        """Count the pending label of a record (by 1), or count it no longer."""
-        if self.is_usual:
-            return self._expect_usual(at, by)
-        ledger = self._ledger(self.numbers[at + WHO])
-        choice = self.numbers[at + CHOICE]
-        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
-        for k in range(ledger.count):
-            row, met = self.numbers[at + ROWS + k], self.numbers[at + ROWS + self.width + k]
-            ledger.at(k).counters.expect(row, choice >> 2, choice & 3, by)
-            if helper >= 0 and function >= 0:
-                table = self._ledger(helper).table(ledger.own[k])
-                table.counters.expect(met, function, SERVE, by)
-        return 0
-
-    def _expect_usual(self, at: int, by: int) -> int:
-        numbers, choice = self.numbers, self.numbers[at + CHOICE]
-        policy = cython.cast(CellPolicy, self.policy_at[numbers[at + WHO]])
-        policy.counters.expect(numbers[at + ROWS], choice >> 2, choice & 3, by)
-        if numbers[at + HELPER] >= 0:
-            policy = cython.cast(CellPolicy, self.policy_at[numbers[at + HELPER]])
-            policy.counters.expect(numbers[at + ROWS + 1], numbers[at + FUNCTION], SERVE, by)
-        return 0
-
-    def _release(self, at: int) -> int:
-        ledger = self._ledger(self.numbers[at + WHO])
-        choice = self.numbers[at + CHOICE]
-        helper, function = self.numbers[at + HELPER], self.numbers[at + FUNCTION]
-        for k in range(ledger.count):
-            row, met = self.numbers[at + ROWS + k], self.numbers[at + ROWS + self.width + k]
-            ledger.at(k).counters.release(row, choice >> 2, choice & 3)
-            if helper >= 0 and function >= 0:
-                table = self._ledger(helper).table(ledger.own[k])
-                table.counters.release(met, function, SERVE)
+    def _settle_more(
+        self, more: Any, i: int, helper: int, code: int, asked: int, slot: int, space: int
+    ) -> int:
+        """Store a label for queries that show only the cell, and score free functions."""
+        label, answer, scores = more
+        table = self.tables[i * self.spaces + space]
+        if table.remembers:
+            table.counters.remember_around(label, answer if helper < 0 else None, slot)
+        for function, gain in scores[0]:
+            table.policy.score(code >> 20, function, gain, slot, False)
+        if helper >= 0:
+            table = self.tables[helper * self.spaces + space]
+            if table.remembers:
+                table.cells.memory.take(max(asked, -1 - asked) >> 20, label, answer)
+            for function, gain in scores[1]:
+                table.policy.score(asked >> 20, function, self.told(i, gain), slot, True)
         return 0
 
 
@@ -578,7 +556,7 @@ def touch_row(cells: Cells, row: int) -> None:
 def aim_at(cells: Cells, contexts: Any, columns: Any, start: int) -> None:
     """Set `point` to the cell of level 0 around coordinates that begin at `start`."""
     side = cells.sides[0]
-    for k in range(cells.dimension):
+    for k in range(cells.axes):
         slice_ = int(contexts[start + columns[k]] * side)
         cells.point[k] = slice_ if slice_ < side else slice_ - 1
 
@@ -614,10 +592,12 @@ class Arena:
         self.stream_count = 1 + max([seat.stream for seat in seats])
         self.patience = self._long([seat.patience for seat in seats])
         self.lies = self._whole([seat.lies for seat in seats])
+        self.nothing_said = Said(0)  # what those report
         self.free = [seat.free for seat in seats]
         self.has_free = max([len(free) for free in self.free]) > 0
         self.hidden_from = hidden_from  # the first so many learners never see a hidden label
-        self.late = LateLabels(ledgers, seats, label_wait)
+        self.tables = [ledger.tables[k] for ledger in ledgers for k in range(self.spaces)]
+        self.late = LateLabels(ledgers, self.tables, seats, label_wait)
         self.remembers = self.late.remembers
         self.seen = 0  # labels of consulted peers
         # Of the current slot, per learner: its row and choice, its helper, whose row and function.
@@ -628,21 +608,14 @@ class Arena:
         self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
         self.alike = 0  # so many rows are known to be the same for all learners
         self.is_alike = self.looks_ahead = False  # all have the same rows; those of later slots
-        self.tables = [ledger.tables[k] for ledger in ledgers for k in range(self.spaces)]
         self.policies = [table.policy for table in self.tables]
         self.numbers = [RowNumbers(table.cells) for table in self.tables]
         self.columns = self._ledger(0).places  # of the coordinates, where all have the same
-        self._set_items()
-
-    def _set_items(self) -> None:
-        """Let C reach the items of lists without counting references."""
-        lists = (self.tables, self.policies, self.numbers)
-        if cython.compiled:
-            self.table_at = items_of(self.tables)
-            self.policy_at = items_of(self.policies)
-            self.number_at = items_of(self.numbers)
-        else:
-            self.table_at, self.policy_at, self.number_at = lists
+        self.is_wide = any(table.cells.is_wide for table in self.tables)
+        # C reaches the items of lists without counting references.
+        self.table_at = items_of(self.tables) if cython.compiled else self.tables
+        self.policy_at = items_of(self.policies) if cython.compiled else self.policies
+        self.number_at = items_of(self.numbers) if cython.compiled else self.numbers
 
     def _whole(self, numbers: Iterable[int]) -> memoryview[int]:
         """Return an array of integers of 32 bits."""
@@ -685,7 +658,8 @@ class Arena:
         for t in range(self.slots):
             slot = first_slot + t
             self.late.move(slot)
-            self._move_clocks(slot)
+            if self.spaces > 1 or not self.clock.is_within(slot):
+                self._move_clocks(slot)
             first, end = 0, self.count
             if self.has_receivers:
                 first = self.receivers[t]
@@ -733,7 +707,10 @@ class Arena:
         self.cells, self.phases = halves(trace.cell, 0, -1), octets(trace.phase, 0, -1)
         self.arms, self.functions = halves(trace.arm, 0, -1), halves(trace.function, 0, -1)
         self.correct, self.paid = halves(trace.correct, 0, -1), halves(trace.paid, 0, -1)
+        self.recalled = halves(trace.recalled, 0, -1)
         self.is_batched = log.batches is not None
+        is_plain = not (self.has_delays or self.has_shown or self.has_costs)
+        self.is_prompt = is_plain and not self.is_batched
         self.written = 0
         self.is_alike = self.looks_ahead = False
         return 0
@@ -742,7 +719,7 @@ class Arena:
 
     def _is_usual(self) -> bool:
         """Return whether no rare option is in use: then a shorter loop makes the same decisions."""
-        if self.is_busy or self.remembers or self.has_free or self.is_batched or self.spaces > 1:
+        if self.is_busy or self.remembers or self.has_free or self.spaces > 1:
             return False
         if not self.late.is_honest or self.slots == 0:
             return False
@@ -812,7 +789,9 @@ class Arena:
             self.helpers[i] = who
             if who >= 0:
                 self.met[i] = self._meet(who, i, row, slot)
-                self.served[i] = cython.cast(CellPolicy, self.policy_at[who]).serve(self.met[i])
+                policy = cython.cast(CellPolicy, self.policy_at[who])
+                policy.asker = cython.cast(CellPolicy, self.policy_at[i]).offset
+                self.served[i] = policy.serve(self.met[i])
         return 0
 
     def _meet(self, seat: int, own: int, row: int, slot: int) -> int:
@@ -837,7 +816,7 @@ class Arena:
         at = self.written
         number = 0
         label = self.labels[t]
-        is_prompt = not (self.has_delays or self.has_shown or self.has_costs) and label >= 0
+        is_prompt = self.is_prompt and label >= 0
         for i in range(first, end):
             if not self.receives[i]:
                 continue
@@ -868,45 +847,65 @@ class Arena:
             if not is_prompt:
                 self._end_late(i, t, slot, gain, at - 1)
                 continue
-            cython.cast(CellPolicy, self.policy_at[i]).learn_now(row, arm, choice & 3, gain, slot)
+            if self.is_wide:
+                self._aim(i, who, t)
             if who >= 0:
-                policy = cython.cast(CellPolicy, self.policy_at[who])
-                policy.learn_served_now(self.met[i], self.served[i], gain, slot)
+                cython.cast(CellPolicy, self.policy_at[who]).learn_served_now(
+                    self.met[i], self.served[i], gain, slot
+                )
+            cython.cast(CellPolicy, self.policy_at[i]).learn_now(row, arm, choice & 3, gain, slot)
+            if cython.cast(CellPolicy, self.policy_at[i]).has_alarmed:
+                self.late.tell(i, 0, slot)
         self.written = at
+        return 0
+
+    def _aim(self, i: int, who: int, t: int) -> int:
+        """Take the instance of a slot again: others may have asked since the decision."""
+        ledger = self._ledger(i)
+        ledger.aim(self.contexts, (t * self.stream_count + self.streams[i]) * self.width)
+        if who >= 0:
+            cython.cast(Table, self.table_at[who]).cells.take_place(ledger.first.cells)
         return 0
 
     def _end_late(self, i: int, t: int, slot: int, gain: int, at: int) -> int:
         """Count a decision whose label may come later, or has a cost, and record or keep it."""
         row, choice, who = self.rows[i], self.choices[i], self.helpers[i]
-        table = cython.cast(Table, self.table_at[i])
         paid = UNPAID
         if self.has_costs:
             paid = self._cost(i, choice >> 2, t)
             self.paid[at] = max(0, paid)
-        table.cells.follow_on()
-        table.counters.count_own(row, 1)
+        if (
+            cython.cast(Table, self.table_at[i]).cells.found
+            <= cython.cast(Table, self.table_at[i]).cells.deepest
+        ):
+            cython.cast(Table, self.table_at[i]).cells.follow_on()
+        cython.cast(Table, self.table_at[i]).counters.count_own(row, 1)
         if who >= 0:
             cython.cast(Table, self.table_at[who]).counters.count_served(self.met[i], 1)
         delay = self._delay(i, t, 0)
-        if delay == 0:
-            table.policy.learn(row, choice >> 2, choice & 3, gain, slot, paid)
+        if self.is_wide:
+            self._aim(i, who, t)
+        if delay == 0 and not self.is_batched:
             if who >= 0:
-                policy = cython.cast(CellPolicy, self.policy_at[who])
-                policy.learn_served(self.met[i], self.served[i], gain, slot)
+                cython.cast(CellPolicy, self.policy_at[who]).learn_served(
+                    self.met[i], self.served[i], gain, slot
+                )
+            cython.cast(CellPolicy, self.policy_at[i]).learn(
+                row, choice >> 2, choice & 3, gain, slot, paid
+            )
+            if cython.cast(CellPolicy, self.policy_at[i]).has_alarmed:
+                self.late.tell(i, 0, slot)
             return 0
-        if self.late.is_usual and delay != NEVER:
-            at = self.late.make(i, slot, slot + delay, choice) * self.late.size
-            self.late.numbers[at + HELPER], self.late.numbers[at + FUNCTION] = who, self.served[i]
-            self.late.numbers[at + GAIN], self.late.numbers[at + PAID] = gain, paid
-            self.late.numbers[at + ROWS], self.late.numbers[at + ROWS + 1] = row, self.met[i]
-            if self.late.is_pending:
-                self.late.expect(at, 1)
-            return 0
-        ledger = self._ledger(i)
-        ledger.rows[0], ledger.choice, ledger.helper = row, choice, who
-        ledger.asked_rows[0], ledger.function = self.met[i], self.served[i]
-        self._keep(ledger, i, slot, gain, delay, paid, None)
-        return 0
+        record = self.late.make(i, who, slot, delay, gain, paid)
+        at = record * self.late.size + CODES
+        self.late.numbers[at] = row << 20 | choice
+        served = self.met[i] << 20 | self.served[i] << 2 | SERVE
+        self.late.numbers[at + 1] = served if who >= 0 else NEVER
+        if self.late.points > 0:
+            cells = cython.cast(Table, self.table_at[i]).cells
+            for n in range(cells.dimension):
+                self.late.reals[at + 2 + n] = cells.context[n]
+        return self.late.keep(record)
 
     # -- any case ------------------------------------------------------------------------------
 
@@ -944,7 +943,7 @@ class Arena:
             return 0
         ledger.function = -1
         answer = helper.recall(ledger)
-        self.predictions[(self.stream_count * self.total + i) * self.slots + t] = answer
+        self.recalled[i * self.slots + t] = answer
         if answer < 0:
             ledger.stand_in = ledger.best_own()
         return 0
@@ -957,11 +956,12 @@ class Arena:
             seat = who * self.spaces + space
             met = self._meet(seat, i * self.spaces + space, row, slot)
             if self.lies[who]:
-                policy.hear(row, place, 0, 0.0, 1.0, slot)
+                policy.hear(row, place, self.nothing_said, slot)
             else:
                 peer = cython.cast(CellPolicy, self.policy_at[seat])
+                peer.asker = policy.offset
                 peer.report(met, slot)
-                policy.hear(row, place, peer.arrived, peer.lowest, peer.highest, slot)
+                policy.hear(row, place, peer.said, slot)
             place = policy.wanted_from(row, place + 1)
         return 0
 
@@ -975,6 +975,10 @@ class Arena:
             counters = ledger.at(k).counters
             before = counters.blind
             self._hear(ledger, i, k, slot)
+            for arm in range(counters.functions):
+                policy = ledger.at(k).policy
+                counters.told[arm] = policy.accuracy(ledger.rows[k], arm)
+                self.seen += policy.labelled_times(ledger.rows[k], arm)
             arm = counters.weigh(ledger.rows[k] * counters.cells.stride, self.seen)
             is_blind = is_blind and counters.blind > before
             if k == 0 or counters.largest > largest:
@@ -992,11 +996,10 @@ class Arena:
         for arm in range(table.counters.functions, table.counters.arms):
             owner = self._ledger(self.behind[self.starts[i] + arm]).table(ledger.own[k])
             met = owner.cells.open_for(table.cells, ledger.rows[k], slot)
-            base = met * owner.cells.stride
             if arm < table.counters.asked:
-                best = owner.counters.most(base, owner.counters.functions, False)
-                table.counters.told[arm] = owner.counters.accuracy(base, best)
-                seen += owner.cells.rows[base + owner.counters.labels + best]
+                best = owner.policy.most_accurate(met)
+                table.counters.told[arm] = owner.policy.accuracy(met, best)
+                seen += owner.policy.labelled_times(met, best)
             else:
                 _, count, total = owner.cells.memory.recall(met)
                 table.counters.told[arm] = float(count) / total if total else 0.0
@@ -1014,14 +1017,15 @@ class Arena:
         """Count and trace the decision of learner `i`, and settle it or keep it for its label."""
         helper = ledger.helper
         function = self.total + i
-        line = self.stream_count * self.total + i
+        line = -1
         first = self.starts[i] + (ledger.choice >> 2)
         if ledger.function >= 0:
             function = self.offsets[helper if helper >= 0 else i] + ledger.function
             line = self.answers[first] + (ledger.function if helper >= 0 else 0)
-        gain = self._gain(line, t)
+        gain: int = self._gain(line, t) if line >= 0 else self._said(i, line, t) == self.labels[t]
         paid = self._cost(i, ledger.choice >> 2, t) if self.has_costs else UNPAID
         self._write(ledger, i, function, gain if self.labels[t] >= 0 else -1, t, paid)
+        ledger.aim(self.contexts, (t * self.stream_count + self.streams[i]) * self.width)
         ledger.count_own()
         busy = 0
         is_helped = helper >= 0 and ledger.function >= 0
@@ -1033,25 +1037,21 @@ class Arena:
         delay = self._delay(i, t, busy)
         more = None
         if delay != NEVER and (self.has_free or self.remembers):
-            scores = None
+            scores: Any = ((), ())
             if self.has_free:
                 own = self._gains(i, self.answers[self.starts[i]], ledger.choice >> 2, t)
                 scores = (own, self._gains(helper, self.answers[first], ledger.function, t))
-            more = (self.labels[t], self._said(line, t), scores)
+            said = self._said(i, line, t)
+            more = (self.labels[t], said if said >= 0 else None, scores)
+        record = self.late.make(i, helper, slot, delay, gain, paid)
+        self._note(ledger, record)
+        if more is not None:
+            self.late.extras[record], self.late.has_extras = more, True
         if delay != 0 or self.is_batched:  # labels of a batch come together, in order
-            self._keep(ledger, i, slot, gain, delay, paid, more)
-            return 0
-        ledger.learn(gain, slot, paid)
-        if is_helped:
-            gain = self.late.told(i, gain)
-            for k in range(ledger.count):
-                table = self._ledger(helper).table(ledger.own[k])
-                table.policy.learn_served(ledger.asked_rows[k], ledger.function, gain, slot)
-        if more is not None and more[2] is not None:
-            self.late.score(ledger, i, helper, more[2], slot)
-        if self.remembers and more is not None:
-            self.late.remember(ledger, helper, more, slot)
-        return 0
+            return self.late.keep(record)
+        if self.late.is_pending:
+            self.late.expect(record, 1)
+        return self.late.settle(record)
 
     def _delay(self, i: int, t: int, busy: int) -> int:
         """Return when learner `i` sees the label of a row whose answer takes `busy` slots.
@@ -1069,40 +1069,30 @@ class Arena:
             delay = -1 - delay
         return delay if self.late.wait < 0 or delay <= self.late.wait else NEVER
 
-    def _keep(
-        self, ledger: Ledger, i: int, slot: int, gain: int, delay: int, paid: int, more: Any
-    ) -> int:
-        """Keep the current decision of a learner for its label, or until it is too late for it."""
+    def _note(self, ledger: Ledger, record: int) -> int:
+        """Write the decision of a learner and that of its helper, with contexts, to a record."""
         late = self.late
-        if delay == NEVER and late.wait < 0:
-            ledger.expect(self._ledger(ledger.helper) if ledger.helper >= 0 else ledger)
-            return 0
-        due = slot + (late.wait if delay == NEVER else delay)
-        record = late.make(i, slot, due, ledger.choice)
-        at = record * late.size
-        late.numbers[at + HELPER] = ledger.helper
-        late.numbers[at + FUNCTION] = ledger.function
-        late.numbers[at + GAIN] = HIDDEN if delay == NEVER else gain
-        late.numbers[at + PAID] = paid
-        point = at + ROWS + 2 * late.width
+        at = record * late.size + CODES
+        point = at + 2 * late.width
         for k in range(ledger.count):
-            late.numbers[at + ROWS + k] = ledger.rows[k]
-            late.numbers[at + ROWS + late.width + k] = ledger.asked_rows[k]
+            asked = ledger.asked_rows[k] << 20
+            if ledger.function >= 0:
+                asked |= ledger.function << 2 | SERVE
+            late.numbers[at + 2 * k] = ledger.rows[k] << 20 | ledger.choice
+            is_helped = ledger.helper >= 0 and ledger.function >= 0
+            late.numbers[at + 2 * k + 1] = asked if is_helped else -1 - asked
             if late.points > 0:
                 cells = ledger.at(k).cells
                 for n in range(cells.dimension):
                     late.reals[point + n] = cells.context[n]
                 point += cells.dimension
-        if more is not None:
-            late.extras[record] = more
-        if late.is_pending:
-            late.expect(at, 1)
         return 0
 
-    def _said(self, line: int, t: int) -> int | None:
-        """Return an answer, for stored labels; None: nothing."""
-        said = self.predictions[line * self.slots + t] if self.remembers else -1
-        return said if said >= 0 else None
+    def _said(self, i: int, line: int, t: int) -> int:
+        """Return the answer in a row of predictions, or from labels (no row); -1: none."""
+        if line < 0:
+            return self.recalled[i * self.slots + t]
+        return self.predictions[line * self.slots + t] if self.remembers else -1
 
     def _gains(self, owner: int, line: int, chosen: int, t: int) -> Any:
         """Return the free functions of `owner` but the chosen one, and what each gains.

@@ -12,17 +12,12 @@ from __future__ import annotations
 import mmap
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
+import cython
 
 from covey.errors import ContextError, LimitError
 from covey.kernel.history import History, history_of
 from covey.kernel.layout import Layout, is_flat
-from covey.kernel.rules import Cell, Rule
+from covey.kernel.rules import WIDE_LEVEL, Cell, Rule
 
 if cython.compiled:
     from cython.cimports.covey.kernel.cells import start_of
@@ -38,9 +33,10 @@ else:
     PARENT = 1  # row of the parent cell in a tree; -1: none
     BEST = 4  # arm with the largest estimate, -1 = recompute
     BEST_OWN = 5  # most accurate own function, -1 = recompute
-    FEW_BITS = 12
+    LEAF_BITS = 14
     FEW = 4096  # places of a grid that is indexed directly
     FACTOR = 1000003
+    WIDE_SIDE = 256
 
 MASK = (1 << 40) - 1  # products stay below 63 bits: C and Python integers give the same results
 FIRST_ROWS = 4  # for which there is room from the start
@@ -88,11 +84,21 @@ def halves(memory: Any, first: int, count: int) -> memoryview[int]:
     return octets(memory, first, 4 * count).cast("B").cast("i")
 
 
+def shorts(memory: Any, first: int, count: int) -> memoryview[int]:
+    """Return an array of `count` integers of 16 bits in a block, in the same way."""
+    if cython.compiled:
+        start = cython.cast(cython.p_longlong, start_of(memory)) + first
+        return cython.cast(cython.p_short, start)  # type: ignore[no-any-return]
+    return octets(memory, first, 2 * count).cast("B").cast("h")
+
+
 class Cells:
     """The known cells of one learner in one context space."""
 
     def __init__(self, rule: Rule, layout: Layout) -> None:
         self.dimension = rule.dimension
+        # In many dimensions there is one cell, and a place is a context to 8 bits.
+        self.is_wide, self.axes = rule.is_wide, 0 if rule.is_wide else rule.dimension
         self.inherits = rule.inherits
         self.levels = len(rule.levels)
         self.has_tree = rule.tree is not None
@@ -109,12 +115,12 @@ class Cells:
         firsts, places = [], 0
         for level in rule.levels:
             firsts.append(places)
-            places = min(FEW + 1, places + level.side**rule.dimension)
+            places = min(FEW + 1, places + level.side**self.axes)
         self.is_direct = places <= FEW
         self.places = places if self.is_direct else 16
         # Of a tree: the finest cell in use, by a grid of this level; -1: there is none.
         has_leaves = self.is_layered and not self.follows
-        self.grid = FEW_BITS // max(1, self.dimension) if has_leaves else -1
+        self.grid = min(self.levels - 1, LEAF_BITS // max(1, self.axes)) if has_leaves else -1
         self.shown: tuple[float, ...] = ()  # a context, as a tuple
         self.found = 0  # how many rows `path` has, coarsest first
         self.labels, self.stride = layout.labels, layout.stride
@@ -132,7 +138,7 @@ class Cells:
         path = 3 * levels + 3 * width
         index = path + levels + 1
         first_leaf = index + (self.places + 1) // 2
-        leaves = 1 << max(0, self.grid) * self.dimension
+        leaves = 1 << max(0, self.grid) * self.axes
         self.block = block(8 * (first_leaf + (leaves + 1) // 2))
         self.sides = doubles(self.block, 0, levels)
         self.limits = doubles(self.block, levels, levels)
@@ -153,19 +159,21 @@ class Cells:
 
     # -- cells and their rows ------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        return self.used
-
     def cell(self, row: int) -> Cell:
         """Return the cell of `row`."""
         base = row * self.stride
         first = base + COORDINATES
-        coordinates = tuple([self.rows[first + k] for k in range(self.dimension)])
+        coordinates = tuple([self.rows[first + k] for k in range(self.axes)])
         return Cell(self.marks[2 * base + LEVEL], coordinates)
 
     def meet(self, cell: Cell, slot: int) -> int:
-        """Return the row of a cell named by a peer; create it if needed."""
+        """Return the row of a cell named by a peer; create it if needed.
+
+        Of a place in many dimensions, the context becomes the current one.
+        """
         self._point_at(cell)
+        if self.is_wide:
+            return self._open(0, slot)
         self.deepest = max(self.deepest, cell.level)
         if self.is_layered:
             return self._open_layers(cell.level, slot)
@@ -174,7 +182,7 @@ class Cells:
     def find(self, cell: Cell) -> int:
         """Return the row of a known cell; -1 if it is not known."""
         self._point_at(cell)
-        return max(-1, self.seek(cell.level))
+        return max(-1, self.seek(0 if self.is_wide else cell.level))
 
     def is_foreign(self, row: int) -> bool:
         """Return whether the cell of `row` is known only from isolated sources."""
@@ -242,6 +250,8 @@ class Cells:
         """Take coordinates of many instances as the current context: those of number `k`."""
         for n in range(self.dimension):
             self.context[n] = contexts[k * self.dimension + n]
+        if self.is_wide:
+            self.round_context()
 
     # -- context -> row ------------------------------------------------------------------------
 
@@ -256,12 +266,36 @@ class Cells:
             if not 0.0 <= value <= 1.0:
                 raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
             self.context[k] = value
+        if self.is_wide:
+            self.round_context()
         return 0
 
     def _point_at(self, cell: Cell) -> int:
-        for k in range(self.dimension):
+        for k in range(self.axes):
             self.point[k] = cell.coordinates[k]
+        for k in range(len(cell.coordinates) if self.is_wide else 0):
+            self.context[k] = (cell.coordinates[k] + 0.5) / WIDE_SIDE
         return 0
+
+    def take_place(self, other: Cells) -> None:
+        """Take the context of another learner as the current one, where it is needed."""
+        for k in range(self.dimension if self.is_wide else 0):
+            self.context[k] = other.context[k]
+
+    def round_context(self) -> None:
+        """Round the context to the middle of a place, which is what peers know of it."""
+        for k in range(self.dimension):
+            slice_ = int(self.context[k] * WIDE_SIDE)
+            self.context[k] = (min(slice_, WIDE_SIDE - 1) + 0.5) / WIDE_SIDE
+
+    def place_of(self, row: int, context: tuple[Any, ...]) -> Cell:
+        """Return what a peer is told of a context in a row: the cell, or the place."""
+        if not self.is_wide:
+            return self.cell(row)
+        self.read(context)
+        return Cell(
+            WIDE_LEVEL, tuple([int(self.context[k] * WIDE_SIDE) for k in range(self.dimension)])
+        )
 
     def since(self, base: int) -> int:
         """Return the slot in which a cell became known, foreign ones included."""
@@ -280,16 +314,18 @@ class Cells:
     def _aim(self, level: int) -> None:
         """Set `point` to the coordinates of the cell of `level` around the context."""
         side = self.sides[level]
-        for k in range(self.dimension):
+        for k in range(self.axes):
             slice_ = int(self.context[k] * side)
             self.point[k] = slice_ if slice_ < side else slice_ - 1
 
     def locate(self, slot: int) -> int:
         """Return the row of the learner's own cell around the context; `path` leads to it."""
         if self.is_flat and self.is_direct and self.foreign == 0:  # the usual case
+            if self.is_wide:
+                self.round_context()
             side = int(self.sides[0])
             place = 0
-            for k in range(self.dimension):
+            for k in range(self.axes):
                 slice_ = int(self.context[k] * side)
                 place = place * side + (slice_ if slice_ < side else slice_ - 1)
             if self.index[place] > 0:
@@ -298,7 +334,10 @@ class Cells:
                 return self.index[place] - 1
         leaf = -1
         if self.grid >= 0 and self.foreign == 0:
-            leaf = self._leaf_place()
+            leaf, side = 0, 1 << self.grid
+            for k in range(self.axes):
+                slice_ = int(self.context[k] * side)
+                leaf = leaf * side + (slice_ if slice_ < side else slice_ - 1)
             row = self.leaves[leaf] - 1
             if row >= 0 and not self.is_split(row):
                 self.path[0] = row  # the only one that is counted in
@@ -331,18 +370,9 @@ class Cells:
                     "allowed; raise max-level, or split-power so that cells split later"
                 )
 
-    def _leaf_place(self) -> int:
-        """Return where in `leaves` the context is."""
-        side = 1 << self.grid
-        place = 0
-        for k in range(self.dimension):
-            slice_ = int(self.context[k] * side)
-            place = place * side + (slice_ if slice_ < side else slice_ - 1)
-        return place
-
     def forget_leaves(self) -> None:
         """Let the next search for a cell begin at the coarsest one: own arrivals went down."""
-        for k in range(1 << max(0, self.grid) * self.dimension):
+        for k in range(1 << max(0, self.grid) * self.axes):
             self.leaves[k] = 0
 
     def place(self, level: int) -> int:
@@ -350,11 +380,11 @@ class Cells:
         value = 0
         if self.is_direct:
             side = int(self.sides[level])
-            for k in range(self.dimension):
+            for k in range(self.axes):
                 value = value * side + self.point[k]
             return self.firsts[level] + value
         value = level + 1
-        for k in range(self.dimension):
+        for k in range(self.axes):
             value = (value * FACTOR + self.point[k]) & MASK
         value = value * FACTOR & MASK
         return (value ^ value >> 20) & (self.places - 1)
@@ -374,10 +404,10 @@ class Cells:
         base = row * self.stride
         if self.marks[2 * base + LEVEL] != level:
             return False
-        for k in range(self.dimension):
-            if self.rows[base + COORDINATES + k] != self.point[k]:
-                return False
-        return True
+        is_same = True
+        for k in range(self.axes):
+            is_same = is_same and self.rows[base + COORDINATES + k] == self.point[k]
+        return is_same
 
     def _open(self, level: int, slot: int) -> int:
         """Return the row of the cell at `point`, creating it if needed.
@@ -411,17 +441,18 @@ class Cells:
         return 0
 
     def open_for(self, other: Cells, row: int, slot: int) -> int:
-        """Return the own row of the cell that `other` keeps in `row`."""
+        """Return the own row of the cell that `other` keeps in `row`, or of its context."""
         base = row * other.stride
+        self.take_place(other)
         if self.is_flat and self.is_direct:  # the usual case
             side = int(self.sides[0])
             place = 0
-            for k in range(self.dimension):
+            for k in range(self.axes):
                 place = place * side + other.rows[base + COORDINATES + k]
             if self.index[place] > 0:
                 return self.index[place] - 1
         level = other.marks[2 * base + LEVEL]
-        for k in range(self.dimension):
+        for k in range(self.axes):
             self.point[k] = other.rows[base + COORDINATES + k]
         found = self.seek(level)
         if found >= 0:
@@ -433,12 +464,12 @@ class Cells:
 
     def _open_layers(self, finest: int, slot: int) -> int:
         """Return the row of the cell of level `finest` at `point`; create its parents too."""
-        for k in range(self.dimension):
+        for k in range(self.axes):
             self.fine[k] = self.point[k]
         row = -1
         for level in range(finest + 1):
             scale = self.sides[level] / self.sides[finest]
-            for k in range(self.dimension):
+            for k in range(self.axes):
                 self.point[k] = int(self.fine[k] * scale)
             parent = row
             row = self._open(level, slot)
@@ -451,12 +482,17 @@ class Cells:
         if slot >= 0:
             self._check_room()
         if base + self.stride > self.capacity:
-            self._grow(base + max(4, row // 2) * self.stride)
+            # Copies cost more than room while rows are few and long.
+            more = row if self.has_tree and row < FEW else row // 2
+            length = base + max(4, more) * self.stride
+            memory = block(8 * length)
+            memoryview(memory)[: 8 * self.capacity] = memoryview(self.row_block)
+            self._take_rows(memory, length)
         self.marks[2 * base + LEVEL] = level
         self.rows[base + SINCE] = slot
         self.marks[2 * base + PARENT] = -1
         self.marks[2 * base + BEST] = self.marks[2 * base + BEST_OWN] = -1
-        for k in range(self.dimension):
+        for k in range(self.axes):
             self.rows[base + COORDINATES + k] = self.point[k]
         self.used += 1
         self.foreign += slot < 0
@@ -465,23 +501,17 @@ class Cells:
             self._reindex()
         return row
 
-    def _grow(self, length: int) -> int:
-        memory = block(8 * length)
-        memoryview(memory)[: 8 * self.capacity] = memoryview(self.row_block)
-        self._take_rows(memory, length)
-        return 0
-
     def _reindex(self) -> int:
-        kept = [self.point[k] for k in range(self.dimension)]
+        kept = [self.point[k] for k in range(self.axes)]
         self.places = 2 * self.places
         self.index_block = block(4 * self.places)
         self.index = halves(self.index_block, 0, self.places)
         for row in range(self.used):
             base = row * self.stride
-            for k in range(self.dimension):
+            for k in range(self.axes):
                 self.point[k] = self.rows[base + COORDINATES + k]
             self.index[-2 - self.seek(self.marks[2 * base + LEVEL])] = row + 1
-        for k in range(self.dimension):
+        for k in range(self.axes):
             self.point[k] = kept[k]
         return 0
 

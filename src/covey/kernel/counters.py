@@ -11,12 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
+import cython
 
 from covey.errors import DataError
 from covey.kernel.cells import Cells, block
@@ -67,7 +62,7 @@ class ArmCounters:
         self.underway, self.underway_served = layout.underway, layout.underway_served
         self.spent, self.times = layout.spent, layout.times
         self.recent, self.recent_right = layout.recent, layout.recent_right
-        self.last, self.ring, self.info = layout.last, layout.ring, layout.info
+        self.last, self.ring, self.beliefs = layout.last, layout.ring, layout.beliefs
         self.values, self.summed = layout.values, layout.summed
         self.is_pending, self.weighs = layout.is_pending, layout.weighs
         self.learns_costs, self.forgets = layout.learns_costs, layout.forgets
@@ -87,20 +82,19 @@ class ArmCounters:
         for arm in range(self.arms):
             self.costs[arm] = self.prices[arm] = self._cost_of(rule.costs[arm])
             if self.has_tree:
-                self.versions[arm] = self.learnt[arm] = 1
+                self.learnt[arm] = 1
 
     def _divide_block(self, formulas: list[float]) -> None:
         """Make the block of all small arrays."""
         arms, dated = self.arms, self.arms if self.has_tree else 0
-        first = 3 * arms + 2 * dated + len(formulas)
+        first = 3 * arms + dated + len(formulas)
         self.block = block(8 * (first + 2 + (2 * WAITS if self.weighs else 0)))
         self.costs = doubles(self.block, 0, arms)
         self.prices = doubles(self.block, arms, arms)  # the costs of available arms
         self.told = doubles(self.block, 2 * arms, arms)  # accuracies reported by peers
-        # They go up when what is counted of an arm changes, and when its labels do.
-        self.versions = integers(self.block, 3 * arms, dated)
-        self.learnt = integers(self.block, 3 * arms + dated, dated)
-        self.rewards = doubles(self.block, 3 * arms + 2 * dated, len(formulas))
+        self.learnt = integers(self.block, 3 * arms, dated)  # goes up when labels of an arm do
+        self.version = 0  # goes up when pending labels do
+        self.rewards = doubles(self.block, 3 * arms + dated, len(formulas))
         for k in range(len(formulas)):
             self.rewards[k] = formulas[k]
         self.pending_of = integers(self.block, first, 2)  # labels: of own clients, and of peers
@@ -156,14 +150,10 @@ class ArmCounters:
         return price
 
     def weigh(self, base: int, seen: int) -> int:
-        """Exploit by labels from serving and by accuracies reported by peers (`told`)."""
+        """Exploit by accuracies (`told`): by labels from serving, and as peers report them."""
         chosen = 0
         for arm in range(self.arms):
-            accuracy = self.told[arm]
-            if arm < self.functions:
-                accuracy = self.accuracy(base, arm)
-                seen += self.cells.rows[base + self.labels + arm]
-            value = self.worth(base, arm, accuracy)
+            value = self.worth(base, arm, self.told[arm])
             if arm == 0 or value > self.largest:
                 self.largest = value
                 chosen = arm
@@ -187,6 +177,7 @@ class ArmCounters:
         slope = 1.0
         for k in range(self.cells.dimension):
             slope += self.rewards[at + 3 + k] * self.cells.context[k]
+        accuracy = max(0.0, accuracy)  # a report may be lower; a power of that is no number
         gained: float = self.rewards[at] * accuracy ** self.rewards[at + 1]
         return gained - self.rewards[at + 2] * price * slope
 
@@ -278,14 +269,16 @@ class ArmCounters:
         """Count a peer's instance."""
         if self.weighs:
             self.waits[OF_PEERS] += by
+        rows = self.cells.rows
         if not self.counts_labelled:
-            self.cells.rows[row * self.cells.stride + ARRIVALS] += by
+            rows[row * self.cells.stride + ARRIVALS] += by
 
     def spend(self, base: int, arm: int, paid: int) -> None:
         """Record the variable cost of a decision, in millionths."""
+        rows = self.cells.rows
         if self.learns_costs and paid != UNPAID:
-            self.cells.rows[base + self.spent + arm] += paid
-            self.cells.rows[base + self.times + arm] += 1
+            rows[base + self.spent + arm] += paid
+            rows[base + self.times + arm] += 1
             self.cells.marks[2 * base + BEST] = -1
 
     def take(self, base: int, function: int, gain: int, slot: int) -> None:
@@ -301,7 +294,7 @@ class ArmCounters:
     def outdate(self, base: int, arm: int) -> None:
         """Let what was computed of an arm's labels in a row be computed again."""
         if self.has_tree:
-            self.versions[arm] += 1
+            self.version += 1
         elif self.dates_labels:
             self.cells.rows[base + self.values + 2 * arm] = 0
             self.cells.rows[base + self.values + 2 * self.asked] = 0
@@ -394,6 +387,8 @@ class ArmCounters:
     def _arriving(self, source: int, labels: int) -> int:
         pool = self.waits[source + LAST_POOL] + self.waits_there[source + LAST_POOL]
         came = self.waits[source + LAST_CAME] + self.waits_there[source + LAST_CAME]
+        if self.has_tree:  # as if 100 more had come, so that first batches are spread
+            return labels * (came + 100) // (pool + 100)
         return labels * came // max(1, pool)
 
     def begin_period(self, source: int, slot: int) -> None:
@@ -408,6 +403,7 @@ class ArmCounters:
         waits[source + POOL] = self.pending_of[source // OF_PEERS]
         waits[source + CAME] = 0
         waits[source + SINCE_SLOT] = slot
+        self.version += 1  # another share of pending labels can be expected
 
     def note_arrival(self, phase: int, slot: int) -> None:
         """Note the label of a decision made at `slot`."""
@@ -437,15 +433,6 @@ class ArmCounters:
         self.expect(row, arm, phase, -1)
         self.cells.rows[row * self.cells.stride + NEXT_TEST] = 0
 
-    def kept_waits(self) -> list[int]:
-        """Return what is known of the labels of each source."""
-        return [self.waits[k] for k in range(WAITS)] if self.weighs else []
-
-    def take_waits(self, waits: list[int]) -> None:
-        """Restore the result of `kept_waits`."""
-        for k in range(len(waits)):
-            self.waits[k] = waits[k]
-
     # -- sums of two tables --------------------------------------------------------------------
 
     def combine(self, row: int, other: ArmCounters, by: int) -> None:
@@ -461,7 +448,7 @@ class ArmCounters:
         self.expected_labels += by * other.expected_labels
         while row >= 0:
             base = row * cells.stride
-            for k in range(cells.dimension):
+            for k in range(cells.axes):
                 other.cells.point[k] = cells.rows[base + COORDINATES + k]
             there = other.cells.seek(cells.marks[2 * base + LEVEL])
             if there >= 0:
@@ -478,5 +465,5 @@ class ArmCounters:
             for first in self.summed:
                 rows[base + first + function] += by * theirs[there + first + function]
             if self.has_tree:
-                for at in range(self.info + 2 * function, self.info + 2 * function + 2):
+                for at in range(self.beliefs + 5 * function, self.beliefs + 5 * function + 5):
                     rows[base + at] += by * theirs[there + at]

@@ -29,7 +29,7 @@ class Layout:
         self.forgets = rule.window > 0 or rule.discount < 1.0
         self.has_tree, has_index = rule.tree is not None, rule.index is not None
         peers = self.asked - functions
-        self.stride = COORDINATES + rule.dimension
+        self.stride = COORDINATES + (0 if rule.is_wide else rule.dimension)
         self.labels = self._take(arms)
         self.right = self._take(arms)
         self.untrained = self._take(peers)
@@ -44,21 +44,23 @@ class Layout:
         self.trained = self._take(peers if rule.floors_training else 0)  # with a label
         # The latest labels of the cell: how many there were, then `arm << 32 | gain` of each.
         self.ring = self._take(1 + rule.window if rule.window else 0)
-        # What the labels of the subtree of a cell are worth, and the right ones among them.
-        self.info = self._take(2 * arms if self.has_tree else 0)
+        # Five sums of the beliefs about an arm, where its labels are judged: not of peers that
+        # report, unless their claims are checked.
+        self.unjudged = 0 if rule.floors_training else peers
+        judged = arms - self.unjudged if self.has_tree else 0
+        self.beliefs = self._take(5 * judged)
         # What each peer reported: the slot, then the bits of the floats.
-        self.replied = 3 if self.has_tree else 2 if has_index else 0
+        self.replied = 4 if self.has_tree else 2 if has_index else 0
         self.reports = self._take(peers * self.replied)
         self.kept = self.stride  # before this place is what a store has of a row
         self.underway = self._take(arms if self.is_pending else 0)
         self.underway_served = self._take(functions if self.weighs else 0)
         self.cached = self.stride  # from here on is what can be computed again
-        # By how much a cell's labels are shrunk, and the right ones by how much, as floats.
-        self.shrunk = self._take(2 * arms if self.has_tree else 0)
-        # What was computed: of which labels, mean and variance, and of which state, the index; or
-        # the last two alone.
+        # What follows from the sums of an arm, as floats.
+        self.derived = self._take(3 * judged)
+        # What was computed: of which state, and the index.
         stamped = self.asked + FUNCTION_STAMPS if has_index else 0
-        self.values = self._take(5 * arms if self.has_tree else 2 * stamped)
+        self.values = self._take(2 * stamped)
         # Where counts of own functions begin that tables of one rule can add up.
         self.summed = [self.labels, self.right]
         self.summed += [self.underway] if self.is_pending else []
@@ -71,6 +73,12 @@ class Layout:
         self.stride += count
         return first
 
+    def seat(self, arm: int) -> int:
+        """Return the place of an arm among those whose labels are judged; -1: it has none."""
+        if arm < self.functions or not self.unjudged:
+            return arm
+        return arm - self.unjudged if arm >= self.asked else -1
+
     def of_arm(self, arm: int) -> list[int]:
         """Return where the counters of an arm are that depend on no other; -1: not counted.
 
@@ -80,7 +88,8 @@ class Layout:
         peer = arm - self.functions
         is_asked = 0 <= peer < self.asked - self.functions
         is_discounted = self.forgets and not self.window  # counts of a window are those of its ring
-        report = self.reports + self.replied * peer
+        report, seat = self.reports + self.replied * peer, self.seat(arm)
+        has_beliefs = self.has_tree and seat >= 0
         return [
             self.labels + arm,
             self.right + arm,
@@ -91,8 +100,8 @@ class Layout:
             self.last + arm if self.dates_labels and peer < 0 else -1,
             self.untrained + peer if is_asked else -1,
             self.trained + peer if is_asked and self.floors_training else -1,
-            *((self.info + 2 * arm, self.info + 2 * arm + 1) if self.has_tree else (-1, -1)),
-            *(report + k if is_asked and k < self.replied else -1 for k in range(3)),
+            *(self.beliefs + 5 * seat + k if has_beliefs else -1 for k in range(5)),
+            *(report + k if is_asked and k < self.replied else -1 for k in range(4)),
         ]
 
 

@@ -2,8 +2,8 @@ cimport cython
 from covey.kernel.cells cimport (
     ARRIVALS, BEST, BEST_OWN, COORDINATES, LEVEL, NEXT_TEST, OWN,
 )
-from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, FOREVER, OF_PEERS, TRAIN
-from covey.kernel.table cimport Clock, CellPolicy
+from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, OF_PEERS, TRAIN
+from covey.kernel.table cimport CellPolicy, Clock, Said
 
 
 cdef class Phases(CellPolicy):
@@ -13,16 +13,14 @@ cdef class Phases(CellPolicy):
     cdef int _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) except? -2
     cdef int serve(self, long long row) except? -2
     cdef int unexplored(self, long long row) except? -2
-    @cython.locals(base=cython.longlong, k=cython.longlong, is_open=cython.bint)
+    @cython.locals(is_open=cython.bint)
     cdef int wanted_from(self, long long row, long long peer) except? -2
-    cdef int hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     @cython.final
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     @cython.final
-    @cython.locals(fewest=cython.longlong, tried=cython.longlong, limit=cython.longlong)
     cdef long long _doubtful(self, long long base, long long end, long long explore, long long explore_peers) noexcept
     @cython.final
-    @cython.locals(sent=cython.longlong)
     cdef void _refresh(self, long long row, long long peer, long long arrivals) noexcept
 
 
@@ -39,22 +37,15 @@ cdef class PlainPhases(Phases):
 
 cdef class PaperPhases(Phases):
     cdef dict wanted, heard
-    @cython.locals(arm=cython.longlong, first=cython.longlong)
+    @cython.locals(peer=cython.longlong, is_open=cython.bint)
     cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
-    @cython.locals(arm=cython.longlong)
     cdef int _after_training(self, long long base, bint is_trained) except? -2
-    @cython.final
-    @cython.locals(peer=cython.longlong)
-    cdef bint _is_untrained(self, long long row) except -1
     @cython.locals(wanted=cython.longlong, is_open=cython.bint)
     cdef int wanted_from(self, long long row, long long peer) except? -2
-    cdef int hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     @cython.final
     cdef int _best_here(self, long long base) except -1
     cdef double value(self, long long base, long long arm) except? -2
-    @cython.locals(value=cython.double, largest=cython.double)
-    cdef int best_of(self, long long base, long long end) except -1
     @cython.final
-    @cython.locals(total=cython.double, means=cython.longlong, level=cython.longlong, row=cython.longlong)
     cdef double _average(self, long long base, long long arm) noexcept

@@ -7,36 +7,16 @@ These are the three phases of CoS and DCZA.
 
 from __future__ import annotations
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
+import cython
 
 from covey.kernel.counters import ArmCounters
 from covey.kernel.layout import Layout
 from covey.kernel.rules import Rule
-from covey.kernel.table import CellPolicy, Clock
+from covey.kernel.table import CellPolicy, Clock, Said
 
 if not cython.compiled:
-    from covey.kernel.cells import (
-        ARRIVALS,
-        BEST,
-        BEST_OWN,
-        COORDINATES,
-        LEVEL,
-        NEXT_TEST,
-        OWN,
-    )
-    from covey.kernel.counters import (
-        CLOSED,
-        EXPLOIT,
-        EXPLORE,
-        FOREVER,
-        OF_PEERS,
-        TRAIN,
-    )
+    from covey.kernel.cells import ARRIVALS, BEST, BEST_OWN, COORDINATES, LEVEL, NEXT_TEST, OWN
+    from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE, OF_PEERS, TRAIN
 
 
 class Phases(CellPolicy):
@@ -121,7 +101,6 @@ class Phases(CellPolicy):
         return function if function >= 0 else self.counters.most_accurate(base)
 
     def unexplored(self, row: int) -> int:
-        """Return the own function that a helper explores next; -1: none."""
         if self.weighs:
             self.counters.begin_period(OF_PEERS, self.clock.now)
         if not self.counters.explores_to_help:
@@ -134,7 +113,6 @@ class Phases(CellPolicy):
         return function
 
     def wanted_from(self, row: int, peer: int) -> int:
-        """Return the next peer that may be untrained."""
         base = row * self.stride + self.untrained
         for k in range(peer, self.asked - self.functions):
             is_open = self.counters.costs[self.functions + k] < CLOSED
@@ -142,8 +120,8 @@ class Phases(CellPolicy):
                 return k
         return -1
 
-    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
-        self._refresh(row, peer, arrivals)
+    def hear(self, row: int, peer: int, said: Said, slot: int) -> int:
+        self._refresh(row, peer, said.arrived)
         return 0
 
     def _refresh(self, row: int, peer: int, arrivals: int) -> None:
@@ -179,37 +157,36 @@ class PlainPhases(Phases):
         return self.cells.marks[2 * base + BEST_OWN]
 
     def learn(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> int:
-        """Record the label of an own decision."""
         if arm < self.functions or phase != TRAIN:
             self._add_label(row * self.stride, arm, gain)
         return 0
 
     def learn_served(self, row: int, function: int, gain: int, slot: int) -> int:
-        """Record the label of a peer's instance."""
         self._add_label(row * self.stride, function, gain)
         return 0
 
     def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
-        base = row * self.stride
-        self.cells.rows[base + OWN] += 1
-        self.cells.rows[base + ARRIVALS] += 1
+        rows, base = self.cells.rows, row * self.stride
+        rows[base + OWN] += 1
+        rows[base + ARRIVALS] += 1
         if arm < self.functions or phase != TRAIN:
             self._add_label(base, arm, gain)
         return 0
 
     def learn_served_now(self, row: int, function: int, gain: int, slot: int) -> int:
-        base = row * self.stride
-        self.cells.rows[base + ARRIVALS] += 1
+        rows, base = self.cells.rows, row * self.stride
+        rows[base + ARRIVALS] += 1
         self._add_label(base, function, gain)
         return 0
 
     def _add_label(self, base: int, arm: int, gain: int) -> None:
-        self.cells.rows[base + self.labels + arm] += 1
-        self.cells.rows[base + self.right + arm] += gain
-        if (self.cells.marks[2 * base + BEST] == arm) != gain:
-            self.cells.marks[2 * base + BEST] = -1
-        if arm < self.functions and (self.cells.marks[2 * base + BEST_OWN] == arm) != gain:
-            self.cells.marks[2 * base + BEST_OWN] = -1
+        rows, marks = self.cells.rows, self.cells.marks
+        rows[base + self.labels + arm] += 1
+        rows[base + self.right + arm] += gain
+        if (marks[2 * base + BEST] == arm) != gain:
+            marks[2 * base + BEST] = -1
+        if arm < self.functions and (marks[2 * base + BEST_OWN] == arm) != gain:
+            marks[2 * base + BEST_OWN] = -1
 
 
 class PaperPhases(Phases):
@@ -237,8 +214,11 @@ class PaperPhases(Phases):
         if arm >= 0 and not is_fresh:
             self.wanted[row] = arm - self.functions
             return -1
-        if arm >= 0 and self._is_untrained(row):
-            return self.functions + self.heard[row] << 2 | TRAIN
+        peer = self.heard.get(row, -1)  # which reported last
+        is_open = peer >= 0 and self.counters.costs[self.functions + peer] < CLOSED
+        limit = self.clock.floors[1]
+        if arm >= 0 and is_open and self.cells.rows[base + self.untrained + peer] <= limit:
+            return self.functions + peer << 2 | TRAIN
         return self._after_training(base, arm < 0)
 
     def _after_training(self, base: int, is_trained: bool) -> int:
@@ -254,36 +234,18 @@ class PaperPhases(Phases):
             self.cells.rows[base + NEXT_TEST] = self.clock.end
         return self._best_here(base) << 2 | EXPLOIT
 
-    def _is_untrained(self, row: int) -> bool:
-        """Return whether the peer that reported last is still to be trained."""
-        peer = self.heard.get(row, -1)
-        if peer < 0 or self.counters.costs[self.functions + peer] >= CLOSED:
-            return False
-        return self.cells.rows[row * self.stride + self.untrained + peer] <= self.clock.floors[1]
-
     def wanted_from(self, row: int, peer: int) -> int:
-        """Return the one peer that the latest decision asks."""
         wanted = self.wanted.get(row, -1)
         is_open = wanted >= peer and self.counters.costs[self.functions + wanted] < CLOSED
         return wanted if is_open else -1
 
-    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
+    def hear(self, row: int, peer: int, said: Said, slot: int) -> int:
         self.heard[row] = peer
-        self._refresh(row, peer, arrivals)
+        self._refresh(row, peer, said.arrived)
         return 0
 
     def _best_here(self, base: int) -> int:
         return self.best_of(base, self.arms) if self.inherits else self.counters.best(base)
-
-    def best_of(self, base: int, end: int) -> int:
-        chosen = 0
-        largest = -FOREVER
-        for arm in range(end):
-            value = self.value(base, arm)
-            if value > largest:
-                largest = value
-                chosen = arm
-        return chosen
 
     def value(self, base: int, arm: int) -> float:
         average = self._average(base, arm) if self.inherits else self.counters.accuracy(base, arm)

@@ -1,14 +1,17 @@
 """Records that describe one learner to the kernel: arms, partition, reward, policy."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from covey.errors import PolicyError
 
-Report = tuple[int, float, float]  # arrivals in a cell; lower and upper bound of the best accuracy
+MOST_AXES = 3  # of a tree of cells
+WIDE_LEVEL = 8  # of places in spaces of many dimensions: coordinates have 8 bits
+# Arrivals in a cell, lower and upper bound of the best accuracy, and numbers of the policy.
+Report = tuple[int, float, float, tuple[int, ...]]
 
 
 class Cell(NamedTuple):
@@ -17,6 +20,11 @@ class Cell(NamedTuple):
     level: int
     coordinates: tuple[int, ...]
     space: str = ""  # name of the context space, when there are several
+
+
+def middle_of(place: Sequence[int]) -> tuple[float, ...]:
+    """Return the context in the middle of a place, whose coordinates have 8 bits."""
+    return tuple([(slice_ + 0.5) / (1 << WIDE_LEVEL) for slice_ in place])
 
 
 class Level(NamedTuple):
@@ -186,6 +194,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     ignores_prices: bool = False  # decide by accuracies alone
     arm_names: int = 0  # a checksum: what a policy of one's own keeps is of these arms
     custom: Custom | None = None
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether contexts have too many dimensions for a tree of cells."""
+        return self.tree is not None and self.dimension > MOST_AXES
 
     def formulas(self) -> list[float]:
         """Return the numbers of the rewards, per arm: a, q, b, then c."""

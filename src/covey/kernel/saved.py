@@ -53,6 +53,8 @@ class Saved:
         for decision in pending:
             self._table.expect(decision)
         self._table.policy.restore(old.policy.state())
+        for function, belief in enumerate(old.policy.beliefs()):
+            self._table.policy.take_belief(function, belief)
         self._table.policy.alarms = old.policy.alarms
 
     def copy_row(self, known: Any, row: int) -> None:
@@ -74,13 +76,6 @@ class Saved:
             row, layout.underway, layout.underway + layout.arms
         )
         return pending
-
-    def spending(self, row: int, arm: int) -> tuple[int, int]:
-        """Return the total variable cost of `arm` in `row`, in millionths, and its count."""
-        if not self._layout.learns_costs:
-            return 0, 0
-        numbers = self._cells.numbers(row, 0, self._layout.kept)
-        return numbers[self._layout.spent + arm], numbers[self._layout.times + arm]
 
     def latest(self, row: int) -> list[int]:
         """Return the labels in the window of a row, the oldest first: `arm << 32 | gain`."""

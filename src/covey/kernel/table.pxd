@@ -1,6 +1,6 @@
 cimport cython
 from covey.kernel.cells cimport ARRIVALS, COORDINATES, LEVEL, NEXT_TEST, OWN, Cells, doubles, integers
-from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, SERVE, TRAIN, UNPAID, ArmCounters
+from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, FOREVER, SERVE, TRAIN, UNPAID, WAITS, ArmCounters
 
 cdef extern from *:
     long long FAR "(1LL << 60)"
@@ -9,8 +9,7 @@ cdef extern from *:
 @cython.final
 cdef class Clock:
     cdef object block
-    cdef double* scales
-    cdef double* powers
+    cdef double *scales, *powers
     cdef long long* floors
     cdef long long now, start, end, stride, before, rounded
     cdef readonly long long alarms
@@ -18,21 +17,29 @@ cdef class Clock:
     @cython.locals(step=cython.longlong)
     cdef void round_up(self, long long slot) noexcept
     cdef void move(self, long long slot) noexcept
-    @cython.locals(low=cython.longlong, high=cython.longlong, middle=cython.longlong)
+    @cython.locals(is_same=cython.bint)
+    cdef bint is_within(self, long long slot) noexcept
     cdef void _look(self, long long slot) noexcept
     cdef bint _has_changed(self, long long slot) noexcept
-    @cython.locals(value=cython.double)
     cdef long long _floor(self, int which, long long slot) noexcept
+
+
+@cython.final
+cdef class Said:
+    cdef long long arrived, count
+    cdef double lowest, highest
+    cdef object block
+    cdef long long* numbers
 
 
 cdef class CellPolicy:
     cdef Clock clock
     cdef readonly ArmCounters counters
     cdef readonly Cells cells
-    cdef int stride, functions, arms, asked, labels, right, untrained, trained, underway, levels
-    cdef bint is_pending, weighs, floors_training, inherits, ignores_reports, has_context
-    cdef long long arrived, alarm, evidence, evidence_served
-    cdef double lowest, highest
+    cdef long long stride, functions, arms, asked, labels, right, untrained, trained, underway, levels
+    cdef bint is_pending, weighs, floors_training, inherits, ignores_reports, has_context, has_alarmed
+    cdef long long alarm, evidence, evidence_served, offset, asker
+    cdef Said said
     cdef readonly long long alarm_count, forgotten
     cdef public list alarms
     cdef list spare_waits
@@ -40,16 +47,19 @@ cdef class CellPolicy:
     cdef int choose_again(self, long long row, long long slot) except? -2
     cdef int wanted_from(self, long long row, long long peer) except? -2
     cdef bint is_waiting(self, long long row, long long slot) except -1
+    cdef double accuracy(self, long long row, long long arm) noexcept
+    cdef long long basis(self, long long row) noexcept
+    cdef long long labelled_times(self, long long row, long long arm) noexcept
+    cdef int most_accurate(self, long long row) except -1
     cdef double value(self, long long base, long long arm) except? -2
     cdef int best_of(self, long long base, long long end) except -1
     cdef int serve(self, long long row) except? -2
     cdef int unexplored(self, long long row) except? -2
     cdef int report(self, long long row, long long slot) except -1
-    cdef int hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
+    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     cdef bint is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
-    @cython.locals(is_own=cython.bint, base=cython.longlong, k=cython.longlong)
+    @cython.locals(is_own=cython.bint)
     cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
-    @cython.locals(finer=cython.longlong, k=cython.longlong)
     cdef void _record_finer(self, long long base, long long arm, long long gain, long long slot, long long paid) noexcept
     cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
     cdef int learn_now(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
@@ -57,9 +67,11 @@ cdef class CellPolicy:
     cdef int score(self, long long row, long long function, long long gain, long long slot, bint is_served) except -1
     cpdef int derive(self, long long row) except -1
     cdef int forget(self, long long end) except -1
+    cdef void hear_alarm(self, long long slot) noexcept
     cdef void note_alarm(self, long long slot) noexcept
     cpdef list state(self)
     cpdef restore(self, list state)
+    cpdef adopt(self, CellPolicy old, list arms)
 
 
 cdef class OwnPolicy(CellPolicy):
@@ -68,16 +80,13 @@ cdef class OwnPolicy(CellPolicy):
     cdef list nothing
     cdef dict reports
     cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
-    @cython.locals(place=cython.longlong, slot=cython.longlong)
+    @cython.locals(slot=cython.longlong)
     cdef int wanted_from(self, long long row, long long peer) except? -2
     cdef int report(self, long long row, long long slot) except -1
-    cdef int hear(self, long long row, long long peer, long long arrivals, double low, double high, long long slot) except -1
-    @cython.locals(labels=cython.longlong, value=cython.double, right=cython.double, largest=cython.double, chosen=cython.longlong)
+    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     cdef int serve(self, long long row) except? -2
     cdef int _call(self, method, long long row, long long slot, long long end, context) except? -2
-    @cython.locals(base=cython.longlong, arm=cython.longlong)
     cdef int _show(self, long long row, long long slot) except -1
-    @cython.locals(base=cython.longlong, first=cython.longlong, k=cython.longlong)
     cdef tuple _middle(self, long long row)
     cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
     cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
@@ -94,26 +103,18 @@ cdef class Table:
     cdef readonly ArmCounters counters
     cdef readonly Cells cells
     cdef bint is_supervised, remembers, needs_path
-    @cython.locals(row=cython.longlong, choice=cython.longlong)
     cpdef decide(self, tuple context, long long slot, bytes closed=*)
-    @cython.locals(choice=cython.longlong)
     cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)
     cpdef retract(self, long long decision, tuple context, long long slot)
     cdef void _retract(self, long long decision, long long slot) noexcept
     cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
-    @cython.locals(row=cython.longlong, arm=cython.longlong, phase=cython.longlong)
     cdef int _settle(self, long long decision, long long gain, long long slot, long long paid) except -1
     cpdef score(self, long long decision, long long function, long long gain, tuple context, long long slot)
-    cpdef serve(self, long long row, long long slot, long long function=*)
+    cpdef serve(self, long long row, long long slot, long long function=*, long long asker=*)
     cpdef forget(self, long long decision)
-    @cython.locals(choice=cython.longlong)
     cdef int _choose_open(self, long long row, long long slot, bint is_fresh, bytes closed) except -2
     cdef long long _begin(self, long long row, long long choice) noexcept
-    @cython.locals(k=cython.longlong, row=cython.longlong, slot=cython.longlong, choice=cython.longlong)
     cpdef decide_batch(self, contexts, long long first_slot, decisions, bytes closed=*)
-    @cython.locals(k=cython.longlong)
     cpdef count_batch(self, contexts, decisions)
-    @cython.locals(k=cython.longlong)
     cpdef retract_batch(self, contexts, long long first_slot, decisions)
-    @cython.locals(k=cython.longlong)
     cpdef settle_batch(self, contexts, slots, decisions, gains, paid)

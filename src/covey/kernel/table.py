@@ -10,14 +10,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import cython
 import msgspec
-
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
 
 from covey.errors import PolicyError
 from covey.kernel.cells import block
@@ -31,21 +25,14 @@ if cython.compiled:
 else:
     from math import log
 
-    from covey.kernel.cells import (
-        ARRIVALS,
-        COORDINATES,
-        LEVEL,
-        NEXT_TEST,
-        OWN,
-        doubles,
-        integers,
-    )
-    from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE, SERVE, TRAIN, UNPAID
+    from covey.kernel.cells import ARRIVALS, COORDINATES, LEVEL, NEXT_TEST, OWN, doubles, integers
+    from covey.kernel.counters import CLOSED, EXPLOIT, EXPLORE, FOREVER, SERVE, TRAIN, UNPAID, WAITS
 
     FAR = 1 << 60
 
 LATEST_ALARMS = 10  # whose slots are stored
 NO_ALARMS: list[int] = []  # shared by all policies
+NO_NUMBERS = bytearray(8)  # shared by all that tell none
 OWN_STATE = -(1 << 62)  # in the state of a policy: what follows is that of an object
 
 
@@ -78,6 +65,13 @@ class Clock:
         self.now = slot
         if slot >= self.end or slot < self.start:
             self._look(slot)
+
+    def is_within(self, slot: int) -> bool:
+        """Move to `slot` if nothing changes by that; return whether it is so."""
+        is_same = self.start <= slot < self.end and self.before < slot <= self.rounded
+        if is_same:
+            self.now = slot
+        return is_same
 
     def round_up(self, slot: int) -> None:
         """Round `slot` up to five binary digits, so that its logarithm rarely changes."""
@@ -122,6 +116,16 @@ class Clock:
         return int(value)
 
 
+class Said:
+    """What a learner tells a peer of a cell: arrivals, bounds of the best accuracy, and numbers."""
+
+    def __init__(self, count: int) -> None:
+        self.arrived, self.lowest, self.highest = 0, 0.0, 1.0
+        self.count = count
+        self.block = block(8 * count) if count else NO_NUMBERS
+        self.numbers = integers(self.block, 0, count)
+
+
 class CellPolicy:
     """Judges the arms in one row after the other; inherit, and override `choose` and what it needs.
 
@@ -139,14 +143,15 @@ class CellPolicy:
         self.underway, self.is_pending = layout.underway, layout.is_pending
         self.weighs, self.floors_training = layout.weighs, layout.floors_training
         self.levels, self.inherits = len(rule.levels), rule.inherits
-        # What `report` has found: arrivals, and bounds of the best accuracy.
-        self.arrived = 0
-        self.lowest, self.highest = 0.0, 1.0
+        # By which the decisions of learners in the same slot differ: own ones, and of who asks.
+        self.offset, self.asker = rule.offset & 0x7FFFFFFF, 0
+        self.said = Said(0)  # by `report`
         # Change-detection statistics: of own decisions, and of answers to peers.
         self.has_context = False  # it looks at the context, also where a label counts in one cell
         self.alarm = 0  # 0: there is none
         self.evidence = self.evidence_served = 0
         self.ignores_reports = False  # after a detected change, peers are judged by own labels only
+        self.has_alarmed = False  # an alarm that peers have not been told of
         self.forgotten = 0  # labels of decisions up to this slot are ignored
         self.alarm_count = 0  # over all starts
         self.alarms = NO_ALARMS  # their slots, oldest first; after a restart the latest ones
@@ -173,13 +178,34 @@ class CellPolicy:
         """Return whether the decision on `row` waits for the reports of `wanted_from`."""
         return True
 
+    def accuracy(self, row: int, arm: int) -> float:
+        """Return the estimated accuracy of an arm."""
+        return self.counters.accuracy(row * self.stride, arm)
+
+    def basis(self, row: int) -> int:
+        """Return the row whose labels an estimate rests on."""
+        return row
+
+    def labelled_times(self, row: int, arm: int) -> int:
+        """Return how many labels the estimate of an arm rests on."""
+        return self.cells.rows[self.basis(row) * self.stride + self.labels + arm]
+
+    def most_accurate(self, row: int) -> int:
+        """Return the own function with the largest estimate."""
+        return self.counters.most(row * self.stride, self.functions, False)
+
     def value(self, base: int, arm: int) -> float:
         """Return what an arm is worth when it is exploited."""
-        return self.counters.worth(base, arm, self.counters.accuracy(base, arm))
+        return self.counters.worth(base, arm, self.accuracy(base // self.stride, arm))
 
     def best_of(self, base: int, end: int) -> int:
         """Return the arm before `end` that is worth most."""
-        return self.counters.most(base, end, True)
+        chosen, largest = 0, -FOREVER
+        for arm in range(end):
+            value = self.value(base, arm)
+            if value > largest:
+                largest, chosen = value, arm
+        return chosen
 
     # -- for peers -----------------------------------------------------------------------------
 
@@ -192,11 +218,11 @@ class CellPolicy:
         return -1
 
     def report(self, row: int, slot: int) -> int:
-        """Set what a peer is told of a cell: `arrived`, `lowest` and `highest`."""
-        self.arrived = self.cells.rows[row * self.stride + ARRIVALS]
+        """Set what a peer is told of a cell: `said`."""
+        self.said.arrived = self.cells.rows[row * self.stride + ARRIVALS]
         return 0
 
-    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
+    def hear(self, row: int, peer: int, said: Said, slot: int) -> int:
         """Take the report of a peer."""
         return 0
 
@@ -262,13 +288,15 @@ class CellPolicy:
                 return 0
             if not self.is_credible(row, function, gain, slot, True):
                 return 0
-        self.cells.rows[base + ARRIVALS] += self.counters.counts_labelled
+        rows = self.cells.rows
+        rows[base + ARRIVALS] += self.counters.counts_labelled
         self.counters.take(base, function, gain, slot)
         return 0
 
     def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         """Count an own decision and record its label, which comes at once."""
-        self.cells.follow_on()
+        if self.cells.found <= self.cells.deepest:
+            self.cells.follow_on()
         self.counters.count_own(row, 1)
         self.learn(row, arm, phase, gain, slot, UNPAID)
         return 0
@@ -306,6 +334,9 @@ class CellPolicy:
         """Reset what is known of the arms before `end`, in every cell."""
         return self.counters.forget(end)
 
+    def hear_alarm(self, slot: int) -> None:
+        """Learn that a peer raised an alarm by a label of a decision made at `slot`."""
+
     def note_alarm(self, slot: int) -> None:
         """Note that the label of a decision made at `slot` raised an alarm."""
         self.alarm_count += 1
@@ -317,7 +348,9 @@ class CellPolicy:
 
         What is known of the labels of each source follows, below 0.
         """
-        waits = self.counters.kept_waits() if self.weighs else self.spare_waits
+        waits = self.spare_waits
+        if self.weighs:
+            waits = [self.counters.waits[k] for k in range(WAITS)]
         return [
             self.evidence,
             self.evidence_served,
@@ -328,13 +361,33 @@ class CellPolicy:
             *([-1 - number for number in waits] if any(waits) else []),
         ]
 
+    # A policy can have beliefs that are too large to be stored with every label.
+
+    def beliefs(self) -> list[list[int]]:
+        """Return them by function: how many numbers follow, these, how many labels, and these."""
+        return []
+
+    def take_belief(self, function: int, belief: list[int]) -> None:
+        """Restore one of `beliefs`; labels of `news` may be added to it."""
+        raise NotImplementedError
+
+    def news(self) -> list[tuple[int, list[int], list[int]]]:
+        """Return what is new of functions: the belief, if it is to be stored now, else nothing.
+
+        Then the labels since it was stored, as a belief without numbers.
+        """
+        return []
+
+    def adopt(self, old: CellPolicy, arms: list[int]) -> None:
+        """Continue from the table of other arms: arm `k` is `arms[k]` there; -1: it is new."""
+        self.restore(old.state())
+
     def restore(self, state: list[int]) -> None:
         """Restore the result of `state`."""
         waits = [-1 - number for number in state[5:] if number < 0]
-        if self.weighs:
-            self.counters.take_waits(waits)
-        else:
-            self.spare_waits = waits
+        self.spare_waits = waits
+        for k in range(len(waits) if self.weighs else 0):
+            self.counters.waits[k] = waits[k]
         self.evidence, self.evidence_served, self.forgotten = state[0], state[1], state[3]
         self.ignores_reports = state[2] > 0
         self.alarm_count = state[4]
@@ -365,7 +418,6 @@ class OwnPolicy(CellPolicy):
     # -- the choice ----------------------------------------------------------------------------
 
     def choose(self, row: int, slot: int, is_fresh: bool) -> int:
-        """Let the policy choose, after the reports of all peers if it asks for them."""
         if self.asks_peers and not is_fresh:
             self.clock.move(slot)
             if self.wanted_from(row, 0) >= 0:
@@ -374,7 +426,6 @@ class OwnPolicy(CellPolicy):
         return arm << 2 | (EXPLOIT if self.counters.best(row * self.stride) == arm else EXPLORE)
 
     def wanted_from(self, row: int, peer: int) -> int:
-        """Return the next available peer that has not reported in this slot."""
         for place in range(peer, self.arms - self.functions if self.asks_peers else 0):
             slot = self.reports.get((row, place), (-1,))[0]
             if slot != self.clock.now and self.counters.costs[self.functions + place] < CLOSED:
@@ -382,20 +433,17 @@ class OwnPolicy(CellPolicy):
         return -1
 
     def report(self, row: int, slot: int) -> int:
-        """Set arrivals, and as both bounds the accuracy of the most accurate own function."""
         base = row * self.stride
-        self.arrived = self.cells.rows[base + ARRIVALS]
+        self.said.arrived = self.cells.rows[base + ARRIVALS]
         best = self.counters.most(base, self.functions, False)
-        self.lowest = self.highest = self.counters.accuracy(base, best)
+        self.said.lowest = self.said.highest = self.counters.accuracy(base, best)
         return 0
 
-    def hear(self, row: int, peer: int, arrivals: int, low: float, high: float, slot: int) -> int:
-        """Keep the latest report of a peer; after a restart it is asked again."""
-        self.reports[row, peer] = (slot, arrivals, high)
+    def hear(self, row: int, peer: int, said: Said, slot: int) -> int:
+        self.reports[row, peer] = (slot, said.arrived, said.highest)
         return 0
 
     def serve(self, row: int) -> int:
-        """Let the policy choose an own function; by default it is the most accurate one."""
         if not self.serves_best:
             now = self.clock.now
             return self._call(self.serving, row, now, self.functions, self._middle(row))
@@ -475,13 +523,11 @@ class OwnPolicy(CellPolicy):
     # -- labels, and what the policy keeps of them ---------------------------------------------
 
     def learn(self, row: int, arm: int, phase: int, gain: int, slot: int, paid: int) -> int:
-        """Let the policy learn, and record the label."""
         if self.learning is not None:
             self._teach(row, arm, phase, gain, self.cells.point_now())
         return CellPolicy.learn(self, row, arm, phase, gain, slot, paid)
 
     def learn_served(self, row: int, function: int, gain: int, slot: int) -> int:
-        """Let the policy learn from a peer's instance, and record the label."""
         if self.learning is not None:
             self._teach(row, function, SERVE, gain, self._middle(row))
         return CellPolicy.learn_served(self, row, function, gain, slot)
@@ -514,7 +560,6 @@ class OwnPolicy(CellPolicy):
         return [*kept, OWN_STATE, self.arm_names, *encoded]
 
     def restore(self, state: list[int]) -> None:
-        """Restore the result of `state`; a policy of other arms begins anew."""
         end = state.index(OWN_STATE) if OWN_STATE in state else len(state)
         CellPolicy.restore(self, state[:end])
         if self.restoring is not None and state[end + 1 : end + 2] == [self.arm_names]:
@@ -537,21 +582,6 @@ class Table:
 
     def __len__(self) -> int:
         return self.cells.used
-
-    @property
-    def alarms(self) -> list[int]:
-        """The slots of the alarms, oldest first; after a restart the latest ones."""
-        return self.policy.alarms
-
-    @property
-    def alarm_count(self) -> int:
-        """How many alarms there were, over all starts."""
-        return self.policy.alarm_count
-
-    @property
-    def forgotten(self) -> int:
-        """Labels of decisions up to this slot are ignored."""
-        return self.policy.forgotten
 
     @property
     def blind_decisions(self) -> int:
@@ -607,18 +637,29 @@ class Table:
             self.counters.reopen()
         return peers
 
-    def report(self, row: int, slot: int) -> Report:
-        """Return the report for a peer: arrivals, and bounds of the best accuracy."""
+    def report(self, row: int, slot: int, asker: int = 0) -> Report:
+        """Return the report for a peer: arrivals, bounds of the best accuracy, and more numbers.
+
+        `asker` is the offset of the peer that asks.
+        """
+        policy = self.policy
         self.clock.move(slot)
         self.clock.round_up(slot)
-        self.policy.report(row, slot)
-        return self.policy.arrived, self.policy.lowest, self.policy.highest
+        policy.asker = asker
+        policy.report(row, slot)
+        said = policy.said
+        numbers = tuple([said.numbers[k] for k in range(said.count)])
+        return said.arrived, said.lowest, said.highest, numbers
 
     def hear(self, row: int, peer: int, report: Report, slot: int) -> int:
         """Store the `report` of `peer`; return the previous training counter."""
         old = self.cells.rows[row * self.cells.stride + self.policy.untrained + peer]
         self.clock.move(slot)
-        self.policy.hear(row, peer, report[0], report[1], report[2], slot)
+        said = Said(len(report[3]))
+        said.arrived, said.lowest, said.highest, numbers = report
+        for k in range(said.count):
+            said.numbers[k] = numbers[k]
+        self.policy.hear(row, peer, said, slot)
         return old
 
     def unrefresh(self, row: int, peer: int, old: int) -> None:
@@ -652,11 +693,13 @@ class Table:
         self.counters.expect(row, choice >> 2, choice & 3, 1)
         return row << 20 | choice
 
-    def serve(self, row: int, slot: int, function: int = -1) -> int:
+    def serve(self, row: int, slot: int, function: int = -1, asker: int = 0) -> int:
         """Count a peer's instance in `row` and return the decision.
 
-        -1: the policy chooses the own function; else it is `function`.
+        -1: the policy chooses the own function; else it is `function`. `asker` is the offset of
+        the peer that asks.
         """
+        self.policy.asker = asker
         self.clock.move(slot)
         self.clock.round_up(slot)
         if function < 0:
@@ -678,11 +721,14 @@ class Table:
         """
         seen = 0
         counters = self.counters
+        self.cells.read(context)
+        for arm in range(counters.functions):
+            counters.told[arm] = self.policy.accuracy(row, arm)
+            seen += self.policy.labelled_times(row, arm)
         for arm in range(counters.functions, counters.arms):
             counters.told[arm] = told[arm - counters.functions][0]
             if closed is None or not closed[arm]:
                 seen += told[arm - counters.functions][1]
-        self.cells.read(context)
         self.cells.follow()
         if closed is not None:
             counters.close(closed)
@@ -733,7 +779,7 @@ class Table:
         paid: int = UNPAID,
     ) -> None:
         """Record the label of a decision made at `slot`: its gain and its cost, in millionths."""
-        if decision & 3 != SERVE and self.needs_path:
+        if self.needs_path and (decision & 3 != SERVE or self.cells.is_wide):
             self.cells.read(context)
         self._settle(decision, gain, slot, paid)
 
@@ -742,7 +788,8 @@ class Table:
         row = decision >> 20
         arm = decision >> 2 & 0x3FFFF
         phase = decision & 3
-        self.counters.expect(row, arm, phase, -1)
+        if self.counters.is_pending:
+            self.counters.expect(row, arm, phase, -1)
         if phase == SERVE:
             return self.policy.learn_served(row, arm, gain, slot)
         if self.needs_path:
@@ -754,7 +801,7 @@ class Table:
     ) -> None:
         """Record what a free function gains that a decision made at `slot` did not choose."""
         is_served = decision & 3 == SERVE
-        if not is_served and self.needs_path:
+        if self.needs_path and (not is_served or self.cells.is_wide):
             self.cells.read(context)
             self.cells.follow()
         self.policy.score(decision >> 20, function, gain, slot, is_served)
@@ -769,9 +816,9 @@ class Table:
         if decision & 3 == SERVE:
             self.cells.memory.take(decision >> 20, label, answer)
         else:
-            is_own = decision >> 2 & 0x3FFFF < self.counters.functions
             self.cells.read(context)
             self.cells.follow()
+            is_own = decision >> 2 & 0x3FFFF < self.counters.functions
             self.counters.remember_around(label, answer if is_own else None, slot)
 
     def expect(self, decision: int) -> None:
@@ -835,7 +882,7 @@ class Table:
         coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
         made, gained, spent = integers(slots, 0, -1), integers(gains, 0, -1), integers(paid, 0, -1)
         for k in range(len(decisions)):
-            if self.needs_path and codes[k] & 3 != SERVE:
+            if self.needs_path and (codes[k] & 3 != SERVE or self.cells.is_wide):
                 self.cells.take_context(coordinates, k)
             self._settle(codes[k], gained[k], made[k], spent[k])
 
@@ -857,16 +904,23 @@ class Table:
 
     def best_own(self, row: int, context: tuple[float, ...] | None = None) -> int:
         """Return the same among own functions, for an instance."""
-        if context is not None and self.counters.has_rewards:
+        if context is not None and (self.counters.has_rewards or self.cells.is_wide):
             self.cells.read(context)
         return self.policy.best_of(row * self.cells.stride, self.counters.functions)
 
     def estimate(self, row: int) -> tuple[float, int]:
         """Return accuracy and labels of the best own function, for a learner without labels."""
-        base = row * self.cells.stride
-        best = self.counters.most(base, self.counters.functions, False)
-        labels = self.cells.rows[base + self.counters.labels + best]
-        return self.counters.accuracy(base, best), labels
+        best = self.policy.most_accurate(row)
+        return self.policy.accuracy(row, best), self.policy.labelled_times(row, best)
+
+    def basis(self, row: int) -> int:
+        """Return the row whose labels the estimates of a row rest on."""
+        return self.policy.basis(row)
+
+    def accuracies(self, row: int, context: tuple[float, ...]) -> list[float]:
+        """Return the estimated accuracy of each arm, for an instance."""
+        self.cells.read(context)
+        return [self.policy.accuracy(row, arm) for arm in range(self.counters.arms)]
 
     def set_cost(self, arm: int, cost: float) -> None:
         """Change the cost of `arm` and keep its counters; infinite: unavailable."""
@@ -879,20 +933,22 @@ class Table:
 
     # -- changes -------------------------------------------------------------------------------
 
-    def doubts(self) -> list[int]:
-        """Return the state of the policy that is in no row."""
-        return self.policy.state()
-
-    def take_doubts(self, doubts: list[int]) -> None:
-        """Restore the result of `doubts`."""
-        self.policy.restore(doubts)
-
     def forget_labels(self, slot: int) -> None:
         """Reset all labels of own functions; labels of decisions up to `slot` are ignored."""
         policy = self.policy
         policy.forget(policy.functions)
         policy.evidence_served = 0
         policy.forgotten = max(policy.forgotten, slot)
+
+    def take_alarm(self) -> bool:
+        """Return whether there was an alarm that peers must be told of; they will be."""
+        has_alarmed = self.policy.has_alarmed
+        self.policy.has_alarmed = False
+        return has_alarmed
+
+    def hear_alarm(self, slot: int) -> None:
+        """Learn that a peer raised an alarm by a label of a decision made at `slot`."""
+        self.policy.hear_alarm(slot)
 
     def raise_alarm(self, slot: int) -> None:
         """Do what an alarm of answers to peers does, for labels that this table does not have."""

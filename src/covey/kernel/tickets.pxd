@@ -5,16 +5,8 @@ from covey.kernel.table cimport Table
 
 # The same as in `tickets.py`, as literals for C.
 cdef enum:
-    SLOT = 0
-    CODE = 1
-    ROWS = 2
-    INTEGERS = 3
-    CONTEXT = 0
-    ANSWER = 1
-    TRUTH = 2
-    SOURCE = 3
-    NOTE = 4
-    OBJECTS = 5
+    SLOT = 0, CODE, ROWS, INTEGERS
+    CONTEXT = 0, ANSWER, TRUTH, SOURCE, NOTE, OBJECTS
     NOT_HERE = -1
     ASKED = -2
 
@@ -31,17 +23,15 @@ cdef class Tickets:
     cdef long long* integers
     cdef list objects
     cpdef hold(self, long long code, long long slot, long long now, tuple context, answer, source=*, note=*)
-    @cython.locals(gain=cython.longlong, is_right=cython.bint)
+    @cython.locals(gain=cython.longlong)
     cpdef settle(self, ticket, label, long long paid=*, bint is_told=*)
     cpdef request(self, ticket)
     cpdef row(self, long long ticket)
     cpdef requests(self)
-    @cython.locals(number=cython.longlong)
     cpdef pending_codes(self)
     @cython.locals(number=cython.longlong)
     cdef inline int _place(self, ticket) except -2
     cdef inline int _add(self, long long slot, long long rows) except -1
-    @cython.locals(number=cython.longlong)
     cdef int _grow(self) except -1
-    cdef int _expire(self, long long now) except -1
+    cpdef int expire(self, long long now) except -1
     cdef inline int _clear(self, long long place) except -1

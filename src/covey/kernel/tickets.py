@@ -7,12 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-try:
-    import cython
-except ModuleNotFoundError:
-    from types import SimpleNamespace
-
-    cython = SimpleNamespace(compiled=False)
+import cython
 
 from covey.kernel.cells import block
 from covey.kernel.table import Table
@@ -96,7 +91,7 @@ class Tickets:
         self.objects[base + NOTE] = note
         ticket = self.next - 1
         if slot > self.due:
-            self._expire(now)
+            self.expire(now)
         return ticket
 
     def hold_request(self, request: Any, rows: int, slot: int, now: int) -> None:
@@ -105,7 +100,7 @@ class Tickets:
             place = self._add(slot, rows)  # which may replace `objects`
             self.objects[place * OBJECTS + NOTE] = request
         if slot > self.due:
-            self._expire(now)
+            self.expire(now)
 
     def settle(self, ticket: Any, label: Any, paid: int = UNPAID, is_told: bool = False) -> int:
         """Learn from the label of a row that is held by itself; return 1 if it is right, else 0.
@@ -240,7 +235,7 @@ class Tickets:
             self._clear(number & self.mask)
         return 0
 
-    def _expire(self, now: int) -> int:
+    def expire(self, now: int) -> int:
         """Forget rows that are older than `wait`, up to the first that is not."""
         while self.first < self.next:
             place = self.first & self.mask

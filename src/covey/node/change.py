@@ -14,9 +14,20 @@ import msgspec
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import DataError, StoreError
 from covey.functions.function import Function
-from covey.kernel import SERVE, Table, arm_of, code_of, phase_of, row_of, undecided_row
+from covey.kernel import (
+    SERVE,
+    Table,
+    arm_of,
+    code_of,
+    doubts_of,
+    phase_of,
+    row_of,
+    take_doubts,
+    undecided_row,
+)
 from covey.node.fingerprint import differences
 from covey.node.requests import (
+    BELIEFS,
     DETACHED,
     NOT_COUNTED,
     OWN,
@@ -32,6 +43,7 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
     is_own,
+    whole_doubts,
 )
 from covey.node.status import kinds_of
 from covey.node.trust import NO_LIMIT, RECALL, Trust, take_label
@@ -40,7 +52,7 @@ from covey.types import PHASES
 UNCHANGED = ("keep", "retired")
 COUNTS = 6  # of `arm_counters` that can be discounted
 # Parts of a fingerprint whose counters can be counted again; others decide what contexts are.
-COUNTED_AGAIN = ("cells", "preset", "forgets", "loss", "costs")
+COUNTED_AGAIN = ("cells", "preset", "forgets", "loss", "costs", "reports")
 WHY_NOT = (
     "its contexts would mean something else, and instances are not stored; put the configuration "
     "back, or begin a new file"
@@ -99,13 +111,13 @@ class Plan(msgspec.Struct, frozen=True):
         return is_less or (bool(self.settings) and self.counted < self.labels)
 
     def _is_carried(self, retired: ArmStep) -> bool:
-        return any(one.instead_of == retired.id and one.carry == 1.0 for one in self.steps)
+        return any(step.instead_of == retired.id and step.carry == 1.0 for step in self.steps)
 
     def lines(self) -> list[str]:
         """Return a sentence for everything that changes."""
         lines = [_sentence(step) for step in self.steps if step.what not in UNCHANGED]
         if self.settings:
-            lines += [f"changes {one}" for one in self.settings]
+            lines += [f"changes {setting}" for setting in self.settings]
             lines.append(
                 f"counts again: {self.counted:,} of {self.labels:,} labels; the others stay in the "
                 "store, but their requests are no longer there, or name an earlier cell only, or "
@@ -118,7 +130,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 def wanted_arms(learner: Learner, functions: Sequence[Function]) -> list[WantedArm]:
     """Return the arms of a learner with the versions of its functions."""
-    own = {one.name: WantedArm(one.name, "own", one.version, one.carry) for one in functions}
+    own = {
+        function.name: WantedArm(function.name, "own", function.version, function.carry)
+        for function in functions
+    }
     return [own.get(name, WantedArm(name, kind)) for name, kind in kinds_of(learner).items()]
 
 
@@ -150,8 +165,8 @@ def adopt(
     plan, change = planned(store, loaded, learner, wanted, fingerprint, trust)
     if plan.is_change or change.arms != loaded.arms or change.cells is not None:
         store.change(change)
-        for one in change.requests:
-            one.apply()
+        for request in change.requests:
+            request.apply()
     return plan, _changed(loaded, change)
 
 
@@ -169,9 +184,10 @@ def planned(
     present = sorted(in_use, key=lambda arm: arm.place)
     if settings:  # counters of other settings have another layout, and are not read
         wanted = [one._replace(carry=0.0) for one in wanted]
-    tables = _Tables(learner, present, {} if settings else loaded.cells)
     steps, arms = _steps(present, wanted, loaded)
-    plan = Plan(learner.name, steps, settings, sum(one[0] for one in loaded.counters.values()))
+    plan = Plan(
+        learner.name, steps, settings, sum(counter[0] for counter in loaded.counters.values())
+    )
     places = {arm.id: arm.place for arm in arms if arm.place >= 0}
     change = StoreChange(fingerprint, arms)
     if settings:
@@ -184,9 +200,9 @@ def planned(
         kept = [arm.id for arm in present if arm.id in places]
         has_other_order = kept != [id_ for id_ in order if id_ in kept]
         plan = msgspec.structs.replace(plan, has_other_order=has_other_order)
-        if plan.is_change or not tables.is_present_layout:
+        if plan.is_change:
             aside = {step.id: store.set_aside(step.id) for step in steps if step.what == "return"}
-            change = tables.change(change, loaded, steps, places, aside)
+            change = _Tables(learner, present).change(change, loaded, steps, places, aside)
     return plan, change
 
 
@@ -207,7 +223,9 @@ def _changed(loaded: Loaded, change: StoreChange) -> Loaded:
 
 def _changed_settings(path: str, old: str, new: str) -> list[str]:
     """Return which settings differ; raise `StoreError` if contexts do."""
-    found = [one for one in differences(old, new) if not one.startswith("arm: ")]
+    found = [
+        difference for difference in differences(old, new) if not difference.startswith("arm: ")
+    ]
     refused = [one for one in found if not one.startswith(COUNTED_AGAIN)]
     if refused:
         raise StoreError(f"{path} was written with other settings: {'; '.join(found)}: {WHY_NOT}")
@@ -296,36 +314,19 @@ def _sentence(step: ArmStep) -> str:
 class _Tables:
     """The tables of the arms in use, and those of other arms made from them."""
 
-    def __init__(
-        self, learner: Learner, arms: list[Arm], cells: Mapping[str, Sequence[CellLine]]
-    ) -> None:
+    def __init__(self, learner: Learner, arms: list[Arm]) -> None:
         self._learner = learner
         self._arms = arms
-        self.is_present_layout = True
-        self._layout: dict[str, object] = {}
-        lines = [line for one in cells.values() for line in one[:1]]
-        if arms and lines:
-            self._find_layout(lines)
-
-    def _find_layout(self, lines: Sequence[CellLine]) -> None:
-        """Find how counters were laid out: labelled training counts only with `check-claims`."""
-        own = sum(arm.kind == "own" for arm in self._arms)
-        blind = sum(arm.kind == "context_only" for arm in self._arms)
-        is_floored = self._learner.rule.floors_training
-        costs = (0.0,) * len(self._arms)
-        self._layout = {"costs": costs, "functions": own, "context_peers": blind, "rewards": ()}
-        for floors in (is_floored, not is_floored):
-            self._layout["floors_training"] = floors
-            if all(len(line.counters) == self._old(line.space).saved.size for line in lines):
-                self.is_present_layout = floors == is_floored
-                return
-        raise StoreError(
-            "the counters of the store are not those of its arms; start once with the earlier "
-            "configuration, then change it"
-        )
 
     def _old(self, space: str) -> Table:
-        return _empty(self._learner, space, **self._layout)
+        return _empty(
+            self._learner,
+            space,
+            costs=(0.0,) * len(self._arms),
+            functions=sum(arm.kind == "own" for arm in self._arms),
+            context_peers=sum(arm.kind == "context_only" for arm in self._arms),
+            rewards=(),
+        )
 
     def change(
         self,
@@ -353,13 +354,22 @@ class _Tables:
         for id_, place in places.items():
             self._old_of[place] = old_place.get(id_, -1)
         gone = [arm for arm in self._arms if arm.id not in places]
+        self._sources = loaded.sources
+        self._doubts: dict[str, dict[str, list[int]]] = {}
         found = {}
         for source, lines in loaded.cells.items():
             for space in dict.fromkeys(line.space for line in lines):
                 mine = [line for line in lines if line.space == space]
                 found[source, space] = self._take(source, space, mine, change, gone)
+        change.sources = [
+            msgspec.structs.replace(loaded.sources[source], changes=doubts)
+            for source, doubts in self._doubts.items()
+        ]
+        change.sources += [  # what was learnt is in those above
+            SourceState(source, 0) for source in loaded.sources if source.startswith(BELIEFS)
+        ]
         own = {space: table for (source, space), table in found.items() if source == OWN}
-        change.requests = [self._regrouped(one, places, own) for one in loaded.requests]
+        change.requests = [self._regrouped(request, places, own) for request in loaded.requests]
         return change
 
     def _place(self, id_: str) -> int:
@@ -379,6 +389,13 @@ class _Tables:
             old.saved.load_stored(names.parse(line.name), line.counters, line.seen)
         for row in range(len(old)):
             new.saved.take_row(old, row, self._old_of)
+        state = self._sources.get(source)
+        if state is not None and space in state.changes and learner.rule.tree is not None:
+            keys = {space, *(key for key in state.changes if key.rpartition("#")[0] == space)}
+            doubts = whole_doubts(state, self._sources)
+            take_doubts({space: old}, {key: doubts[key] for key in doubts if key in keys})
+            new.policy.adopt(old.policy, self._old_of)
+            self._doubts.setdefault(source, {}).update(doubts_of({space: new}))
         cells = change.cells if change.cells is not None else []
         for row in range(len(new)):
             name = names.of(new.cells.cell(row)._replace(space=space))
@@ -415,11 +432,7 @@ class _Tables:
         return Regrouped(request, groups, request.group_of, training)
 
     def _moved(
-        self,
-        group: RowGroup,
-        request: Request,
-        places: Mapping[str, int],
-        own: Mapping[str, Table],
+        self, group: RowGroup, request: Request, places: Mapping[str, int], own: Mapping[str, Table]
     ) -> RowGroup:
         place = places.get(group.counted_as)
         code = DETACHED
@@ -448,7 +461,7 @@ def _empty(learner: Learner, space: str, **other: object) -> Table:
 
 def _discounted(counters: Sequence[int], share: float) -> list[int]:
     """Return a share of what an earlier version has learnt; its dates and reports are its own."""
-    counts = [int(one * share) for one in counters[:COUNTS]]
+    counts = [int(counter * share) for counter in counters[:COUNTS]]
     return counts + [0] * (len(counters) - COUNTS)
 
 
@@ -481,6 +494,13 @@ class _Recount:
             if request.is_open:
                 self._groups[request.number] = _regrouped(request, codes)
 
+    def _doubts(self, source: str) -> dict[str, list[int]]:
+        """Return what was learnt of a source that is in no row."""
+        if self._learner.rule.tree is None:
+            return {}
+        tables = {space: table for (name, space), table in self._tables.items() if name == source}
+        return doubts_of(tables)
+
     def change(self, change: StoreChange, loaded: Loaded) -> StoreChange:
         """Return the change with all cells and the groups of open requests."""
         names = self._learner.names
@@ -497,7 +517,12 @@ class _Recount:
             for row in range(len(table))
         ]
         change.sources = [
-            SourceState(one.source, one.slot, {}, one.latest) for one in loaded.sources.values()
+            SourceState(one.source, one.slot, self._doubts(one.source), one.latest)
+            for one in loaded.sources.values()
+            if not one.source.startswith(BELIEFS)
+        ]
+        change.sources += [  # what was learnt is in those above
+            SourceState(source, 0) for source in loaded.sources if source.startswith(BELIEFS)
         ]
         change.requests = [
             Regrouped(request, *self._groups[request.number]) for request in loaded.requests

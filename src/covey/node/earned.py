@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from covey.bandit.epochs import EpochCells
-from covey.bandit.partitions import Candidates
+from covey.bandit.partitions import MOST_DRAWN, Candidates
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
 from covey.node.requests import OWN, RelationLine
@@ -230,7 +230,7 @@ class ChangeTest:
             first = -(-common.labels // BLOCK) + 1
             self._common = CommonMoves(forgotten, (first - 1) * BLOCK, first)
             self._changed.update(self._pasts)
-            self._pasts = {one: SourcePast() for one in self._pasts}
+            self._pasts = {source: SourcePast() for source in self._pasts}
             self._pasts[OWN] = self._common.own
 
     def drop(self, source: str) -> None:
@@ -250,7 +250,7 @@ class ChangeTest:
         evidence = self._evidence(past, key, gain)
         if evidence:
             known = past.evidence
-            past.evidence = {one: known.get(one, 0.0) + evidence for one in self._starts()}
+            past.evidence = {start: known.get(start, 0.0) + evidence for start in self._starts()}
         count, right = past.labels.get(key, (0, 0.0))
         past.labels[key] = (count + 1, right + gain)
         return evidence > 0.0 and bool(pooled) and self._is_shown(pooled)
@@ -291,7 +291,7 @@ class ChangeTest:
         """Return what has changed since the last call, as it is stored."""
         changed, self._changed = sorted(self._changed), set()
         parts = [(one, self._pasts[one] if one else self._common) for one in changed]
-        return [(OWN, one, msgspec.json.encode(part).decode()) for one, part in parts]
+        return [RelationLine(OWN, one, msgspec.json.encode(part).decode()) for one, part in parts]
 
     def load(self, source: str, state: str) -> None:
         """Continue from what is stored of a source."""
@@ -361,9 +361,10 @@ class Regions:
 
     def _name(self, side: int, coordinates: Sequence[int]) -> str:
         if side > self._finest:
-            coordinates = [int(one * self._finest // side) for one in coordinates]
+            coordinates = [int(coordinate * self._finest // side) for coordinate in coordinates]
             side = self._finest
-        return f"{side}:{','.join(map(str, coordinates))}"
+        shown = coordinates if len(coordinates) <= MOST_DRAWN else ()  # there is one region
+        return f"{side}:{','.join(map(str, shown))}"
 
 
 class EarnedTrust:
@@ -400,7 +401,7 @@ class EarnedTrust:
         own = self._relations[source, OWN]
         why, since = self._parted.get(source, ""), own.since
         if why and not own.differs:
-            since = max(one.since for one in self._others(source) if one.differs)
+            since = max(other.since for other in self._others(source) if other.differs)
         told = why or f"{own.pairs} labels compared with the site's own"
         return TrustState(source, "parted" if why else "pooled", since, own.pairs, told)
 
@@ -495,7 +496,6 @@ class EarnedTrust:
         return relation
 
     def _others(self, source: str) -> list[Relation]:
-        """Return the relations of a source to other ones."""
         return [
             one
             for key, one in self._relations.items()
@@ -507,7 +507,7 @@ class EarnedTrust:
         before, self._parted = self._parted, {}
         for source in self._active:
             own, others = self._relations[source, OWN], self._others(source)
-            against = sum(one.differs for one in others)
+            against = sum(other.differs for other in others)
             if own.differs:
                 self._parted[source] = f"its labels of {_listed(own)} differ from the site's own"
             elif own.pairs < ENOUGH_PAIRS and 2 * against > len(self._active) - 1:
@@ -525,17 +525,19 @@ class EarnedTrust:
     def changes(self) -> list[RelationLine]:
         """Return the relations that changed since the last call, as they are stored."""
         changed, self._changed = self._changed, {}
-        lines = [(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()]
+        lines = [
+            RelationLine(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()
+        ]
         return lines if self._change_test is None else lines + self._change_test.changes()
 
     def load(self, lines: Iterable[RelationLine]) -> None:
         """Continue from stored relations."""
         relations = []
-        for first, second, state in lines:
-            if first != OWN:
-                relations.append(RELATION.decode(state))
+        for line in lines:
+            if line.source != OWN:
+                relations.append(RELATION.decode(line.state))
             elif self._change_test is not None:
-                self._change_test.load(second, state)
+                self._change_test.load(line.other, line.state)
         for relation in sorted(relations, key=lambda one: one.number):
             self._relations[relation.first, relation.second] = relation
             if relation.second == OWN and relation.first in self._sources:

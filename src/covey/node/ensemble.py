@@ -5,7 +5,7 @@ and every peer is asked about every row; a peer that does not answer does not vo
 the own learner, every voter, and then the weights.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,8 +15,15 @@ import numpy as np
 from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
 from covey.bandit.learner import NO_ANSWER, RIGHT, WRONG, Learner, Settlement
 from covey.config import LearnerTable
-from covey.data.inputs import FeatureView
-from covey.errors import ConfigError, ConflictingLabel, FunctionError, PeerError, UnknownTicket
+from covey.data.inputs import FeatureView, truths_of
+from covey.errors import (
+    ConfigError,
+    ConflictingLabel,
+    DataError,
+    FunctionError,
+    PeerError,
+    UnknownTicket,
+)
 from covey.kernel import row_of
 from covey.node.handler import Driver, Handler
 from covey.node.local_site import LocalSite
@@ -28,11 +35,13 @@ from covey.node.requests import (
     Delivery,
     Draft,
     Loaded,
+    Prediction,
     Request,
     SourceState,
     is_own,
 )
 from covey.node.state import Costs, Settlements
+from covey.toml import nearest
 from covey.types import Context, Label
 
 WEIGHTS = f"{CLIENT}/ensemble"  # the source under which weights are stored; no client is called so
@@ -209,7 +218,10 @@ class VotingHandler(Handler):
         driver, count = self._driver, len(draft.codes)
         id_ = driver.new_id()
         ids = [f"{id_}:{place}" if count > 1 else id_ for place in range(count)]
-        cells = [str(driver.cell(self._learner.space, row_of(int(code)))) for code in draft.codes]
+        space, own_rows = self._learner.space, [row_of(int(code)) for code in draft.codes]
+        cells = [
+            str(driver.cell(space, row, draft.context(place))) for place, row in enumerate(own_rows)
+        ]
         rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
         asked = [
             AskRow(*row)
@@ -230,7 +242,7 @@ class VotingHandler(Handler):
         return [
             self._ensemble.elect(
                 {name: vote for name, vote in draft.scored[place].items() if name != ROW_ID},
-                cells[place],
+                self._learner.name_at(space, own_rows[place]),
             )
             for place in range(count)
         ]
@@ -280,32 +292,24 @@ class KeptWeights(msgspec.Struct):
 
     members: list[str]
     classes: list[Any]
-    cells: dict[str, tuple[list[float], int, list[float]]]  # weights, labels, losses; "": all cells
+    cells: dict[str, EnsembleState]  # "": all cells
 
 
 def kept_weights(ensemble: Ensemble, known: ClassCodes) -> KeptWeights:
-    """Return the weights of an ensemble as they are stored."""
-    cells = {
-        str(cell or ""): (list(one.weights), one.labels, list(one.losses))
-        for cell, one in ensemble.standings().items()
-    }
+    cells = {str(cell or ""): state for cell, state in ensemble.standings().items()}
     return KeptWeights(list(ensemble.learners), known.classes, cells)
 
 
 def restore_weights(ensemble: Ensemble, kept: KeptWeights) -> None:
     """Let an ensemble continue from what was stored."""
-    cells: dict[Hashable, EnsembleState] = {
-        cell or None: EnsembleState(tuple(weights), labels, tuple(losses))
-        for cell, (weights, labels, losses) in kept.cells.items()
-    }
-    ensemble.restore(cells)
+    ensemble.restore({cell or None: state for cell, state in kept.cells.items()})
 
 
 class Ballot(msgspec.Struct):
     """The votes on an instance, and its label; None: it has not arrived."""
 
     codes: list[int]
-    cell: str | None
+    cell: dict[str, str] | None  # of each learner's context, where weights are per cell
     answer: int
     tickets: dict[str, int]  # of the learners
     truth: Any = None
@@ -374,50 +378,91 @@ class LocalEnsemble:
         """Let every learner answer, and return the label that their weighted vote gives.
 
         `context` is that of all learners, or has one for each by name; without it, it is made of
-        the record `instance`. A learner whose function
-        fails does not vote; `FunctionError` is raised if none is left.
+        the record `instance`. A learner whose function fails does not vote; `FunctionError` is
+        raised if none is left.
         """
         with self._lock:
-            return self._predict(instance, context, slot)
+            return self._elected(
+                self._asked(lambda site, point: site.predict(instance, point, slot=slot), context)
+            )
 
-    def _predict(
-        self, instance: Any, context: Context | Mapping[str, Context] | None, slot: int | None
-    ) -> Vote:
-        tickets: dict[str, int] = {}
-        votes: dict[str, Label] = {}
+    def predict_batch(
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+    ) -> list[Vote]:
+        """Return one vote per row, with the weights before any label of the batch.
+
+        `contexts` are those of all learners, or have those of each by name. Raises as `predict`.
+        """
+        with self._lock:
+            answers = self._asked(
+                lambda site, points: site.predict_batch(instances, points, slot=slot), contexts
+            )
+            rows = range(len(next(iter(answers.values()))))
+            return [
+                self._elected({name: own[row] for name, own in answers.items()}) for row in rows
+            ]
+
+    def _asked(self, ask: Callable[[LocalSite, Any], Any], context: Any) -> dict[str, Any]:
+        """Return the answers of the learners whose functions do not fail."""
+        answers: dict[str, Any] = {}
         failure: FunctionError | None = None
         for name, site in self._sites.items():
-            point = context[name] if isinstance(context, Mapping) else context
             try:
-                answer = site.predict(instance, point, slot=slot)
+                answers[name] = ask(
+                    site, context[name] if isinstance(context, Mapping) else context
+                )
             except FunctionError as error:
                 failure = error
-                continue
-            tickets[name], votes[name] = answer.ticket, answer.label
-        if failure is not None and not votes:
+        if failure is not None and not answers:
             raise failure
+        return answers
+
+    def _elected(self, answers: Mapping[str, Prediction]) -> Vote:
+        tickets = {name: answer.ticket for name, answer in answers.items()}
+        votes = {name: answer.label for name, answer in answers.items()}
         codes = [
             self._known.code(votes[name]) if name in votes else ABSTAINED for name in self._sites
         ]
-        cell = None
-        if self._is_local:
-            first = next(iter(tickets))
-            cell = self._sites[first].cell_of(tickets[first])
+        cell = self._cells(tickets) if self._is_local else None
         winner = self._ensemble.elect(codes, cell)
         self._latest += 1
         self._ballots.pop(self._latest - self._label_wait - 1, None)
         self._ballots[self._latest] = Ballot(codes, cell, winner, tickets)
         return Vote(self._known.classes[winner], self._latest, votes)
 
-    def learn(self, ticket: int, label: Label) -> Settlement:
+    def _cells(self, tickets: Mapping[str, int]) -> dict[str, str]:
+        """Return the cell of each learner's own context; without a vote that of the first."""
+        cells = {name: self._sites[name].cell_of(ticket) for name, ticket in tickets.items()}
+        first = next(iter(cells.values()))
+        return {name: cells.get(name, first) for name in self._sites}
+
+    def learn(
+        self, ticket: int, label: Label, cost: Mapping[str, float] | None = None
+    ) -> Settlement:
         """Let every learner that voted learn the true label, then change the weights.
 
-        The same label again has no effect. Raises as `LocalSite.learn` does.
+        `cost` has what functions cost beyond their fixed costs, by the names of `cost-columns`. The
+        same label again has no effect. Raises as `LocalSite.learn` does.
         """
         with self._lock:
-            return self._learn(ticket, label)
+            return self._learn(ticket, label, cost)
 
-    def _learn(self, ticket: int, label: Label) -> Settlement:
+    def learn_batch(
+        self,
+        tickets: Sequence[int],
+        labels: Any,
+        costs: Sequence[Mapping[str, float] | None] | None = None,
+    ) -> list[Settlement]:
+        """Settle tickets in order, as `learn` does."""
+        truths = truths_of(tickets, labels)
+        paid = [None] * len(tickets) if costs is None else costs
+        with self._lock:
+            return [
+                self._learn(ticket, truths[ticket], cost)
+                for ticket, cost in zip(tickets, paid, strict=True)
+            ]
+
+    def _learn(self, ticket: int, label: Label, cost: Mapping[str, float] | None) -> Settlement:
         ballot = self._ballots.get(ticket)
         if ballot is None:
             raise UnknownTicket(
@@ -432,9 +477,21 @@ class LocalEnsemble:
                     f"conflicting label {label!r} was rejected"
                 )
             return Settlement(False, is_right)
+        columns = {
+            name: {*site.learner.cost_columns.values()} for name, site in self._sites.items()
+        }
+        known = set().union(*columns.values())
+        for column in cost or ():
+            if column not in known:
+                raise DataError(
+                    f"no learner has the cost column {column!r}{nearest(column, known)}"
+                )
         for name, own in ballot.tickets.items():
+            paid = (
+                {column: cost[column] for column in columns[name] & cost.keys()} if cost else None
+            )
             if self._sites[name].learner.is_supervised:
-                self._sites[name].learn(own, label)
+                self._sites[name].learn(own, label, paid or None)
         self._ensemble.move(ballot.codes, self._known.code(label), ballot.cell)
         ballot.truth = label
         return RIGHT if is_right else WRONG

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 
 from covey.bandit.epochs import EpochCells
-from covey.bandit.partitions import Refining, Uniform, Zooming
+from covey.bandit.partitions import Dyadic, Uniform, Zooming
 from covey.bandit.policies import Policy
-from covey.data.scales import SCALES, Scale
+from covey.data.scales import SCALES, VECTOR_SCALES, Scale
 
 log = logging.getLogger(__name__)
-NOT_NAMED = ("column", "clip")  # fields of a scale; the column is its name
+NOT_NAMED = ("column", "vector", "clip")  # fields of a scale; the column is its name
 
 
 def schema_fingerprint(
@@ -56,9 +56,8 @@ def describe_cells(policy: Policy) -> str:
     if isinstance(partition, Zooming):
         limit = f"{partition.scale:g} * 2^({partition.power:g} * (level + {partition.offset}))"
         return f"halved at {limit} arrivals, down to level {partition.max_level}"
-    assert isinstance(partition, Refining)
-    limit = f"2^({partition.split_power(policy.dimension)} * level)"
-    return f"halved at {limit} arrivals, down to level {partition.finest}, all at once"
+    assert isinstance(partition, Dyadic)
+    return f"of {len(partition.levels(policy.dimension))} sizes at once"
 
 
 def preset_of(policies: Mapping[str, Policy]) -> str:
@@ -67,7 +66,6 @@ def preset_of(policies: Mapping[str, Policy]) -> str:
 
 
 def preset_in(fingerprint: str) -> str:
-    """Return the preset that a fingerprint names."""
     (preset,) = _values(fingerprint)["preset"]
     return preset
 
@@ -85,7 +83,10 @@ def _parts(
     settings = next(iter(policies.values())).settings
     if settings.rules.keeps_predictions:  # counted otherwise than labels
         yield "history", "own predictions, and how often each was right"
-    yield "forgets", _describe_forgetting(settings.kernel())
+    kernel = settings.kernel()
+    if kernel.get("floors_training"):  # which needs counters of its own
+        yield "reports", "checked against own records"
+    yield "forgets", _describe_forgetting(kernel)
     for scale in scales:
         yield "context", describe_scale(scale)
 
@@ -99,7 +100,8 @@ def _describe_forgetting(kernel: Mapping[str, Any]) -> str:
 
 def describe_scale(scale: Scale) -> str:
     """Return the name of a coordinate, its scale and the bounds of that."""
-    kind = next(name for name, one in SCALES.items() if type(scale) is one)
+    kinds = [*SCALES.items(), *VECTOR_SCALES.items()]
+    kind = next(name for name, one in kinds if type(scale) is one)
     options: Any = scale
     named = [
         f"{field.encode_name} {_describe_value(getattr(options, field.name))}"
@@ -156,12 +158,4 @@ def after_horizon(slots: int) -> str:
     return (
         f"[policy] horizon is {slots} slots; after them cells and thresholds stay as they are, and "
         "the bounds no longer hold; raise it (what is stored is counted again)"
-    )
-
-
-def in_epochs(first: int) -> str:
-    """Return what holds where the horizon is not known."""
-    return (
-        f"epochs of {first} slots, then {2 * first}, {4 * first} and so on; cells and thresholds "
-        "begin anew in each"
     )

@@ -23,6 +23,7 @@ from covey.node.requests import (
     Assistance,
     Draft,
     PeerAnswer,
+    QueryKind,
     Request,
     rows_kept,
 )
@@ -56,16 +57,14 @@ class Driver(Runner, Protocol):
     def closed(self) -> bytes | None:
         """Return the arms that are not available now, one byte each; None: all are."""
 
-    def cell(self, space: str, row: int) -> str | Cell:
-        """Return the name of a known cell in messages to peers."""
+    def cell(self, space: str, row: int, context: Context) -> str | Cell:
+        """Return what messages to peers say of an instance in a known cell."""
 
-    async def report(self, peer: str, cell: Any, slot: int) -> Report:
-        """Ask a peer for its arrivals in a cell; raise `PeerError`."""
+    async def report(self, peer: str, cell: Any, slot: int, what: QueryKind = "arrivals") -> Report:
+        """Ask a peer for its arrivals in a cell, or for its labels and accuracy there.
 
-    async def estimate(
-        self, peer: str, cell: Any, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        """Ask a peer for the accuracy of its answers in a cell; raise `PeerError`."""
+        The accuracy is that of its functions, or that of the label seen most. Raises `PeerError`.
+        """
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         """Note that rows are decided without peers."""
@@ -179,15 +178,10 @@ class Decisions:
 
     async def _query_peers(self, draft: Draft, row: int) -> None:
         """Decide the next row, which lies in the cell of `row`, with reports of peers."""
-        try:
-            if self._learner.is_supervised:
-                code = await self._decide_with_reports(draft, row)
-            else:
-                code = await self._decide_with_estimates(draft, row)
-        except PeerError as error:
-            self._driver.note_alone(len(draft.codes) - draft.done, error)
-            draft.closed = self.alone(draft.closed)
-            return
+        if self._learner.is_supervised:
+            code = await self._decide_with_reports(draft, row)
+        else:
+            code = await self._decide_with_estimates(draft, row)
         self._decided(draft, code)
 
     def _decided(self, draft: Draft, code: int) -> None:
@@ -202,8 +196,7 @@ class Decisions:
         try:
             while True:
                 peers = self._judge.peers_to_query(row, slot, draft.closed)
-                reports = await self._reports(draft, row, slot, peers)
-                for peer, report in zip(peers, reports, strict=True):
+                for peer, report in await self._reports(draft, row, slot, peers):
                     undo.append((row, peer, learner.receive_report(row, peer, report, slot)))
                 code = self._judge.resume(row, context, slot, draft.closed)
                 if code >= 0:
@@ -217,15 +210,29 @@ class Decisions:
 
     async def _reports(
         self, draft: Draft, row: int, slot: int, peers: Sequence[int]
-    ) -> list[Report]:
-        driver, cell = self._driver, self._driver.cell(self._learner.space, row)
-        calls = [driver.report(self._peers[k], cell, slot) for k in peers]
+    ) -> list[tuple[int, Report]]:
+        """Return the reports of peers; a peer that fails is not available to this request."""
+        driver, context = self._driver, draft.context(draft.done)
+        cell = driver.cell(self._learner.space, row, context)
+        calls = [driver.report(self._peers[peer], cell, slot) for peer in peers]
         reports = []
-        for k, (arrivals, low, high) in zip(peers, await self._each(calls), strict=True):
+        for peer, report in zip(peers, await driver.gather(calls), strict=True):
+            if isinstance(report, PeerError):
+                self._close(draft, peer, report)
+                continue
+            arrivals, low, high, told = report
             # A peer has seen what it answered, whatever it reports.
-            known = max(arrivals, self._state.answered(cell, self._peers[k]))
-            reports.append((known + self._about_to_ask(draft, row, k), low, high))
+            seen = max(arrivals, self._state.answered(row, self._peers[peer]))
+            reports.append((peer, (seen + self._about_to_ask(draft, row, peer), low, high, told)))
         return reports
+
+    def _close(self, draft: Draft, peer: int, reason: PeerError) -> None:
+        """Decide the rows that are left without a peer that failed."""
+        closed = bytearray(draft.closed or bytes(self._own + len(self._peers)))
+        closed[self._own + peer] = 1
+        draft.closed = bytes(closed) if 0 in closed else self.alone(bytes(closed))
+        if all(closed[self._own :]):
+            self._driver.note_alone(len(draft.codes) - draft.done, reason)
 
     def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
         """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
@@ -240,25 +247,18 @@ class Decisions:
         learner, driver = self._learner, self._driver
         slot, context = draft.slot_of(draft.done), draft.context(draft.done)
         peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
-        cell = driver.cell(learner.space, row)
+        cell = driver.cell(learner.space, row, context)
         calls = [
-            driver.estimate(behind[k][0], cell, slot, is_by_context=behind[k][1]) for k in peers
+            driver.report(behind[k][0], cell, slot, "seen" if behind[k][1] else "accuracy")
+            for k in peers
         ]
-        found = zip(peers, await driver.gather(calls), strict=True)
+        reports = zip(peers, await driver.gather(calls), strict=True)
         estimates: Mapping[int, tuple[float, int]] = {
-            k: one for k, one in found if not isinstance(one, PeerError)
+            k: (min(1.0, report[1]), report[0])
+            for k, report in reports
+            if not isinstance(report, PeerError)
         }
         return self._judge.consult(row, context, estimates, draft.closed)
-
-    async def _each(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Return the results of calls to peers; raise the first failure."""
-        if len(calls) == 1:
-            return [await calls[0]]
-        results = await self._driver.gather(calls)
-        for one in results:
-            if isinstance(one, PeerError):
-                raise one
-        return results
 
 
 class DecisionsInOneSlot(Decisions):
@@ -275,7 +275,8 @@ class DecisionsInOneSlot(Decisions):
             if code < 0:
                 return -1 - code
             self._decided(draft, code)
-        self._learner.count_rows(np.ascontiguousarray(draft.contexts), draft.codes)
+        contexts = np.ascontiguousarray(draft.contexts)
+        self._learner.table.count_batch(contexts.reshape(-1).data, draft.codes.data)
         draft.is_counted = True
         return -1
 
@@ -505,7 +506,6 @@ class Handler:
         return None
 
     def _note_training(self, draft: Draft, group: Group, rows: Rows) -> None:
-        """Note which rows train the function of a group."""
         choice, _, places = group
         if choice.function in self._driver.trainable:
             for place, instance in zip(places, rows, strict=True):
@@ -549,7 +549,9 @@ class Handler:
         rows = [
             AskRow(
                 f"{id_}:{place}" if len(draft.codes) > 1 else id_,
-                self._driver.cell(learner.space, row_of(int(draft.codes[place]))),
+                self._driver.cell(
+                    learner.space, row_of(int(draft.codes[place])), draft.context(place)
+                ),
                 draft.slot_of(place),
                 instance,
             )
@@ -616,15 +618,14 @@ class Handler:
         """Return the best own function that has not failed; ties go to the next in turn."""
         learner, row = self._learner, row_of(code)
         first = learner.choice(code).function
-        first = learner.best_own(row, context) if first < 0 else first
+        first = learner.table.best_own(row, context) if first < 0 else first
         if first not in failed:
             return first
-        known = learner.records(row)
+        accuracies = learner.table.accuracies(row, context)
         count = len(learner.arms) - len(self._peers)
 
         def worth(function: int) -> float:
-            labels, right = known[function]
-            return (right / labels / learner.unit if labels else 0.0) - learner.costs[function]
+            return accuracies[function] - learner.costs[function]
 
         others = [(first + k) % count for k in range(1, count)]
         for function in sorted(others, key=worth, reverse=True):
@@ -715,7 +716,7 @@ class Handler:
             source=source,
             id=ids[0],
             row_ids=ids if len(ids) > 1 else None,
-            contexts=[()] * len(codes),
+            contexts=[self._learner.middle(cell) for cell in cells],
             predictions=predictions,
             answers=predictions,
             training=training or NONE,
@@ -725,10 +726,7 @@ class Handler:
     # -- labels ---------------------------------------------------------------------------------
 
     async def learn(
-        self,
-        request: Request,
-        truths: Mapping[int, Any],
-        costs: Costs = None,
+        self, request: Request, truths: Mapping[int, Any], costs: Costs = None
     ) -> Settlements:
         """Take true labels by row, all or none; train what answered, then settle.
 

@@ -13,7 +13,15 @@ import msgspec
 
 from covey.bandit.accounts import Dealings
 from covey.bandit.epochs import EpochCells
-from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Learner, Settlement
+from covey.bandit.learner import (
+    NO_ANSWER,
+    RIGHT,
+    UNKNOWN,
+    WRONG,
+    Learner,
+    Settlement,
+    offset_of,
+)
 from covey.config import LearnerSpec
 from covey.data.contexts import Contexts
 from covey.data.inputs import (
@@ -32,7 +40,7 @@ from covey.data.inputs import (
 from covey.data.logs import Frame, arrow_module
 from covey.errors import DataError, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Function, Late, Later
-from covey.kernel import Table, row_of, undecided_row
+from covey.kernel import Table, doubts_of, row_of, take_doubts, undecided_row
 from covey.kernel.rules import Cell, Report
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
@@ -42,6 +50,7 @@ from covey.node.requests import (
     Assistance,
     Draft,
     Prediction,
+    QueryKind,
     Request,
     prediction_of,
 )
@@ -54,15 +63,15 @@ LEARNT = ("site", "cell", "arrivals", "arm", "labels", "right", "estimate")
 
 
 class ArmEstimate(msgspec.Struct, frozen=True):
-    """How right the answers of an arm were: in the finest cell that has labels of it."""
+    """How right the answers of an arm are believed to be, and the labels that this rests on.
+
+    These are the labels in all cells for the policy `auto`, and else those in the finest cell that
+    has some.
+    """
 
     labels: int
     right: float  # in units of a right answer
-
-    @property
-    def accuracy(self) -> float | None:
-        """The share of right answers; None without labels."""
-        return self.right / self.labels if self.labels else None
+    accuracy: float | None  # None without labels
 
 
 class Peek(msgspec.Struct, frozen=True):
@@ -75,6 +84,18 @@ class Peek(msgspec.Struct, frozen=True):
     price: float
     cell: str
     estimates: dict[str, ArmEstimate]  # by arm
+
+
+class ContextEffect(msgspec.Struct, frozen=True):
+    """How right a function is believed to be at a quarter of an axis and at three quarters of it.
+
+    The other contexts are in the middle of theirs.
+    """
+
+    context: str
+    function: str
+    low: float
+    high: float
 
 
 class LearntCells(Frame):
@@ -135,15 +156,17 @@ class Peeking:
             table.set_cost(learner.arms.index(peer), cost)
         code = self._decide(table, context, slot)
         choice, cell = learner.choice(code), _cell(table, learner.space, row_of(code))
+        place = _cell(table, learner.space, row_of(code), context)
         view = shown(self._views, choice.arm, context) if self._views else ALL
         seen = instance if view == ALL else cut(instance, self._views[view].columns)
         label, function = NO_ANSWER, choice.arm
         if choice.function >= 0:
             label = _said(self._site.functions[choice.function], seen)
         elif choice.is_by_context:
-            label, function = _recalled(self._others[choice.peer], cell), MEMORY
+            label, function = _recalled(self._others[choice.peer], place), MEMORY
         else:
-            label, function = _assisted(self._others[choice.peer], seen, cell, slot)
+            helper = self._others[choice.peer]
+            label, function = _assisted(helper, seen, place, slot, learner.name)
         if label is NO_ANSWER:
             label, function = self._fallen_back(table, row_of(code), context, seen)
         return Peek(
@@ -161,12 +184,13 @@ class Peeking:
         code = table.decide(context, slot)
         while code < 0:
             row = undecided_row(code)
-            cell = _cell(table, learner.space, row)
+            cell = _cell(table, learner.space, row, context)
             if not learner.is_supervised:
                 return table.consult(row, context, self._told(cell))
             for peer in table.stale(row, slot):
                 name, _ = learner.behind()[peer]
-                table.hear(row, peer, _reported(self._others[name], cell, slot), slot)
+                report = _reported(self._others[name], cell, slot, learner.name)
+                table.hear(row, peer, report, slot)
             code = table.resume(row, context, slot)
         return code
 
@@ -212,7 +236,7 @@ def _copy(site: "LocalSite", space: str, point: Context) -> Table:
     known, table = learner.tables[space], learner.empty_table(space)
     for row in known.cells.around(point):
         table.saved.copy_row(known, row)
-    table.take_doubts(known.doubts())
+    take_doubts({space: table}, doubts_of({space: known}))
     return table
 
 
@@ -222,27 +246,35 @@ def _copy_at(site: "LocalSite", cell: Cell) -> Table:
     policy = learner.policies.get(cell.space)
     if policy is None or _is_epoched(learner):
         return _copy(site, cell.space, ())
+    if learner.tables[cell.space].cells.is_wide:
+        return _copy(site, cell.space, learner.middle(cell))
     side = policy.partition.levels(policy.dimension)[cell.level].side
     return _copy(site, cell.space, tuple((k + 0.5) / side for k in cell.coordinates))
 
 
 def _is_epoched(learner: Learner) -> bool:
-    return any(isinstance(one.partition, EpochCells) for one in learner.policies.values())
+    return any(isinstance(policy.partition, EpochCells) for policy in learner.policies.values())
 
 
-def _cell(table: Table, space: str, row: int) -> Cell:
-    cell = table.cells.cell(row)
+def _cell(table: Table, space: str, row: int, context: Context | None = None) -> Cell:
+    """Return the cell of a row; with a context, what a peer is told of it."""
+    if context is not None and table.cells.is_wide:
+        cell = table.cells.place_of(row, context)
+    else:
+        cell = table.cells.cell(row)
     return cell._replace(space=space) if space else cell
 
 
-def _reported(peer: "LocalSite", cell: Cell, slot: int) -> Report:
+def _reported(peer: "LocalSite", cell: Cell, slot: int, asker: str) -> Report:
     table = _copy_at(peer, cell)
-    return table.report(table.cells.meet(cell, slot), slot)
+    return table.report(table.cells.meet(cell, slot), slot, offset_of(asker))
 
 
-def _assisted(peer: "LocalSite", instance: Any, cell: Cell, slot: int) -> tuple[Any, str]:
+def _assisted(
+    peer: "LocalSite", instance: Any, cell: Cell, slot: int, asker: str
+) -> tuple[Any, str]:
     table = _copy_at(peer, cell)
-    code = table.serve(table.cells.meet(cell, slot), slot)
+    code = table.serve(table.cells.meet(cell, slot), slot, -1, offset_of(asker))
     function = peer.functions[peer.learner.choice(code).function]
     return _said(function, instance), function.name
 
@@ -273,12 +305,16 @@ def _said(function: Function, instance: Any) -> Label | Any:
 def _estimates(
     learner: Learner, table: Table, row: int, context: Context
 ) -> dict[str, ArmEstimate]:
-    rows = [row, *reversed(table.cells.around(context))]
+    accuracies = table.accuracies(row, context)
+    rows = [table.basis(row), *reversed(table.cells.around(context))]
     found = {}
     for arm, name in enumerate(learner.arms):
-        records = [table.record(one, arm) for one in rows]
-        labels, right = next((one for one in records if one[0]), (0, 0))
-        found[name] = ArmEstimate(labels, right / learner.unit)
+        records = [(one, *table.record(one, arm)) for one in rows]
+        at, labels, right = next((record for record in records if record[1]), (row, 0, 0))
+        gained, accuracy = right / learner.unit, None
+        if labels:
+            accuracy = accuracies[arm] if at == rows[0] else gained / labels
+        found[name] = ArmEstimate(labels, gained, accuracy)
     return found
 
 
@@ -340,7 +376,7 @@ class LocalDriver:
         self._trainer = Trainer(functions, _at_once)
         self.trainable = self._trainer.trainable
         self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
-        self.cell: Callable[[str, int], Cell] = site.learner.known_cell
+        self.cell: Callable[[str, int, Context], Cell] = site.learner.place
 
     def closed(self) -> bytes | None:
         return None
@@ -380,14 +416,10 @@ class LocalDriver:
             for row in range(len(rows))
         ]
 
-    async def report(self, peer: str, cell: Cell, slot: int) -> Report:
-        return self._others[peer].state.report(self._site.name, cell, slot)
-
-    async def estimate(
-        self, peer: str, cell: Cell, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        state = self._others[peer].state
-        return state.estimate(self._site.name, cell, slot, is_by_context=is_by_context)
+    async def report(
+        self, peer: str, cell: Cell, slot: int, what: QueryKind = "arrivals"
+    ) -> Report:
+        return self._others[peer].state.query(self._site.name, cell, slot, what)
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         results, waiting = [], iter(calls)
@@ -505,6 +537,7 @@ class LocalSite:
         self._acquire, self._release = lock.acquire, lock.release  # `with` takes twice as long
         self.learner = learner
         self._contexts = contexts
+        self._others = others
         self._is_supervised = learner.is_supervised
         self.dealings: Dealings | None = None  # where it keeps account
         self.in_flight = 0  # requests that wait for functions
@@ -600,8 +633,31 @@ class LocalSite:
         with self.lock:
             return LearntCells([self.learner])
 
+    def effects(self) -> list[ContextEffect]:
+        """Return what each context tells of each own function, the largest difference first.
+
+        Contexts in whose cells nothing is known yet are left out.
+        """
+        width = self.learner.dimension
+        names = [f"context {k + 1}" for k in range(width)]
+        if self._contexts is not None and self._contexts.names:
+            names = self._contexts.names
+        effects = []
+        with self.lock:
+            for k, name in enumerate(names):
+                others = (0.5,) * k, (0.5,) * (width - k - 1)
+                ends = [self._believed((*others[0], end, *others[1])) for end in (0.25, 0.75)]
+                functions = zip(self.learner.arms[: len(self.functions)], *ends, strict=False)
+                effects += [ContextEffect(name, *each) for each in functions]
+        return sorted(effects, key=lambda effect: -abs(effect.high - effect.low))
+
+    def _believed(self, point: Context) -> list[float]:
+        """Return how right each arm is believed to be at a point; nothing without a cell there."""
+        table = _copy(self, self.learner.space, point)
+        rows = table.cells.around(point)
+        return table.accuracies(rows[-1], point) if rows else []
+
     def _point(self, record: Any, contexts: Contexts, slot: int) -> Context:
-        """Return the context of a record."""
         self._check_records([record])
         latest = self._state.latest
         previous = None if latest is None else latest[1]
@@ -725,15 +781,18 @@ class LocalSite:
             if cost is None and self._is_supervised:
                 found = self._tickets.settle(ticket, label)
                 if found >= 0:
+                    self._tell_alarm()
                     return SETTLED[found]
                 done = self.rows.learn(ticket, label, found)
                 if done is not None:
+                    self._tell_alarm()
                     return done
             else:
                 self._check_learns(ticket, [cost])
             request, row = self._state.find_ticket(ticket)
             costs = None if cost is None else {row: cost}
             settled = run(self._handler.learn(request, {row: label}, costs))
+            self._tell_alarm()
         finally:
             self._release()
         if settled.kept:
@@ -742,11 +801,19 @@ class LocalSite:
             return RIGHT if settled.is_right[0] else WRONG
         return Settlement(False, settled.is_right[0])
 
+    def _tell_alarm(self) -> None:
+        """Let the sites that it may ask know of an alarm that a label has raised."""
+        slot = self.learner.take_alarm()
+        if slot:
+            for peer in {peer for peer, _ in self.learner.behind()}:
+                self._others[peer].learner.hear_alarm(self.learner.space, slot)
+
     def learn_batch(
         self, tickets: Sequence[int], labels: Any, costs: Sequence[Cost] | None = None
     ) -> list[Settlement]:
         """Settle each ticket with its label, as `learn` does; every peer gets its labels at once.
 
+        If a label of the batch raises an alarm, peers hear of it after all labels of the batch.
         If a ticket is unknown, a label conflicts, or a function cannot learn, no label of the
         batch is taken; it can be sent again, and no function is trained twice.
         """
@@ -777,6 +844,7 @@ class LocalSite:
             new = {row: one for row, one in rows.items() if request.number + row not in kept}
             costs_by_row = {row: paid.get(request.number + row) for row in new}
             settled = self._state.settle(request, new, costs_by_row)
+            self._tell_alarm()
             for row, is_new, is_right in zip(new, settled.is_new, settled.is_right, strict=True):
                 done[request.number + row] = Settlement(is_new, is_right)
         found = []

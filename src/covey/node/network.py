@@ -17,7 +17,7 @@ import msgspec
 from covey.bandit.accounts import Account, settle_accounts
 from covey.bandit.ensemble import Weighing
 from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner, Snapshot
-from covey.bandit.links import ChangingLinks, LivePrices
+from covey.bandit.links import LinkPrices, SitePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
@@ -248,8 +248,6 @@ class Network(Mapping[str, LocalSite]):
         listed = {one for learner in config["learner"] for one in learner["functions"]}
         own = {key: one for key, one in own.items() if key in listed and one is not None}
         self._check_can_alter(site, own, listed)
-        for ticket in range(site.state.tickets.first, site.state.tickets.next):
-            site.state.find_ticket(ticket)  # so that it is held in a request
         saved = self._saved()
         other = Network.__new__(Network)
         other._lock = self._lock
@@ -270,7 +268,7 @@ class Network(Mapping[str, LocalSite]):
     def _check_can_alter(
         self, site: LocalSite, functions: Mapping[str, Any], listed: set[str]
     ) -> None:
-        if any(one.in_flight for one in self._members.values()):
+        if any(member.in_flight for member in self._members.values()):
             raise ConfigError("requests wait for functions; change functions when they are done")
         if site.learner.candidates:
             raise ConfigError(
@@ -383,11 +381,11 @@ def _copied(given: _Given, saved: SavedNetwork) -> Network:
     return network
 
 
-def links_of(setup: NetworkConfig) -> ChangingLinks | None:
+def links_of(setup: NetworkConfig) -> LinkPrices | None:
     """Return the links of a set-up, if they change or are learnt."""
     if setup.wiring is None or not setup.wiring.is_moving:
         return None
-    return ChangingLinks(setup.wiring, setup.settings.relearn_every)
+    return LinkPrices(setup.wiring, setup.settings.relearn_every)
 
 
 def learner_of(
@@ -396,7 +394,7 @@ def learner_of(
     width: int,
     *,
     is_asked_by_context: bool = False,
-    links: ChangingLinks | None = None,
+    links: LinkPrices | None = None,
 ) -> Learner:
     """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
 
@@ -437,13 +435,13 @@ def learner_of(
     return learner
 
 
-def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: ChangingLinks) -> LivePrices:
+def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: LinkPrices) -> SitePrices:
     """Return the prices of a site that change by slot, or are learnt."""
     is_carried = setup.settings.carry_serving_costs
     peers = [setup.sites[peer] for peer in site.peers]
     carried = {one.name: one.serving_cost if is_carried else 0.0 for one in peers}
     wait = setup.settings.label_wait
-    return LivePrices(
+    return SitePrices(
         links, site.name, carried, label_wait=LABEL_WAIT_SLOTS if wait is None else wait
     )
 
@@ -556,14 +554,13 @@ def altered(
     """Return what a site of other functions continues from.
 
     `learner` is that of the other functions and has not begun; `versions` has those that change.
-    All tickets of `saved` must be held in requests.
     """
     known = {arm.name: arm.version for arm in arms if arm.place >= 0}
     wanted = [
         WantedArm(name, kind, versions.get(name, known.get(name, "")), carry)
         for name, kind in kinds_of(learner).items()
     ]
-    shelf, requests = _Shelf(saved.aside), [request_of(one) for one in saved.requests]
+    shelf, requests = _Shelf(saved.aside), [request_of(request) for request in saved.requests]
     own = SourceState(OWN, saved.counters.slot, saved.counters.doubts, saved.latest)
     loaded = Loaded(
         sources={OWN: own},
@@ -583,13 +580,13 @@ def altered(
         saved.counters.slot,
         [(line.name, line.counters) for line in lines],
         [(line.name, line.seen) for line in lines if line.seen],
-        saved.counters.doubts,
+        now.sources[OWN].changes,
     )
     return msgspec.structs.replace(
         saved,
         meaning=meaning,
         counters=counters,
-        requests=[saved_request(one, saved.name) for one in requests],
+        requests=[saved_request(request, saved.name) for request in requests],
         arms=now.arms,
         aside=shelf.aside,
     )
@@ -650,8 +647,8 @@ def check_alone(tables: Mapping[str, Any], site: str, name: str) -> None:
 
 def _learner(tables: Mapping[str, Any], site: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the table of a learner, and a configuration with that table: both may be changed."""
-    learners = [dict(one) for one in tables["learner"]]
-    own = next(one for one in learners if one["name"] == site)
+    learners = [dict(table) for table in tables["learner"]]
+    own = next(learner for learner in learners if learner["name"] == site)
     return own, {**tables, "learner": learners}
 
 
@@ -696,7 +693,7 @@ class ModelChoice:
     def __init__(
         self,
         names: Sequence[str],
-        context: Sequence[Any] | None,
+        context: Sequence[Any] | dict[str, Any] | None,
         policy: Mapping[str, Any] | None,
     ) -> None:
         """`context` and `policy` are those of a configuration; None: one cell, the default."""
@@ -707,7 +704,7 @@ class ModelChoice:
             "learner": [{"name": SITE, "functions": list(names), "free": True}],
         }
         if context:
-            config["data"] = {"context": list(context)}
+            config["data"] = {"context": context if isinstance(context, dict) else [*context]}
         functions = {name: _Said(name) for name in names}
         dimension = None if context else 0
         self._network = Network(config, functions=functions, dimension=dimension)

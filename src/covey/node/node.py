@@ -9,6 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -50,6 +51,7 @@ from covey.node.peers import (
     peers_of,
 )
 from covey.node.requests import (
+    ALARM,
     NO_INSTANCE,
     OWN,
     ROW_ID,
@@ -57,11 +59,15 @@ from covey.node.requests import (
     AskRow,
     Assistance,
     Commit,
+    DayPayments,
     Delivery,
     Loaded,
     Prediction,
+    QueryKind,
     Question,
     Request,
+    ShadowSpan,
+    alarm_of,
     checked_row,
     is_own,
     other_request,
@@ -158,7 +164,7 @@ class Node:
             learner,
             budgets or Budgets(),
             dependencies.clock,
-            store.payments(),
+            store.all(DayPayments),
             dependencies.relays,
         )
         self._state = self._answering.state(
@@ -183,7 +189,7 @@ class Node:
         self._shadow = Shadow(
             dependencies.shadow, self._state, self._handler, self._driver, self._journal
         )
-        self._shadow.continue_from(store.shadow_spans(), dependencies.rng)
+        self._shadow.continue_from(store.all(ShadowSpan), dependencies.rng)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
         others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
@@ -370,12 +376,7 @@ class Node:
         return request
 
     async def learn(
-        self,
-        id: str,
-        label: Label,
-        *,
-        source: str = OWN,
-        cost: Cost = None,
+        self, id: str, label: Label, *, source: str = OWN, cost: Cost = None
     ) -> Settlement:
         """Take the true label of a request of one row, or of a row by its own id (`id:row`).
 
@@ -439,11 +440,7 @@ class Node:
         return self._state.settle(request, truths, costs)
 
     async def _locate(
-        self,
-        source: str,
-        id: str,
-        *,
-        may_be_row: bool = True,
+        self, source: str, id: str, *, may_be_row: bool = True
     ) -> tuple[Request, int | None]:
         """Return the request of an id, and the row if the id is that of a row."""
         found = (await self._find(source, [id])).get(id)
@@ -489,7 +486,7 @@ class Node:
         if route is not None:
             self.next_hop(route, source)
         names = self.learner.names
-        cells = [names.parse(str(row.cell)) for row in rows]
+        cells = [names.parse_place(str(row.cell)) for row in rows]
         slots = [checked_slot(row.slot) for row in rows]
         if any(cell.space != cells[0].space for cell in cells):
             raise DataError("the cells of one request must lie in one context space")
@@ -536,35 +533,22 @@ class Node:
         return self._state.relay(rows, cells, given, source=source, peer=route.to, ids=ids)
 
     async def report(
-        self, cell: str, slot: int, *, source: str, route: RelayRoute | None = None
-    ) -> Report:
-        """Return the arrivals in a cell, which is known from now on; or those of another site."""
-        at = checked_slot(slot)
-        if route is None:
-            return self._state.report(source, self.learner.names.parse(cell), at)
-        peer = self.next_hop(route, source)
-        self._driver.begin(source)
-        with along(route):
-            return await peer.report(cell, at)
-
-    async def estimate(
         self,
         cell: str,
         slot: int,
+        what: QueryKind = "arrivals",
         *,
         source: str,
-        is_by_context: bool,
         route: RelayRoute | None = None,
-    ) -> tuple[float, int]:
-        """Return the accuracy of answers in a cell, and the labels behind it; as `report`."""
+    ) -> Report:
+        """Return what a peer asks to know of a cell, which is known from now on; or forward it."""
         at = checked_slot(slot)
         if route is None:
-            where = self.learner.names.parse(cell)
-            return self._state.estimate(source, where, at, is_by_context=is_by_context)
+            return self._state.query(source, self.learner.names.parse_place(cell), at, what)
         peer = self.next_hop(route, source)
         self._driver.begin(source)
         with along(route):
-            return await peer.estimate(cell, at, is_by_context=is_by_context)
+            return await peer.report(cell, at, what)
 
     def next_hop(self, route: RelayRoute, source: str) -> CircuitBreaker:
         """Return the way to the site that a route leads to; raise as `assist` does."""
@@ -582,7 +566,26 @@ class Node:
         return peer
 
     async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
-        """Take labels that a peer delivers; return the outcome of each when they are durable."""
+        """Take labels that a peer delivers; return the outcome of each when they are durable.
+
+        Among them are alarms: labels of decisions after one come after it.
+        """
+        outcomes: list[str] = []
+        for is_alarm, part in groupby(labels, key=lambda label: label[0].startswith(ALARM)):
+            if is_alarm:
+                outcomes += [self._take_alarm(id_, source) for id_, _ in part]
+            else:
+                outcomes += await self._take_labels(list(part), source)
+        await self._journal.flush()  # what a refusal is based on must not be lost either
+        return outcomes
+
+    def _take_alarm(self, id: str, source: str) -> str:
+        slot, cell = alarm_of(id)
+        space = self.learner.names.parse(cell).space
+        is_new = self._state.hear_alarm(source, space, checked_slot(slot))
+        return TAKEN if is_new else REPEATED
+
+    async def _take_labels(self, labels: Sequence[tuple[str, Label]], source: str) -> list[str]:
         outcomes: list[str] = [""] * len(labels)
         parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
         known = await self._find(source, [id_ for id_, _ in labels])
@@ -605,14 +608,13 @@ class Node:
             try:
                 settled = await self._take(request, truths)
             except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
-                again = await self.take_labels([labels[k] for k, _ in places], source=source)
+                again = await self._take_labels([labels[k] for k, _ in places], source)
                 for (k, _), outcome in zip(places, again, strict=True):
                     outcomes[k] = outcome
                 continue
             is_new = dict(zip(truths, settled.is_new, strict=True))
             for k, row in places:
                 outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
-        await self._journal.flush()  # what a refusal is based on must not be lost either
         return outcomes
 
     # -- one request ----------------------------------------------------------------------------
@@ -631,7 +633,7 @@ class Node:
         `more_ids` are those of its other rows; all of them must be new then, too.
         """
         key = (asked.source, asked.id)
-        keys = [key, *((asked.source, one) for one in more_ids)]
+        keys = [key, *((asked.source, id_) for id_ in more_ids)]
         await self._in_progress.free(keys)
         found = None if is_new else self._state.find(*key)
         request = None if found is None else found[0]
@@ -684,11 +686,11 @@ class Node:
         for turned in self._state.turned():
             log.warning("labels of peer %s", turned)
         # Not where the label arrived: its sender may have disconnected since.
-        for one in commit.deliveries:
-            if one.peer in self._recipients:  # else it stays in the store, should it come back
-                self._delivery.add(one)
+        for delivery in commit.deliveries:
+            if delivery.peer in self._recipients:  # else it stays in the store, should it come back
+                self._delivery.add(delivery)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
-        for one in deliveries:
-            self._state.mark_delivered(one)
+        for delivery in deliveries:
+            self._state.mark_delivered(delivery)
         await self._journal.flush()

@@ -34,7 +34,15 @@ from covey.errors import (
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
 from covey.node.recorded import RecordedState
-from covey.node.requests import AskRow, Assistance, DayPayments, Delivery, Request
+from covey.node.requests import (
+    ALARM,
+    AskRow,
+    Assistance,
+    DayPayments,
+    Delivery,
+    QueryKind,
+    Request,
+)
 from covey.node.status import Counters, PeerState
 from covey.types import MILLIONTHS, Label
 
@@ -59,6 +67,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0  # between attempts to deliver
 MOST_SLOTS = 2**53
 MOST_HOPS = 8  # sites that a request may have passed
 MOST_ACCURACY = 1.05  # an upper bound that is worked out fast may be above 1 by 3 %
+MOST_TOLD = 16  # numbers that a report has besides
 DELIVERY_ROWS = 256  # labels in one message
 FIRST_WARNING_S, NEXT_WARNING_S = 60.0, 600.0  # for labels that cannot be delivered
 
@@ -69,11 +78,8 @@ class Peer(Protocol):
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         """Return a label for each row."""
 
-    async def report(self, cell: str, slot: int) -> Report:
-        """Return the arrivals in a cell, and bounds of the best accuracy."""
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        """Return the accuracy of answers in a cell, and the number of labels behind it."""
+    async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
+        """Return the arrivals in a cell, and bounds of the best accuracy; see `Driver.report`."""
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Deliver true labels by row id; return one of `OUTCOMES` for each."""
@@ -165,9 +171,7 @@ class CircuitBreaker:
         self, rows: Sequence[AskRow]
     ) -> "list[Assistance] | asyncio.Task[list[Assistance]]":
         """Ask; if there is no answer in time, return the task that waits on for it."""
-        if self.is_open:
-            raise PeerError(f"peer {self.name!r} failed or was busy; its circuit is open")
-        deadline_s = min(DEADLINE_S.get(), self.deadline_s())
+        deadline_s = self._begin()
         until_s = deadline_s + self._timeouts.late_s
         task = asyncio.get_running_loop().create_task(self._ask_until(rows, until_s))
         try:
@@ -193,21 +197,15 @@ class CircuitBreaker:
         """Whether answers may come after the timeout."""
         return self._timeouts.late_s > 0
 
-    async def report(self, cell: str, slot: int) -> Report:
-        arrivals, low, high = await self._call(lambda: self._peer.report(cell, slot))
+    async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
+        arrivals, low, high, told = await self._call(lambda: self._peer.report(cell, slot, what))
         if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
-        if not 0.0 <= low <= high <= MOST_ACCURACY:
+        if not (-1.0 if what == "arrivals" else 0.0) <= low <= high <= MOST_ACCURACY:
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
-        return arrivals, low, high
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        accuracy, labels = await self._call(
-            lambda: self._peer.estimate(cell, slot, is_by_context=is_by_context)
-        )
-        if not 0.0 <= accuracy <= 1.0 or not 0 <= labels < MOST_WHOLE:
-            raise self._failed(f"an accuracy of {accuracy!r} by {labels!r} labels")
-        return accuracy, labels
+        if len(told) > MOST_TOLD or not all(abs(number) < MOST_WHOLE for number in told):
+            raise self._failed(f"{reprlib.repr(told)} besides its accuracy")
+        return arrivals, low, high, tuple(told)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Deliver true labels; an open circuit does not stop that, as the labels wait."""
@@ -221,9 +219,16 @@ class CircuitBreaker:
         return asyncio.get_running_loop().time() + self._timeouts.timeout_s
 
     async def _call(self, call: Callable[[], Awaitable[Given]]) -> Given:
+        return await self._try(call, self._begin())
+
+    def _begin(self) -> float:
+        """Return the deadline of a call; raise `PeerError` if there is none to be made now."""
         if self.is_open:
             raise PeerError(f"peer {self.name!r} failed or was busy; its circuit is open")
-        return await self._try(call, min(DEADLINE_S.get(), self.deadline_s()))
+        if asyncio.get_running_loop().time() >= DEADLINE_S.get():
+            # Other peers took the time of the request: this one has not failed.
+            raise PeerError(f"no time is left to ask peer {self.name!r}")
+        return min(DEADLINE_S.get(), self.deadline_s())
 
     async def _try(self, call: Callable[[], Awaitable[Given]], deadline_s: float) -> Given:
         token = DEADLINE_S.set(deadline_s)
@@ -298,12 +303,8 @@ class CircuitBreaker:
 
 
 def guarded(
-    peers: Mapping[str, Peer],
-    timeouts: PeerTimeouts,
-    rng: random.Random,
-    labels: LabelSet = ANY,
+    peers: Mapping[str, Peer], timeouts: PeerTimeouts, rng: random.Random, labels: LabelSet = ANY
 ) -> dict[str, CircuitBreaker]:
-    """Return peers, each with a circuit breaker."""
     return {name: CircuitBreaker(name, peer, timeouts, rng, labels) for name, peer in peers.items()}
 
 
@@ -353,9 +354,10 @@ class LabelDelivery:
         self._empty.set()
         self._tasks: list[asyncio.Task[None]] = []
         self.refused = 0  # labels that a peer no longer waits for, or has otherwise
-        for one in deliveries:
-            if one.peer in peers:  # else it stays in the store, should the peer come back
-                self.add(one)
+        # Alarms first: labels of earlier decisions change nothing after these.
+        for delivery in sorted(deliveries, key=lambda each: not each.id.startswith(ALARM)):
+            if delivery.peer in peers:  # else it stays in the store, should the peer come back
+                self.add(delivery)
 
     def __len__(self) -> int:
         return sum(map(len, self._queues.values()))
@@ -402,7 +404,9 @@ class LabelDelivery:
                 return  # the node has stopped; its store still has the labels
 
     async def _deliver_some(self, peer: str, deliveries: Sequence[Delivery]) -> None:
-        words = await self._peers[peer].deliver([(one.id, one.label) for one in deliveries])
+        words = await self._peers[peer].deliver(
+            [(delivery.id, delivery.label) for delivery in deliveries]
+        )
         self.refused += sum(word not in (TAKEN, REPEATED) for word in words)
         await self._mark_delivered(deliveries)
         for _ in deliveries:
@@ -565,7 +569,7 @@ class PaymentCounters:
         self._prices: dict[str, int] = {}
         self.budgets = budgets
         self._clock = clock
-        self._days = {(one.is_ours, one.day, one.peer): one for one in days}
+        self._days = {(day.is_ours, day.day, day.peer): day for day in days}
         self._running: Counter[str] = Counter()  # calls that have no answer yet
         # Rows whose request is not recorded yet -> the site that is paid, and how much.
         self._answered: dict[str, tuple[str, int]] = {}

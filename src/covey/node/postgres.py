@@ -96,10 +96,7 @@ KNOWN: dict[str | None, tuple[type[StoreError], str]] = {
         StoreFull,
         "cannot be written, the disk of its server is full; make room, and the node continues",
     ),
-    "25006": (
-        StoreAway,
-        "cannot be written: its server is a standby; name all servers in the URL",
-    ),
+    "25006": (StoreAway, "cannot be written: its server is a standby; name all servers in the URL"),
     "22012": (
         StoreError,
         "was taken over by another node (start {start} is not the latest), so this one stops",
@@ -291,8 +288,7 @@ class PostgresDatabase:
         if self.form() != Form(tables.APPLICATION, tables.VERSION):
             self.execute(f"DELETE FROM {FORM}")
             self.executemany(
-                f"INSERT INTO {FORM} VALUES (?, ?)",
-                [(tables.APPLICATION, tables.VERSION)],
+                f"INSERT INTO {FORM} VALUES (?, ?)", [(tables.APPLICATION, tables.VERSION)]
             )
 
     def inspect(self, tell: Callable[[str], None]) -> None:

@@ -33,8 +33,11 @@ from covey.node.requests import (
     ShadowRow,
     ShadowSpan,
     SourceState,
+    alarm_id,
+    belief_states,
     holder,
     is_own,
+    whole_doubts,
 )
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
@@ -107,7 +110,7 @@ class RecordedState(SiteState):
                 own.slot,
                 [(line.name, line.counters) for line in lines],
                 [(line.name, line.seen) for line in lines if line.seen],
-                own.changes,
+                whole_doubts(own, loaded.sources),
             )
         )
         self.latest_label = own.latest
@@ -259,29 +262,15 @@ class RecordedState(SiteState):
         """Record rows that `peer` answered for `source`; their labels go to the peer, by `ids`."""
         slots = [row.slot for row in rows]
         self.sources.advance(source, max(slots))
-        names = [self.learner.names.of(cell) for cell in cells]
-        known = {name: k for k, name in enumerate(dict.fromkeys(names))}
-        labels = [one.label for one in given]
-        request = Request(
-            number=0,
-            source=source,
-            id=rows[0].id,
-            slot=slots[0],
-            slots=slots,
-            space=cells[0].space,
-            groups=[RowGroup(DETACHED, name, RELAY, "", 0.0, peer) for name in known],
-            group_of=[known[name] for name in names],
-            contexts=[()] * len(rows),
-            predictions=labels,
-            answers=labels,
-            truths=[UNKNOWN] * len(rows),
-            peer_answers={
-                k: PeerAnswer(one.function, id_)
-                for k, (one, id_) in enumerate(zip(given, ids, strict=True))
-            },
-            row_ids=[row.id for row in rows] if len(rows) > 1 else None,
-        )
-        self._hold(request)
+        names = self.learner.names
+        groups = [RowGroup(DETACHED, names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
+        answers = {
+            k: PeerAnswer(one.function, id_)
+            for k, (one, id_) in enumerate(zip(given, ids, strict=True))
+        }
+        labels, own_ids = [one.label for one in given], [row.id for row in rows]
+        contexts, space = [()] * len(rows), cells[0].space
+        request = self._record(source, groups, space, slots, own_ids, labels, contexts, answers)
         self._detached.add(request.number)
         return request
 
@@ -289,12 +278,20 @@ class RecordedState(SiteState):
         """Return whether labels of a source count for the site itself now."""
         return self.sources.teaches(source)
 
-    def answered(self, cell: Any, peer: str) -> int:
-        """Return how many arrivals a peer must have seen in a cell, as it answered them."""
+    def answered(self, row: int, peer: str) -> int:
+        """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
+        cell = self.learner.name_at(self.learner.space, row)
         return self._answered.get((cell, peer), 0)
+
+    def hear_alarm(self, source: str, space: str, slot: int) -> bool:
+        """Take the alarm of a peer; return whether it is new."""
+        self._has_changed = True
+        return self.sources.hear_alarm(source, space, slot)
 
     def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
         self._has_changed = True
+        if self.sources.is_pooled(source):
+            self.expire(slot)
         return self.sources.serve(source, cell, slot, function)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
@@ -308,6 +305,8 @@ class RecordedState(SiteState):
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
         self._has_changed = True
+        if self.sources.is_pooled(source):
+            self.expire(slot)
         return self.sources.report(source, cell, slot)
 
     def estimate(
@@ -325,7 +324,7 @@ class RecordedState(SiteState):
     def cells(self) -> int:
         """How many cells the site itself knows."""
         tables = [self.learner.tables[space] for space in self.learner.policies]
-        return sum(len(one) - one.cells.foreign for one in tables)
+        return sum(len(table) - table.cells.foreign for table in tables)
 
     @property
     def alarm_slot(self) -> int:
@@ -390,6 +389,17 @@ class RecordedState(SiteState):
             self._deliver(request, asked)
             if not self.learner.counts_at_once:
                 self._count_answered(request, asked)
+        if is_own(request.source):
+            self._deliver_alarm()
+
+    def _deliver_alarm(self) -> None:
+        """Let the peers that may be asked know of an alarm, after their labels."""
+        learner = self.learner
+        slot = learner.take_alarm()
+        if slot:
+            id_ = alarm_id(slot, learner.name_at(learner.space, 0))
+            peers = dict.fromkeys(peer for peer, _ in learner.behind())
+            self._commit.deliveries += [Delivery(peer, id_, slot) for peer in peers]
 
     def _note_latest(self, request: Request, rows: list[int], labels: list[Label]) -> None:
         last = max(range(len(rows)), key=rows.__getitem__)
@@ -428,6 +438,9 @@ class RecordedState(SiteState):
         self._has_changed = True
 
     # -- expiry ---------------------------------------------------------------------------------
+
+    def expire(self, slot: int) -> None:
+        self._expire(self._open, slot)
 
     def expire_all(self, source: str) -> None:
         pool = OWN if self.sources.is_pooled(source) else source
@@ -495,6 +508,7 @@ class RecordedState(SiteState):
         self.expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
         commit, self._commit, self._has_changed = self._commit, Commit(), False
         commit.cells = self._dirty.take()
+        commit.sources += belief_states(OWN, self.learner.tables)
         state = self._source_state()
         if state != self._own_state:
             commit.sources.append(state)
@@ -531,7 +545,8 @@ class RecordedState(SiteState):
 
     def _source_state(self) -> SourceState:
         learner = self.learner
-        return SourceState(OWN, learner.slot, doubts_of(learner.tables), self.latest_label)
+        doubts = doubts_of(learner.tables, is_brief=True)
+        return SourceState(OWN, learner.slot, doubts, self.latest_label)
 
 
 def _awaits(request: Request) -> bool:

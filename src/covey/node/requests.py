@@ -1,6 +1,9 @@
 """The records of a node: requests of one or many rows, their labels, and what a store keeps."""
 
+import base64
 import re
+import zlib
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -12,19 +15,23 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import Rows, check_plain
 from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
-from covey.kernel import NOT_DECIDED
+from covey.kernel import NOT_DECIDED, Table, belief_key
 from covey.kernel.rules import Cell
 from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
-RelationLine = tuple[str, str, str]  # two sources and what `node.earned` knows of them
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
+QueryKind = Literal["arrivals", "accuracy", "seen"]  # what a peer is asked to report of a cell
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 CLIENT = "client/"  # precedes the names of own clients that have one
+# Under these sources, which no client is, beliefs are stored, and the labels since.
+BELIEFS = f"{CLIENT}/beliefs/"
+NOTES = f"{BELIEFS}since/"
 SHADOW = "shadow/"  # the source of calls in the shadow; no peer has such a name
 RELAY = "relay"  # the phase of rows that a peer asked another one through this site
+ALARM = "alarm/"  # begins what is delivered like a label, and says that a change was detected
 NOT_COUNTED = ("train", "recall", RELAY)  # phases whose labels change no counter of an arm
 NO_INSTANCE = msgspec.UNSET
 # The code of rows whose label changes no table: their arm is retired, or they were forwarded.
@@ -49,6 +56,19 @@ class Question(msgspec.Struct, frozen=True):
 def other_request(asked: Question) -> ConflictingLabel:
     """Return the error of an id that another request has."""
     return ConflictingLabel(f"id {asked.id!r} was used for another request; choose another")
+
+
+def alarm_id(slot: int, cell: str) -> str:
+    """Return the id under which peers are told of a change: of a slot, and of a cell's space."""
+    return f"{ALARM}{slot}/{cell}"
+
+
+def alarm_of(id: str) -> tuple[int, str]:
+    """Return the slot and the cell of such an id; raise `DataError` if it has none."""
+    slot, _, cell = id.removeprefix(ALARM).partition("/")
+    if not (slot.isascii() and slot.isdecimal()):
+        raise DataError(f"{id!r} is not an alarm; expected {ALARM}, a slot, / and a cell")
+    return int(slot), cell
 
 
 def holder(source: str) -> str:
@@ -150,23 +170,19 @@ class Request(msgspec.Struct, eq=False, gc=False):
         return found
 
     def slot_of(self, row: int) -> int:
-        """Return the slot of a row."""
         return self.slot + row if self.slots is None else self.slots[row]
 
     def slots_of(self, rows: Sequence[int]) -> np.ndarray:
-        """Return the slots of many rows."""
         places = np.array(rows, np.int64)
         return self.slot + places if self.slots is None else np.asarray(self.slots)[places]
 
     def context(self, row: int) -> Context:
-        """Return the context of a row."""
         context: Any = self.contexts[row]
         if type(context) is np.ndarray:  # an array is slow to iterate over
             context = context.tolist()
         return context if type(context) is tuple else tuple(context)
 
     def group(self, row: int) -> RowGroup:
-        """Return the group of a row."""
         return self.groups[self.group_of[row]]
 
     def function(self, row: int) -> str:
@@ -221,11 +237,9 @@ class Draft:
         return None if self.step or len(self.codes) == 1 else [self.slot] * len(self.codes)
 
     def slot_of(self, row: int) -> int:
-        """Return the slot of a row."""
         return self.slot + row * self.step
 
     def context(self, row: int) -> Context:
-        """Return the context of a row."""
         context = self.contexts[row]
         return context if type(context) is tuple else tuple(context.tolist())
 
@@ -242,7 +256,6 @@ class Prediction(msgspec.Struct, frozen=True, gc=False):
 
 
 def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
-    """Return the answer to a row of a request."""
     group = request.groups[request.group_of[row]]
     function = request.function(row) if request.peer_answers else group.arm
     label = None if request.answers[row] is NO_ANSWER else request.answers[row]
@@ -337,7 +350,6 @@ class Assistance(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_given(self) -> bool:
-        """Whether there is a label."""
         return self.label is not NO_ANSWER
 
 
@@ -352,11 +364,11 @@ class LabelPart(msgspec.Struct):
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A label that a peer must receive, under the id of its row."""
+    """A label that a peer must receive, under the id of its row; or an alarm: see `alarm_id`."""
 
     peer: str
     id: str
-    label: Label
+    label: Any
 
 
 class DayPayments(msgspec.Struct, frozen=True):
@@ -370,13 +382,60 @@ class DayPayments(msgspec.Struct, frozen=True):
     amount: int = 0  # in millionths
 
 
+class SiteRecord(msgspec.Struct, frozen=True):
+    """The site that a store is of."""
+
+    one: int  # there is one
+    name: str
+    fingerprint: str  # what its counters mean
+    starts: int
+
+
+class RelationLine(msgspec.Struct, frozen=True):
+    """Two sources, and what `node.earned` knows of them."""
+
+    source: str
+    other: str
+    state: str
+
+
 class SourceState(msgspec.Struct, frozen=True):
     """The state of the statistics of a source; those of the site itself have the source OWN."""
 
     source: str
     slot: int
     changes: dict[str, list[int]] = {}  # change statistics by context space
-    latest: tuple[int, Label] | None = None  # slot and label of the latest own instance
+    latest: tuple[int, Any] | None = None  # slot and label of the latest own instance
+
+
+def belief_states(source: str, tables: Mapping[str, Table]) -> list[SourceState]:
+    """Return the beliefs of a source that are to be stored now, and the labels since, each alone.
+
+    A belief is large, so it is stored again after many labels only.
+    """
+    states = []
+    for space, table in tables.items():
+        for function, belief, notes in table.policy.news():
+            key = belief_key(space, function)
+            if belief:
+                numbers = array("q", belief[1:-1]).tobytes()
+                content = (0, base64.b64encode(zlib.compress(numbers, 1)).decode())
+                states.append(SourceState(f"{BELIEFS}{source}#{key}", 0, latest=content))
+            states.append(SourceState(f"{NOTES}{source}#{key}", 0, {key: notes}))
+    return states
+
+
+def whole_doubts(state: SourceState, sources: Mapping[str, SourceState]) -> dict[str, list[int]]:
+    """Return what the tables of a source have in no row; beliefs are stored on their own."""
+    doubts, prefix = dict(state.changes), f"{BELIEFS}{state.source}#"
+    for name, belief in sources.items():
+        if name.startswith(prefix) and belief.latest is not None:
+            key = name.removeprefix(prefix)
+            content = zlib.decompress(base64.b64decode(str(belief.latest[1])))
+            stored = array("q", content).tolist()
+            notes = sources[f"{NOTES}{state.source}#{key}"].changes[key]
+            doubts[key] = [len(stored), *stored, *notes[1:]]
+    return doubts
 
 
 class CellLine(msgspec.Struct, frozen=True):
@@ -423,7 +482,6 @@ class Regrouped(msgspec.Struct):
     training: Mapping[int, tuple[int, Any]] = NONE
 
     def apply(self) -> None:
-        """Give the request these groups."""
         self.request.groups, self.request.group_of = self.groups, self.group_of
         self.request.training = self.training
 
@@ -440,7 +498,7 @@ class StoreChange(msgspec.Struct):
     returned: list[str] = []  # ids of arms whose counters are in use again
 
 
-class SeriesLine(NamedTuple):
+class SeriesLine(msgspec.Struct, frozen=True):
     """What the arms of a site did in a span of time."""
 
     every_s: int  # the length of the span: a minute, an hour or a day
@@ -537,7 +595,6 @@ def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) ->
 
 
 def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, int]]) -> None:
-    """Add pairs of counts to `sums`."""
     for key, (one, other) in more.items():
         old = sums.get(key, (0, 0))
         sums[key] = old[0] + one, old[1] + other

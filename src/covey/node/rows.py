@@ -5,14 +5,14 @@ trained or free, or a peer answers late or is shown the cell only. `tests/test_f
 to the same decisions.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, cast
 
 from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
 from covey.errors import NoAnswerYet, UnknownTicket
 from covey.functions.function import Function, Late
 from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
-from covey.kernel.rules import Cell
+from covey.kernel.rules import Cell, Report
 from covey.node.requests import (
     NONE,
     Arm,
@@ -88,6 +88,10 @@ class TicketState(SiteState):
     def pending_rows(self, rows: int) -> None:
         self.tickets.pending = rows
 
+    def expire(self, slot: int) -> None:
+        if slot > self.tickets.due:
+            self.tickets.expire(slot)
+
     def _hold(self, request: Request) -> None:
         rows, learner = len(request), self.learner
         last = request.slot if rows == 1 else request.last_slot
@@ -115,8 +119,22 @@ class TicketState(SiteState):
         """Return whether the label of a ticket can still be settled or compared."""
         return self.tickets.first <= ticket < self.tickets.next
 
+    def held(self) -> Iterator[Request]:
+        """Yield what accepts labels; a row that is held by itself is a request of one row."""
+        ticket = self.tickets.first
+        while ticket < self.tickets.next:
+            request = self.tickets.request(ticket) or self._made(ticket)
+            ticket += len(request)
+            yield request
+
     def _request_of(self, ticket: int) -> Request:
         """Hold a row that was held by itself in a request from now on."""
+        request = self._made(ticket)
+        self.tickets.replace(ticket, request)
+        return request
+
+    def _made(self, ticket: int) -> Request:
+        """Return a request of a row that is held by itself."""
         code, slot, context, answer, truth, source, helped = self.tickets.row(ticket)
         space, labels = self.learner.space, [answer]
         groups = (self._group(source, space, code),)
@@ -125,7 +143,6 @@ class TicketState(SiteState):
         )
         if helped is not None:
             request.peer_answers = answer_of(helped)
-        self.tickets.replace(ticket, request)
         return request
 
     def settle_row(self, request: Request, row: int, label: Label) -> None:
@@ -201,12 +218,16 @@ class RowHandler:
         self._others = others
         self._trainable = trainable
         has_free = bool(state.learner.free)
-        self.takes_handler = has_free or any(one.is_async for one in functions)  # for peers
+        self.takes_handler = has_free or any(
+            function.is_async for function in functions
+        )  # for peers
         self._needs_handler = has_views or has_free
+        self._is_wide = state.learner.table.cells.is_wide
         self._cells: dict[int, Cell] = {}  # by decision
-        self.report = state.learner.report  # what a peer may know of a cell
         self._peers = [peer for peer, _ in state.learner.behind()]
-        self._functions: list[Callable[[Any], Label | Late]] = [one.ask for one in functions]
+        self._functions: list[Callable[[Any], Label | Late]] = [
+            function.ask for function in functions
+        ]
         # By the part `CHOICE` of a code; None: not an own function, or `Handler` runs it.
         self._at_once = [
             None
@@ -239,7 +260,7 @@ class RowHandler:
                 if type(label) is Late:
                     label = label.label()
             else:
-                helped = self._ask_peer(code, choice, instance, slot)
+                helped = self._ask_peer(code, choice, instance, context, slot)
                 if helped is None or type(helped.label) is Late or not helped.is_given:
                     return _draft(instance, context, slot, code, undo, helped)
                 label, function = helped.label, helped.function
@@ -253,27 +274,36 @@ class RowHandler:
         ticket = self._tickets.hold(code, slot, learner.slot, context, label, "", helped)
         return Prediction(label, ticket, choice.phase, choice.arm, function, choice.price)
 
+    def report(self, cell: Cell, slot: int, source: str) -> Report:
+        """Return what a peer may know of a cell."""
+        self._state.expire(slot)
+        return self._learner.report(cell, slot, source)
+
     def _query_peers(self, code: int, context: Context, slot: int, undo: Undo) -> int:
         """Decide a row with the reports of peers; `code` is that of the row undecided."""
         table = self._learner.table
         while code < 0:
-            row, cell = undecided_row(code), self._cell(code)
+            row, cell = undecided_row(code), self._cell(code, context)
             for k in table.stale(row, slot):
-                report = self._others[self._peers[k]].rows.report(cell, slot)
+                report = self._others[self._peers[k]].rows.report(cell, slot, self._learner.name)
                 undo.append((row, k, table.hear(row, k, report, slot)))
             code = table.resume(row, context, slot)
         return code
 
-    def _ask_peer(self, code: int, choice: Choice, instance: Any, slot: int) -> Assistance | None:
+    def _ask_peer(
+        self, code: int, choice: Choice, instance: Any, context: Context, slot: int
+    ) -> Assistance | None:
         if choice.function >= 0 or choice.is_by_context or self._needs_handler:
             return None
         peer = self._others[choice.peer].rows
         if peer.takes_handler:
             return None
-        return peer.assist(instance, self._cell(code), slot, self._learner.name)
+        return peer.assist(instance, self._cell(code, context), slot, self._learner.name)
 
-    def _cell(self, code: int) -> Cell:
-        """Return the cell of a decision, or of a row that is undecided."""
+    def _cell(self, code: int, context: Context) -> Cell:
+        """Return what a peer is told of a decision, or of a row that is undecided."""
+        if self._is_wide:
+            return self._learner.place(self._learner.space, 0, context)
         cell = self._cells.get(code)
         if cell is None:
             if len(self._cells) >= MOST_CELLS:
@@ -285,7 +315,8 @@ class RowHandler:
     def assist(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
         """Answer a row of a peer by an own function."""
         learner, space = self._learner, cell.space
-        code = learner.serve(learner.open(cell, slot), slot, space)
+        self._state.expire(slot)
+        code, context = learner.serve(cell, slot, source), learner.middle(cell)
         choice = learner.choices[code & CHOICE]
         try:
             label = self._functions[choice.function](instance)
@@ -301,14 +332,14 @@ class RowHandler:
                 space=space,
                 slot=slot,
                 source=source,
-                contexts=[()],
+                contexts=[context],
                 predictions=[label],
                 answers=[label],
                 training={0: (choice.function, instance)} if is_trained else NONE,
             )
             ticket = request.number
         else:
-            ticket = self._tickets.hold(code, slot, learner.slot, (), label, source)
+            ticket = self._tickets.hold(code, slot, learner.slot, context, label, source)
         return Assistance(label, choice.arm, ticket)
 
     def learn(self, ticket: Any, label: Label, found: int) -> Settlement | None:
@@ -332,7 +363,6 @@ class RowHandler:
         return self.learn(ticket, label, found) is not None
 
     def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
-        """Take the label of a row of a request."""
         request, row = self._state.find_ticket(ticket)
         prediction: Any = request.predictions[row]
         if request.training or type(prediction) is Late:

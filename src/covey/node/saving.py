@@ -22,36 +22,13 @@ from covey.errors import DataError, StoreError
 from covey.functions.function import Late
 from covey.node.ensemble import Votes
 from covey.node.local_site import LocalSite
-from covey.node.requests import (
-    FEW,
-    NONE,
-    Arm,
-    Assistance,
-    PeerAnswer,
-    Request,
-    RowGroup,
-    SetAside,
-)
+from covey.node.requests import FEW, NONE, Arm, PeerAnswer, Request, RowGroup, SetAside
 from covey.node.rows import TicketState
 from covey.node.state import codes_of
 
 FORMAT = 1
 KIND = "covey network"
 LATER = 0  # a slot before all others: nothing expires while rows are restored
-Helped = tuple[Any, str, int, Any]  # the fields of `Assistance`
-
-
-class SavedRow(msgspec.Struct, frozen=True, array_like=True):
-    """A row that is held by itself; None stands for a missing label or answer."""
-
-    ticket: int
-    code: int
-    slot: int
-    context: tuple[float, ...]
-    answer: Any
-    truth: Any
-    source: str
-    helped: Helped | None
 
 
 class SavedRequest(msgspec.Struct, frozen=True):
@@ -87,7 +64,6 @@ class SavedSite(msgspec.Struct, frozen=True):
     due: int
     costs: list[float | None]  # None: infinite
     prices: PriceState | None  # where they change by slot, or are learnt
-    rows: list[SavedRow]
     requests: list[SavedRequest]
     dealings: Dealings | None = None
     arms: list[Arm] = []  # that the site has or had, where functions were changed
@@ -109,7 +85,6 @@ class SavedNetwork(msgspec.Struct, frozen=True):
 def saved_site(site: LocalSite) -> SavedSite:
     """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
     learner, state = site.learner, site.state
-    rows, requests = _held(state)
     return SavedSite(
         name=learner.name,
         meaning=site.meaning,
@@ -122,8 +97,7 @@ def saved_site(site: LocalSite) -> SavedSite:
         due=state.tickets.due,
         costs=[None if math.isinf(cost) else cost for cost in learner.costs],
         prices=None if learner.prices is None else learner.prices.state(),
-        rows=rows,
-        requests=requests,
+        requests=[saved_request(request, learner.name) for request in state.held()],
         dealings=None if site.dealings is None else msgspec.structs.replace(site.dealings),
         arms=state.arms,
         aside=state.aside,
@@ -152,26 +126,6 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
         site.dealings = saved.dealings
 
 
-def _held(state: TicketState) -> tuple[list[SavedRow], list[SavedRequest]]:
-    """Return the rows and requests that accept labels."""
-    held, name = state.tickets, state.learner.name
-    rows, requests = list[SavedRow](), list[SavedRequest]()
-    ticket = held.first
-    while ticket < held.next:
-        request = held.request(ticket)
-        if request is None:
-            code, slot, point, answer, truth, source, helped = held.row(ticket)
-            given = None if helped is None else msgspec.structs.astuple(helped)
-            kept = None if truth is UNKNOWN else truth
-            said, context = _said(answer, ticket, name), tuple(map(float, point))
-            rows.append(SavedRow(ticket, code, slot, context, said, kept, source, given))
-            ticket += 1
-        else:
-            requests.append(saved_request(request, name))
-            ticket += len(request)
-    return rows, requests
-
-
 def _said(label: Any, ticket: int, learner: str) -> Any:
     if type(label) is Late:
         raise DataError(
@@ -195,7 +149,9 @@ def saved_request(request: Request, learner: str) -> SavedRequest:
         group_of=[int(one) for one in request.group_of],
         contexts=[tuple(map(float, request.context(row))) for row in range(len(request))],
         predictions=predictions,
-        answers=None if is_same else [_said(one, request.number, "") for one in request.answers],
+        answers=None
+        if is_same
+        else [_said(answer, request.number, "") for answer in request.answers],
         truths=[None if truth is UNKNOWN else truth for truth in request.truths],
         space=request.space,
         slots=None if request.slots is None else [int(slot) for slot in request.slots],
@@ -206,12 +162,13 @@ def saved_request(request: Request, learner: str) -> SavedRequest:
 
 
 def request_of(saved: SavedRequest) -> Request:
-    """Return the request of a record."""
     count = len(saved.truths)
-    predictions = [NO_ANSWER if one is None else one for one in saved.predictions]
+    predictions = [
+        NO_ANSWER if prediction is None else prediction for prediction in saved.predictions
+    ]
     answers = predictions
     if saved.answers is not None:
-        answers = [NO_ANSWER if one is None else one for one in saved.answers]
+        answers = [NO_ANSWER if answer is None else answer for answer in saved.answers]
     return Request(
         number=saved.number,
         source=saved.source,
@@ -236,19 +193,9 @@ def _restore_tickets(state: TicketState, saved: SavedSite) -> None:
     """Hold the rows and requests of an earlier network under their tickets."""
     held = state.tickets
     held.begin(saved.first, saved.due)
-    by_ticket: dict[int, SavedRow | SavedRequest] = {one.ticket: one for one in saved.rows}
-    by_ticket |= {one.number: one for one in saved.requests}
-    for _, one in sorted(by_ticket.items()):
-        if isinstance(one, SavedRow):
-            helped = None if one.helped is None else Assistance(*one.helped)
-            said = NO_ANSWER if one.answer is None else one.answer
-            held.hold(one.code, one.slot, LATER, one.context, said, one.source, helped)
-            if one.truth is not None:
-                held.note(one.ticket, one.truth)
-        else:
-            request = request_of(one)
-            held.hold_request(request, len(request), request.last_slot, LATER)
-            held.pending -= len(request) - len(request.pending)
+    for request in map(request_of, saved.requests):
+        held.hold_request(request, len(request), request.last_slot, LATER)
+        held.pending -= len(request) - len(request.pending)
     if saved.is_pending:
         codes = codes_of(state.pending())
         codes.setdefault(state.learner.space, []).extend(held.pending_codes())
@@ -329,18 +276,16 @@ def _is_finite(value: Any) -> bool:
 
 def _plain_site(site: SavedSite) -> SavedSite:
     """Return a site with labels and instances that a file can hold."""
-    for row in site.rows:
-        _check_labels([row.answer, row.truth])
     requests = []
-    for one in site.requests:
-        _check_labels([*one.predictions, *(one.answers or ()), *one.truths])
-        for scored in one.scored.values():
+    for request in site.requests:
+        _check_labels([*request.predictions, *(request.answers or ()), *request.truths])
+        for scored in request.scored.values():
             _check_labels(scored.values())
         training = {
-            row: (function, _packed(instance, one.number + row, site.name))
-            for row, (function, instance) in one.training.items()
+            row: (function, _packed(instance, request.number + row, site.name))
+            for row, (function, instance) in request.training.items()
         }
-        requests.append(msgspec.structs.replace(one, training=training))
+        requests.append(msgspec.structs.replace(request, training=training))
     for _, seen in site.counters.seen:
         _check_labels(label for label, _ in seen)
     return msgspec.structs.replace(site, requests=requests)
@@ -355,10 +300,12 @@ def _check_labels(labels: Iterable[Any]) -> None:
 def _restored_site(site: SavedSite) -> SavedSite:
     requests = [
         msgspec.structs.replace(
-            one,
-            training={row: (place, _unpacked(this)) for row, (place, this) in one.training.items()},
+            request,
+            training={
+                row: (place, _unpacked(this)) for row, (place, this) in request.training.items()
+            },
         )
-        for one in site.requests
+        for request in site.requests
     ]
     return msgspec.structs.replace(site, requests=requests)
 

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import UNKNOWN, Learner
-from covey.bandit.links import LivePrices
+from covey.bandit.links import SitePrices
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, arm_of, row_of
 from covey.kernel.rules import Cell, Report
@@ -17,6 +17,7 @@ from covey.node.requests import (
     NONE,
     OWN,
     PeerAnswer,
+    QueryKind,
     Request,
     RowGroup,
 )
@@ -75,11 +76,16 @@ class SiteState:
             latest = now
         first = latest + 1 if slot is None else max(slot, latest)
         self.latest_slot = first + rows - 1
+        self.expire(first)
         # The rows of a request have the prices of its first slot.
         prices = self.learner.prices
         if prices is not None and prices.apply(self.learner, first):
             self.prices_changed()
         return first
+
+    def expire(self, slot: int) -> None:
+        """Forget rows whose labels are no longer waited for in `slot`, before it is decided."""
+        raise NotImplementedError
 
     def return_slots(self, first: int, rows: int) -> None:
         """Give back the slots of a request that failed, unless later ones are in use."""
@@ -148,20 +154,36 @@ class SiteState:
             label, code = self._recalled(source, cell, slot)
             labels.append(label)
             groups.append(RowGroup(code, self.learner.names.of(cell), RECALL, "", 0.0))
+        contexts = [self.learner.middle(cell) for cell in cells]
+        return self._record(source, groups, cells[0].space, slots, ids, labels, contexts)
+
+    def _record(
+        self,
+        source: str,
+        groups: Sequence[RowGroup],
+        space: str,
+        slots: Sequence[int],
+        ids: Sequence[str],
+        labels: list[Label],
+        contexts: Any,
+        peer_answers: Mapping[int, PeerAnswer] = NONE,
+    ) -> Request:
+        """Record rows of a peer, each with a group of its own, which no own function answered."""
         request = Request(
             number=0,
             source=source,
             id=ids[0],
             slot=slots[0],
             slots=list(slots),
-            space=cells[0].space,
+            space=space,
             groups=groups,
             group_of=range(len(groups)),
-            contexts=[()] * len(labels),
+            contexts=contexts,
             predictions=labels,
             answers=labels,
             row_ids=ids if len(ids) > 1 else None,
             truths=[UNKNOWN] * len(labels),
+            peer_answers=peer_answers,
         )
         self._hold(request)
         return request
@@ -201,7 +223,7 @@ class SiteState:
     def undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
         """Undo reports of peers in own cells: row, peer, and its training counter before."""
         for one in reversed(undo):
-            self.learner.undo_report(*one)
+            self.learner.table.unrefresh(*one)
 
     # -- rows of peers --------------------------------------------------------------------------
 
@@ -209,8 +231,8 @@ class SiteState:
         """Return whether labels of a source count for the site itself."""
         return True
 
-    def answered(self, cell: Any, peer: str) -> int:
-        """Return how many arrivals a peer must have seen in a cell, as it answered them."""
+    def answered(self, row: int, peer: str) -> int:
+        """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
         return 0
 
     def serve(self, source: str, cells: Sequence[Cell], slots: Sequence[int]) -> list[int]:
@@ -238,8 +260,8 @@ class SiteState:
 
     def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
         """Count a row of a peer; -1: the learner chooses the function."""
-        learner = self.learner
-        return learner.serve(learner.open(cell, slot), slot, cell.space, function)
+        self.expire(slot)
+        return self.learner.serve(cell, slot, source, function)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
@@ -248,7 +270,15 @@ class SiteState:
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell."""
-        return self.learner.report(cell, slot)
+        self.expire(slot)
+        return self.learner.report(cell, slot, source)
+
+    def query(self, source: str, cell: Cell, slot: int, what: QueryKind) -> Report:
+        """Return what a peer asks to know of a cell: see `Driver.report`."""
+        if what == "arrivals":
+            return self.report(source, cell, slot)
+        accuracy, labels = self.estimate(source, cell, slot, is_by_context=what == "seen")
+        return labels, accuracy, accuracy, ()
 
     def estimate(
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool
@@ -309,7 +339,7 @@ class SiteState:
         return Settlements(is_new, is_right, kept)
 
     def _observe(
-        self, request: Request, rows: Sequence[int], costs: Mapping[int, Cost], prices: LivePrices
+        self, request: Request, rows: Sequence[int], costs: Mapping[int, Cost], prices: SitePrices
     ) -> None:
         """Learn what the links to the peers that were asked have cost."""
         for row in rows:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -32,6 +33,11 @@ class ArmState(msgspec.Struct, frozen=True):
     right: int
     version: str = ""  # of an own function
     peer: str = ""  # that is asked
+
+    @property
+    def right_percent(self) -> float | None:
+        """The share of right answers; None without labels."""
+        return 100 * self.right / self.labels if self.labels else None
 
 
 class PeerState(msgspec.Struct, frozen=True):
@@ -166,7 +172,6 @@ class Counters:
         self._right_before = self.right.total()
 
     def count_decisions(self, request: Request) -> None:
-        """Count the rows of a request."""
         groups = request.groups
         counts = [len(request)]
         if not is_own(request.source):
@@ -358,7 +363,7 @@ class SiteHistory:
             self._due_s = min(self._due_s, key[1] + TOGETHER_S)
 
     def _forget(self, now_s: float) -> None:
-        for key in [one for one in self._buckets if one[0] in SPANS_KEPT]:
+        for key in [bucket for bucket in self._buckets if bucket[0] in SPANS_KEPT]:
             if key[1] <= now_s - SPANS_KEPT[key[0]] - key[0]:
                 del self._buckets[key]
                 self._changed.discard(key)
@@ -401,3 +406,51 @@ class SiteHistory:
                     whole = whole.plus(tally)
                 points.append(SeriesPoint(at, *whole[:3], whole.cost / MILLIONTHS))
         return points
+
+
+# -- spans, where the parts of a request begin and end --------------------------------------------
+
+# The headers by which a peer continues a trace, during a call to it; a transport passes them on.
+TRACE: ContextVar[Mapping[str, str] | None] = ContextVar("TRACE", default=None)
+
+
+class Span:
+    """A span with no-op methods, which begins and ends with a `with` block."""
+
+    def __enter__(self) -> "Span":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def note(self, key: str, value: str | int) -> None:
+        """Add an attribute."""
+
+
+NO_SPAN = Span()
+
+
+class Spans:
+    """Begins spans that measure nothing; `covey.server.otel` has those that do."""
+
+    def request(self, method: str, path: str, headers: Mapping[str, str]) -> Span:
+        """Begin the span of a request of a client or a peer, whose headers may name a trace."""
+        return NO_SPAN
+
+    def peer(self, name: str, call: str) -> Span:
+        return NO_SPAN
+
+    def function(self, name: str, rows: int) -> Span:
+        """Begin the span of rows that an own function answers."""
+        return NO_SPAN
+
+    def commit(self, waiting: Sequence[object]) -> Span:
+        """Begin the span of a commit, for which spans wait that `here` has returned."""
+        return NO_SPAN
+
+    def here(self) -> object | None:
+        """Return what names the span in progress; None: there is none."""
+        return None
+
+
+NO_SPANS = Spans()

@@ -23,23 +23,21 @@ from covey.node.requests import (
     CellLine,
     Commit,
     Counts,
-    DayPayments,
     Delivery,
     LabelPart,
     Loaded,
     Regrouped,
+    RelationLine,
     Request,
     RowGroup,
-    SeriesLine,
     SetAside,
-    ShadowRow,
-    ShadowSpan,
+    SiteRecord,
     SourceState,
     StoreChange,
     add_counts,
 )
 from covey.node.store_file import MEMORY, SqliteFile, SqliteReader
-from covey.node.tables import DamagedRow, RowStatement, opened, sealed, sealed_flagged
+from covey.node.tables import DamagedRow, Record, RowStatement, opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
@@ -198,20 +196,15 @@ class Store:
             rows = self._base.execute(tables.select("counters")).fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
 
-    def arms(self) -> list[Arm]:
-        """Return the arms that the site has or had."""
+    def all(self, kind: type[Record]) -> list[Record]:
+        """Return the records of a kind in the order of their keys: see `tables.RECORDS`."""
         with self._sentences("read"):
-            return [Arm(*columns) for columns in self._all("arms")]
+            rows = self._all(tables.NAME_OF[kind])
+            return [tables.record_of(kind, columns) for columns in rows]
 
     def set_aside(self, id: str) -> list[SetAside]:
         """Return what tables held of a retired arm."""
-        query = "SELECT * FROM set_aside WHERE id = ?"
-        with self._sentences("read"):
-            rows = opened("set_aside", self._base.execute(query, (id,)))
-            return [
-                SetAside(id_, source, cell, msgspec.json.decode(counters))
-                for id_, source, cell, counters in rows
-            ]
+        return [aside for aside in self.all(SetAside) if aside.id == id]
 
     def requests(self) -> Iterator[Request]:
         """Return all requests that are still stored with their labels, in order."""
@@ -238,22 +231,18 @@ class Store:
     def _change(self, change: StoreChange) -> None:
         with self._sentences("written"), self._transaction():
             base = self._base
-            one, name, _, starts = next(self._all("site"))
-            self._write_site((one, name, change.fingerprint, starts))
+            (site,) = self.all(SiteRecord)
+            site = msgspec.structs.replace(site, fingerprint=change.fingerprint)
+            self._replace("site", [site])
             base.execute("DELETE FROM arms")
-            arms = map(msgspec.structs.astuple, change.arms)
-            self._execute(tables.insert("arms"), map(sealed, arms))
+            self._replace("arms", change.arms)
             if change.cells is not None:
                 base.execute("DELETE FROM cells")
                 self._write(Commit(sources=change.sources, cells=change.cells))
             base.executemany("DELETE FROM set_aside WHERE id = ?", [(i,) for i in change.returned])
-            aside = [
-                sealed((*msgspec.structs.astuple(one)[:3], tables.as_text(one.counters)))
-                for one in change.set_aside
-            ]
-            self._replace("set_aside", aside)
-            for one in change.requests:
-                self._regroup(one)
+            self._replace("set_aside", change.set_aside)
+            for request in change.requests:
+                self._regroup(request)
 
     def _regroup(self, one: Regrouped) -> None:
         """Give a stored request other groups."""
@@ -275,30 +264,9 @@ class Store:
             found = list(tables.damaged(self._base))
         return found or self._differences()  # what is damaged cannot be counted
 
-    def payments(self) -> list[DayPayments]:
-        """Return what was paid to peers, and by them, by day."""
-        with self._sentences("read"):
-            return [tables.payment_of(row) for row in self._all("payments")]
-
-    def series(self) -> list[SeriesLine]:
-        """Return what the site did over time."""
-        with self._sentences("read"):
-            return [tables.series_of(one) for one in self._all("series")]
-
-    def shadow_spans(self) -> list[ShadowSpan]:
-        """Return which rows are run in the shadow, in order."""
-        with self._sentences("read"):
-            return [tables.span_of(one) for one in self._all("shadow_spans")]
-
-    def shadow_rows(self) -> list[ShadowRow]:
-        """Return what was answered in the shadow."""
-        with self._sentences("read"):
-            return [tables.shadow_row_of(row) for row in self._all("shadow_rows")]
-
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
-        with self._sentences("read"):
-            return str(next(self._all("site"), (1, ""))[1])
+        return "".join(site.name for site in self.all(SiteRecord))
 
     def stored_rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table as they are stored, with their checksums."""
@@ -329,7 +297,6 @@ class Store:
         self._base.give_up()
 
     def close(self) -> None:
-        """Release it."""
         self._base.close()
 
     # -- opening --------------------------------------------------------------------------------
@@ -367,20 +334,17 @@ class Store:
         return int(self._base.execute(query).fetchone()[0])
 
     def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
-        """Yield all rows of a table."""
         return opened(table, self._base.execute(tables.select(table)))
 
     def _count_start(self, name: str, fingerprint: str) -> int:
         """Count a start of a site, which may be the first one; return how many there were."""
-        kept = next(self._all("site"), (1, name, fingerprint, 0))
-        self._check_site(kept[1], name)
-        self._write_site((*kept[:3], kept[3] + 1))
-        own = sealed(tables.source_columns(SourceState("", 0)))
+        (site,) = self.all(SiteRecord) or [SiteRecord(1, name, fingerprint, 0)]
+        self._check_site(site.name, name)
+        starts = site.starts + 1
+        self._replace("site", [msgspec.structs.replace(site, starts=starts)])
+        own = tables.columns_of(SourceState("", 0))
         self._execute(tables.insert_new("sources"), [own])
-        return int(kept[3]) + 1
-
-    def _write_site(self, columns: Sequence[Any]) -> None:
-        self._replace("site", [sealed(columns)])
+        return starts
 
     def _check_site(self, kept: str, name: str) -> None:
         if kept != name:
@@ -412,24 +376,23 @@ class Store:
         return asked
 
     def _load(self, requests: list[Request], asked: Asked) -> Loaded:
-        sources = {row[0]: tables.source_of(row) for row in self._all("sources")}
+        sources = {state.source: state for state in self.all(SourceState)}
         cells: dict[str, list[CellLine]] = {source: [] for source in sources}
-        for cell in map(tables.cell_of, self._all("cells")):
+        for cell in self.all(CellLine):
             cells.setdefault(cell.source, []).append(cell)
-        deliveries = self._all("outbox")  # by peer and id, its primary key
-        _, _, fingerprint, starts = next(self._all("site"))
+        (site,) = self.all(SiteRecord)
         return Loaded(
             sources,
             cells,
             self.counters(),
-            [Delivery(peer, id_, msgspec.json.decode(label)) for peer, id_, label in deliveries],
+            self.all(Delivery),
             asked,
-            starts,
+            site.starts,
             requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
-            fingerprint,
-            self.arms(),
-            [(one, other, state) for one, other, state in self._all("relations")],
+            site.fingerprint,
+            self.all(Arm),
+            self.all(RelationLine),
         )
 
     def _requests(
@@ -451,10 +414,9 @@ class Store:
     # -- writing --------------------------------------------------------------------------------
 
     def _write(self, commit: Commit) -> None:
-        base, write, replace = self._base, self._execute, self._replace
-        replace("sources", map(sealed, map(tables.source_columns, commit.sources)))
-        replace("cells", map(sealed, map(tables.cell_columns, commit.cells)))
-        replace("relations", map(sealed, commit.relations))
+        base, write = self._base, self._execute
+        for table in tables.COMMITTED:
+            self._replace(table, getattr(commit, table))
         requests = map(tables.request_columns, commit.requests)
         write(tables.insert("requests"), map(sealed_flagged, requests))
         row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
@@ -465,37 +427,35 @@ class Store:
         )
         write(tables.add_labels("counters"), _rows(commit.counts))
         write(tables.CLOSE, ((number,) for number in commit.closed))
-        rows = [sealed((one.peer, one.id, tables.as_text(one.label))) for one in commit.deliveries]
-        write(tables.insert_new("outbox"), rows)
+        write(tables.insert_new("outbox"), map(tables.columns_of, commit.deliveries))
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
-        replace("payments", map(sealed, map(tables.payment_columns, commit.payments)))
-        replace("series", map(sealed, map(tables.series_columns, commit.series)))
-        replace("shadow_spans", map(sealed, map(tables.span_columns, commit.shadow_spans)))
-        shadows = map(sealed, map(tables.shadow_row_columns, commit.shadow_rows))
-        base.executemany(tables.INSERT_SHADOW_ROW, [(*one, one[0]) for one in shadows])
         old = tables.outdated(commit.series)
         base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
 
     def _check_unlabelled(self, parts: Iterable[LabelPart]) -> None:
         """Raise `StoreError` if a row has two labels; a first part needs no look at the store."""
-        rows = {one.request: list(one.rows) for one in parts if not one.part}
-        later = [one.request for one in parts if one.part]
+        rows = {part.request: list(part.rows) for part in parts if not part.part}
+        later = [part.request for part in parts if part.part]
         for some in _parts(later):
             found = self._base.execute(tables.with_places(tables.LABELS_OF, len(some)), some)
             for request, places in found:
                 rows.setdefault(request, []).extend(tables.row_numbers(places))
-        if any(len(set(one)) < len(one) for one in rows.values()):
+        if any(len(set(row)) < len(row) for row in rows.values()):
             raise StoreError(self._not_waited_for())
 
     def _not_waited_for(self) -> str:
         text = "was given the label of a row that waits for none; nothing of the commit was written"
         return f"{self._path} {text}"
 
-    def _replace(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Write rows in place of those with the same keys; of several in `rows`, the last one."""
+    def _replace(self, table: str, records: Sequence[msgspec.Struct]) -> None:
+        """Write records in place of those with the same keys; of several of these, the last."""
+        if records:
+            self._upsert(table, map(tables.columns_of, records))
+
+    def _upsert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         width = len(tables.TABLES[table].key)  # the key is the first columns
         self._execute(tables.upsert(table), {row[:width]: row for row in rows}.values())
 
@@ -545,7 +505,7 @@ class Store:
             earlier = base.execute("SELECT * FROM folded_asked WHERE cell = ? AND peer = ?", where)
             for _, _, answers, labels in opened("folded_asked", earlier):
                 add_counts(asked, {where: (answers, labels)})
-        self._replace("folded_asked", map(sealed, _rows(asked)))
+        self._upsert("folded_asked", map(sealed, _rows(asked)))
         names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]

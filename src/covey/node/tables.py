@@ -11,10 +11,10 @@ folded sums have none: each is the sum of labels that have one.
 import re
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -25,16 +25,22 @@ from covey.node.database import Database
 from covey.node.requests import (
     FEW,
     NONE,
+    Arm,
+    ArmKind,
     CellLine,
     DayPayments,
+    Delivery,
     LabelPart,
     PeerAnswer,
     Regrouped,
+    RelationLine,
     Request,
     RowGroup,
     SeriesLine,
+    SetAside,
     ShadowRow,
     ShadowSpan,
+    SiteRecord,
     SourceState,
 )
 
@@ -51,29 +57,6 @@ COUNTS = """CREATE TABLE IF NOT EXISTS {table} (
 ) STRICT, WITHOUT ROWID;"""
 SUM = "\n  sum INTEGER NOT NULL,"  # of the columns before it: see `sealed`
 SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS site (
-  one INTEGER PRIMARY KEY,
-  name TEXT NOT NULL,
-  fingerprint TEXT NOT NULL,
-  starts INTEGER NOT NULL CHECK (starts >= 0),{SUM}
-  CHECK (one = 1)
-) STRICT;
-CREATE TABLE IF NOT EXISTS sources (
-  source TEXT NOT NULL,
-  slot INTEGER NOT NULL CHECK (slot >= 0),
-  changes TEXT NOT NULL,
-  latest TEXT NOT NULL,{SUM}
-  PRIMARY KEY (source)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS cells (
-  source TEXT NOT NULL,
-  space TEXT NOT NULL,
-  line INTEGER NOT NULL CHECK (line >= 0),
-  name TEXT NOT NULL,
-  counters TEXT NOT NULL,
-  seen TEXT NOT NULL,{SUM}
-  PRIMARY KEY (source, space, line)
-) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests (
   number INTEGER PRIMARY KEY CHECK (number >= 1),
   source TEXT NOT NULL,
@@ -119,72 +102,54 @@ CREATE TABLE IF NOT EXISTS folded_asked (
   labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),{SUM}
   PRIMARY KEY (cell, peer)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS outbox (
-  peer TEXT NOT NULL,
-  id TEXT NOT NULL,
-  label TEXT NOT NULL,{SUM}
-  PRIMARY KEY (peer, id)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS arms (
-  id TEXT NOT NULL,
-  name TEXT NOT NULL,
-  kind TEXT NOT NULL,
-  version TEXT NOT NULL,
-  place INTEGER NOT NULL CHECK (place >= -1),
-  since INTEGER NOT NULL,
-  until INTEGER,{SUM}
-  PRIMARY KEY (id)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS set_aside (
-  id TEXT NOT NULL,
-  source TEXT NOT NULL,
-  cell TEXT NOT NULL,
-  counters TEXT NOT NULL,{SUM}
-  PRIMARY KEY (id, source, cell)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS relations (
-  source TEXT NOT NULL,
-  other TEXT NOT NULL,
-  state TEXT NOT NULL,{SUM}
-  PRIMARY KEY (source, other)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS series (
-  every_s INTEGER NOT NULL CHECK (every_s >= 1),
-  at INTEGER NOT NULL,
-  counts TEXT NOT NULL,{SUM}
-  PRIMARY KEY (every_s, at)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS payments (
-  is_ours INTEGER NOT NULL CHECK (is_ours IN (0, 1)),
-  day INTEGER NOT NULL,
-  peer TEXT NOT NULL,
-  requests INTEGER NOT NULL CHECK (requests >= 1),
-  rows INTEGER NOT NULL CHECK (rows >= requests),
-  amount INTEGER NOT NULL CHECK (amount >= rows),{SUM}
-  PRIMARY KEY (is_ours, day, peer)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS shadow_spans (
-  first INTEGER NOT NULL CHECK (first >= 1),
-  share TEXT NOT NULL,
-  seed TEXT NOT NULL,
-  arms TEXT NOT NULL,{SUM}
-  PRIMARY KEY (first)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS shadow_rows (
-  request INTEGER NOT NULL,
-  row INTEGER NOT NULL CHECK (row >= 0),
-  answers TEXT NOT NULL,{SUM}
-  PRIMARY KEY (request, row)
-) STRICT, WITHOUT ROWID
 """
+
+
+class RecordTable(NamedTuple):
+    """A table whose rows are records: a field is a column, in JSON unless SQL has its type."""
+
+    record: Any
+    key: int = 1  # how many of the first columns
+
+    @property
+    def fields(self) -> tuple[msgspec.structs.FieldInfo, ...]:
+        return msgspec.structs.fields(self.record)
+
+    def statement(self, name: str) -> str:
+        columns = "\n".join(
+            f"  {field.name} {KINDS.get(field.type, 'TEXT NOT NULL')}," for field in self.fields
+        )
+        key = ", ".join(field.name for field in self.fields[: self.key])
+        return (
+            f"CREATE TABLE IF NOT EXISTS {name} (\n{columns}{SUM}\n  PRIMARY KEY ({key})\n"
+            ") STRICT, WITHOUT ROWID"
+        )
+
+
+KINDS = {int: "INTEGER NOT NULL", bool: "INTEGER NOT NULL", int | None: "INTEGER"}
+AS_THEY_ARE = (str, int, ArmKind, int | None)
+RECORDS = {
+    "site": RecordTable(SiteRecord),
+    "sources": RecordTable(SourceState),
+    "cells": RecordTable(CellLine, 3),
+    "relations": RecordTable(RelationLine, 2),
+    "outbox": RecordTable(Delivery, 2),
+    "arms": RecordTable(Arm),
+    "set_aside": RecordTable(SetAside, 3),
+    "payments": RecordTable(DayPayments, 3),
+    "series": RecordTable(SeriesLine, 2),
+    "shadow_spans": RecordTable(ShadowSpan),
+    "shadow_rows": RecordTable(ShadowRow, 2),
+}
+SCHEMA += ";\n".join(table.statement(name) for name, table in RECORDS.items())
+# Those of a `Commit`, which has them under the same names.
+COMMITTED = ("sources", "cells", "relations", "payments", "series", "shadow_spans", "shadow_rows")
+NAME_OF: dict[Any, str] = {table.record: name for name, table in RECORDS.items()}
 NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
 SUMS = ("counters", "folded")  # of labels: without checksums
 FLAGGED = ("requests",)  # whose last column is a flag that is cleared
 CHANGED = "the schema is damaged"
-CLOSE = (
-    "UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open = 1 AND number IN ({rows})",
-    1,
-)
+CLOSE = ("UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open = 1 AND number IN ({rows})", 1)
 JOIN = """
 UPDATE requests SET predictions = ?, peer_answers = ?, sum = ? WHERE is_open = 1 AND number = ?
 """
@@ -211,16 +176,9 @@ TOTALS = """
 SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM labels),
 (SELECT COUNT(*) FROM outbox) FROM requests
 """
-# A request may have been folded before its rows were run in the shadow.
-INSERT_SHADOW_ROW = """
-INSERT INTO shadow_rows
-SELECT ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM requests WHERE number = ?) ON CONFLICT DO NOTHING
-"""
 GROUPS = msgspec.json.Decoder(list[RowGroup])
 PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
-SEEN = msgspec.json.Decoder(list[tuple[Any, int]])
-LATEST = msgspec.json.Decoder(tuple[int, Any] | None)
-SERIES = msgspec.json.Decoder(dict[str, tuple[int, ...]])
+Record = TypeVar("Record", bound=msgspec.Struct)
 HOUR_S = 3_600
 SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
@@ -271,7 +229,9 @@ def insert_new(table: str) -> RowStatement:
 def upsert(table: str) -> RowStatement:
     """Return the statement that adds rows or replaces those with the same keys."""
     columns, key = TABLES[table]
-    others = ", ".join(f'"{one}" = excluded."{one}"' for one in columns if one not in key)
+    others = ", ".join(
+        f'"{column}" = excluded."{column}"' for column in columns if column not in key
+    )
     text, count = insert(table)
     return f"{text} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {others}", count
 
@@ -302,7 +262,6 @@ def statement_for(statement: RowStatement, rows: int) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return a value as it is stored."""
     return msgspec.json.encode(value).decode()
 
 
@@ -311,17 +270,8 @@ def outdated(lines: Sequence[SeriesLine]) -> list[tuple[int, int]]:
 
     With the line of an hour these are removed, and not with every minute.
     """
-    hours = [one.at for one in lines if one.every_s == HOUR_S]
+    hours = [line.at for line in lines if line.every_s == HOUR_S]
     return [(every_s, max(hours) - kept_s) for every_s, kept_s in SPANS_KEPT.items() if hours]
-
-
-def series_columns(one: SeriesLine) -> tuple[Any, ...]:
-    return one.every_s, one.at, as_text(one.counts)
-
-
-def series_of(columns: Sequence[Any]) -> SeriesLine:
-    every_s, at, counts = columns
-    return SeriesLine(every_s, at, SERIES.decode(counts))
 
 
 # -- checksums ----------------------------------------------------------------------------------
@@ -452,55 +402,37 @@ def request_of(columns: Sequence[Any]) -> Request:
     )
 
 
+@cache
+def _columns(record: Any) -> list[Callable[[Any], Any] | None]:
+    """Return what makes columns of the fields of a record; None: nothing."""
+    kinds = [field.type for field in msgspec.structs.fields(record)]
+    return [None if kind in AS_THEY_ARE else int if kind is bool else as_text for kind in kinds]
+
+
+@cache
+def _decoders(record: Any) -> list[Callable[[Any], Any] | None]:
+    kinds = [field.type for field in msgspec.structs.fields(record)]
+    return [
+        None if kind in AS_THEY_ARE else bool if kind is bool else msgspec.json.Decoder(kind).decode
+        for kind in kinds
+    ]
+
+
+def columns_of(record: msgspec.Struct) -> tuple[Any, ...]:
+    """Return the columns of a record of `RECORDS`, with their checksum."""
+    values = zip(_columns(type(record)), msgspec.structs.astuple(record), strict=True)
+    return sealed([value if make is None else make(value) for make, value in values])
+
+
+def record_of(kind: type[Record], columns: Sequence[Any]) -> Record:
+    """Return the record of columns without their checksum."""
+    values = zip(_decoders(kind), columns, strict=True)
+    return kind(*(value if make is None else make(value) for make, value in values))
+
+
 def label_columns(part: LabelPart) -> tuple[Any, ...]:
     rows = array("I", part.rows).tobytes()
     return part.request, part.part, len(part.rows), rows, as_text(part.truths), bytes(part.right)
-
-
-def cell_columns(cell: CellLine) -> tuple[Any, ...]:
-    return *msgspec.structs.astuple(cell)[:4], as_text(cell.counters), as_text(cell.seen)
-
-
-def cell_of(columns: Sequence[Any]) -> CellLine:
-    source, space, line, name, counters, seen = columns
-    return CellLine(source, space, line, name, msgspec.json.decode(counters), SEEN.decode(seen))
-
-
-def payment_columns(one: DayPayments) -> tuple[Any, ...]:
-    is_ours, *others = msgspec.structs.astuple(one)
-    return int(is_ours), *others
-
-
-def payment_of(columns: Sequence[Any]) -> DayPayments:
-    is_ours, *others = columns
-    return DayPayments(bool(is_ours), *others)
-
-
-def span_columns(span: ShadowSpan) -> tuple[Any, ...]:
-    return span.first, as_text(span.share), span.seed, as_text(span.arms)
-
-
-def span_of(columns: Sequence[Any]) -> ShadowSpan:
-    first, share, seed, arms = columns
-    return ShadowSpan(first, float(share), seed, msgspec.json.decode(arms))
-
-
-def shadow_row_columns(one: ShadowRow) -> tuple[Any, ...]:
-    return one.request, one.row, as_text(one.answers)
-
-
-def shadow_row_of(columns: Sequence[Any]) -> ShadowRow:
-    request, row, answers = columns
-    return ShadowRow(request, row, msgspec.json.decode(answers))
-
-
-def source_columns(state: SourceState) -> tuple[Any, ...]:
-    return state.source, state.slot, as_text(state.changes), as_text(state.latest)
-
-
-def source_of(columns: Sequence[Any]) -> SourceState:
-    source, slot, changes, latest = columns
-    return SourceState(source, slot, msgspec.json.decode(changes), LATEST.decode(latest))
 
 
 def _group_of(content: bytes | None, rows: int) -> Sequence[int] | np.ndarray:

@@ -181,7 +181,7 @@ class FairQueue:
             removed: list[Job] = []
             for jobs in (self._own, *self._peers.values(), self._shadow):
                 removed += filter(is_wanted, jobs)
-                kept = [one for one in jobs if not is_wanted(one)]
+                kept = [job for job in jobs if not is_wanted(job)]
                 jobs.clear()
                 jobs.extend(kept)
             self._peers = {source: jobs for source, jobs in self._peers.items() if jobs}
@@ -383,11 +383,7 @@ class Answering(Steps):
     """
 
     def __init__(
-        self,
-        function: Function,
-        rows: Rows,
-        source: str = OWN,
-        patience_s: float = math.inf,
+        self, function: Function, rows: Rows, source: str = OWN, patience_s: float = math.inf
     ) -> None:
         """`patience_s` is how long the function may be taken by one call before this one begins."""
         self._function = function
@@ -567,13 +563,15 @@ class FunctionProcesses:
 
     async def open(self) -> None:
         """Return when every process has loaded the function; raise `ConfigError` if one cannot."""
-        await asyncio.gather(*(one.start() for one in self._processes if not one.is_up))
+        await asyncio.gather(*(process.start() for process in self._processes if not process.is_up))
 
     @property
     def is_available(self) -> bool:
         """Whether a call would not wait long."""
         now_s = time.monotonic()
-        return any(one.is_up and now_s - one.began_s < self._taken_s for one in self._processes)
+        return any(
+            process.is_up and now_s - process.began_s < self._taken_s for process in self._processes
+        )
 
     async def run(
         self, call: Answering, *, source: str = OWN, patience_s: float = math.inf
@@ -600,7 +598,7 @@ class FunctionProcesses:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
         results = await asyncio.gather(*(job.result for job in jobs))
-        failures = [one for one in results if isinstance(one, CoveyError)]
+        failures = [result for result in results if isinstance(result, CoveyError)]
         return failures[0] if failures else list(chain.from_iterable(results))
 
     def stop(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, Learner
+from covey.bandit.learner import NO_ANSWER, Learner, offset_of
 from covey.errors import LimitError
 from covey.kernel import (
     LATEST_ALARMS,
@@ -25,6 +25,7 @@ from covey.kernel import (
     doubts_of,
     phase_of,
     row_of,
+    take_doubts,
 )
 from covey.kernel.rules import Cell, Report
 from covey.node.earned import EarnedTrust, is_audit
@@ -36,9 +37,11 @@ from covey.node.requests import (
     Request,
     RowGroup,
     SourceState,
+    belief_states,
     is_own,
     said_in,
     scored_gains,
+    whole_doubts,
 )
 from covey.types import Context, Label
 
@@ -62,7 +65,7 @@ class DirtyCells:
         if source != OWN:
             self.tables = learner.empty_tables(most_cells=NO_LIMIT)
         self._learner = learner
-        self._source = source
+        self.source = source
         self._has_levels = {
             space: len(policy.partition.levels(policy.dimension)) > 1
             for space, policy in learner.policies.items()
@@ -75,15 +78,14 @@ class DirtyCells:
         """Take all cells for unchanged."""
         self._rows: dict[tuple[str, int], None] = {}
         self._known = {space: len(table) for space, table in self.tables.items()}
-        self._forgotten = {space: table.forgotten for space, table in self.tables.items()}
-        self._alarmed = {space: table.alarm_count for space, table in self.tables.items()}
+        self._forgotten = {space: table.policy.forgotten for space, table in self.tables.items()}
+        self._alarmed = {space: table.policy.alarm_count for space, table in self.tables.items()}
         self._foreign = {
             space: set(filter(table.cells.is_foreign, range(len(table))))
             for space, table in self.tables.items()
         }
 
     def name(self, space: str, row: int) -> str:
-        """Return the name of the cell of a row."""
         name = self._names.get((space, row))
         if name is None:
             cell = self.tables[space].cells.cell(row)._replace(space=space)
@@ -117,7 +119,7 @@ class DirtyCells:
         rows = set(np.unique(row_of(codes)).tolist())
         if self._has_levels[space]:
             if phase_of(int(codes[0])) == SERVE:
-                rows = {one for row in rows for one in table.cells.layers(row)}
+                rows = {layer for row in rows for layer in table.cells.layers(row)}
             else:
                 points = np.ascontiguousarray(contexts, np.float64)
                 rows |= table.cells.around_batch(points.reshape(-1).data, len(codes))
@@ -139,19 +141,19 @@ class DirtyCells:
             adopted = {row for row in foreign if not table.cells.is_foreign(row)}
             foreign -= adopted
             changed |= adopted
-        if table.alarm_count != self._alarmed[space]:
-            self._alarms[space] += table.alarm_count - self._alarmed[space]
-            self._alarmed[space] = table.alarm_count
-            del table.alarms[:-LATEST_ALARMS]
-        if table.forgotten != self._forgotten[space]:
-            self._forgotten[space] = table.forgotten
+        if table.policy.alarm_count != self._alarmed[space]:
+            self._alarms[space] += table.policy.alarm_count - self._alarmed[space]
+            self._alarmed[space] = table.policy.alarm_count
+            del table.policy.alarms[:-LATEST_ALARMS]
+        if table.policy.forgotten != self._forgotten[space]:
+            self._forgotten[space] = table.policy.forgotten
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 
     def _line(self, space: str, row: int) -> CellLine:
         table = self.tables[space]
         counters, name = table.saved.stored(row), self.name(space, row)
-        return CellLine(self._source, space, row, name, counters, table.saved.known(row))
+        return CellLine(self.source, space, row, name, counters, table.saved.known(row))
 
 
 class _Overlay(DirtyCells):
@@ -161,11 +163,13 @@ class _Overlay(DirtyCells):
         super().__init__(learner, source)
         self.slot = 0  # the latest that the source named
         self.opened = 0  # cells that the site itself had not met
-        self.site_forgotten = {space: table.forgotten for space, table in learner.tables.items()}
+        self.site_forgotten = {
+            space: table.policy.forgotten for space, table in learner.tables.items()
+        }
         self.written: SourceState | None = None
 
     def state(self) -> SourceState:
-        return SourceState(self._source, self.slot, doubts_of(self.tables))
+        return SourceState(self.source, self.slot, doubts_of(self.tables, is_brief=True))
 
 
 class SourceStatistics:
@@ -237,7 +241,7 @@ class SourceStatistics:
     @property
     def opened(self) -> int:
         """How many cells peers have opened that the site itself had not met."""
-        return self._opened.total() + sum(one.opened for one in self._overlays.values())
+        return self._opened.total() + sum(overlay.opened for overlay in self._overlays.values())
 
     def cell_name(self, source: str, space: str, row: int) -> str:
         """Return the name of the cell of a row of a source's table."""
@@ -256,23 +260,23 @@ class SourceStatistics:
         overlay, row = self._meet(source, cell, slot)
         if overlay is not None:
             overlay.note(cell.space, code_of(row, 0, SERVE))
-        pooled = [] if is_audit(slot) else self.added(cell.space, source)
+        pooled, asker = [] if is_audit(slot) else self.added(cell.space, source), offset_of(source)
         return self._combined(
-            overlay, cell.space, row, lambda table: table.serve(row, slot, function), pooled
+            overlay, cell.space, row, lambda table: table.serve(row, slot, function, asker), pooled
         )
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
         overlay, row = self._meet(source, cell, slot)
-        arrivals, low, high = self._combined(
+        arrivals, low, high, told = self._combined(
             overlay,
             cell.space,
             row,
-            lambda table: table.report(row, slot),
+            lambda table: table.report(row, slot, offset_of(source)),
             self.added(cell.space, source),
         )
         # A decision from before the cell was foreign may have been taken back since.
-        return max(0, arrivals), low, high
+        return max(0, arrivals), low, high, told
 
     def estimate(
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool
@@ -353,7 +357,7 @@ class SourceStatistics:
                 continue
             gain = learner.gain_of(request.predictions[row], label) / learner.unit
             name = self._functions[function]
-            earned.follow(sum(table.forgotten for table in learner.tables.values()))
+            earned.follow(sum(table.policy.forgotten for table in learner.tables.values()))
             if is_own(request.source):
                 context = request.context(row)
                 is_change = earned.take_own(request.space, context, name, gain, learner.slot)
@@ -370,6 +374,21 @@ class SourceStatistics:
         table = self._overlay(source).tables[space]
         for code in codes:
             table.forget(code)
+
+    def hear_alarm(self, source: str, space: str, slot: int) -> bool:
+        """Forget what was learnt up to a slot, as a peer found a change; False: it was forgotten.
+
+        What a peer says that is not pooled counts for what it caused only.
+        """
+        overlay = None if self.teaches(source) else self._overlay(source)
+        table = (self._learner if overlay is None else overlay).tables[space]
+        before = table.policy.forgotten
+        if overlay is None:
+            self._learner.hear_alarm(space, slot)
+        else:
+            overlay.slot = max(overlay.slot, slot)
+            table.hear_alarm(slot)
+        return table.policy.forgotten != before
 
     # -- cells ----------------------------------------------------------------------------------
 
@@ -428,7 +447,7 @@ class SourceStatistics:
 
     def _follow(self, overlay: _Overlay, space: str) -> None:
         """Forget what a source caused if the site has forgotten all since the last use."""
-        slot = self._learner.tables[space].forgotten
+        slot = self._learner.tables[space].policy.forgotten
         if slot != overlay.site_forgotten[space]:
             overlay.site_forgotten[space] = slot
             # The source counts its own slots: all that it named so far are from before.
@@ -440,12 +459,13 @@ class SourceStatistics:
         """Return the states and the cells of isolated sources that changed since last taken."""
         states: list[SourceState] = []
         lines: list[CellLine] = []
-        site = {space: table.forgotten for space, table in self._learner.tables.items()}
+        site = {space: table.policy.forgotten for space, table in self._learner.tables.items()}
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
         for overlay in used.values():
             for space in overlay.tables:
                 self._follow(overlay, space)
+            states += belief_states(overlay.source, overlay.tables)
             state = overlay.state()
             if state != overlay.written:
                 overlay.written = state
@@ -460,7 +480,8 @@ class SourceStatistics:
         """
         for source, state in loaded.sources.items():
             if not self.is_pooled(source):
-                self._load(source, state, loaded.cells.get(source, []))
+                doubts = whole_doubts(state, loaded.sources)
+                self._load(source, state.slot, doubts, loaded.cells.get(source, []))
         if self.earned is not None:
             self.earned.load(loaded.relations)
         for request in loaded.requests:
@@ -472,15 +493,16 @@ class SourceStatistics:
                     if group.phase != RECALL and group.code != DETACHED:
                         table.expect(group.code)
 
-    def _load(self, source: str, state: SourceState, lines: Sequence[CellLine]) -> None:
+    def _load(
+        self, source: str, slot: int, doubts: Mapping[str, list[int]], lines: Sequence[CellLine]
+    ) -> None:
         learner, overlay = self._learner, self._overlay(source)
-        overlay.slot = state.slot
+        overlay.slot = slot
         for line in lines:
             cell = learner.names.parse(line.name)
             self._add(overlay, cell)
             overlay.tables[cell.space].saved.load_stored(cell, line.counters, line.seen)
-        for space, doubts in state.changes.items():
-            overlay.tables[space].take_doubts(doubts)
+        take_doubts(overlay.tables, doubts)
         overlay.clear()
         overlay.written = overlay.state()
 
@@ -545,12 +567,12 @@ class PoolingLearner:
 
     def __init__(self, learner: Learner, sources: SourceStatistics) -> None:
         self._learner = learner
-        self._sources = sources
+        self.sources = sources
 
     def _added(self, slot: int) -> Sequence[Table]:
         if self._learner.is_supervised and is_audit(slot):
             return ()
-        return self._sources.added(self._learner.space)
+        return self.sources.added(self._learner.space)
 
     def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
         """Decide for an own row: see `Learner.decide`."""
@@ -564,7 +586,7 @@ class PoolingLearner:
         self, contexts: np.ndarray, slot: int, codes: np.ndarray, closed: bytes | None = None
     ) -> int:
         """Decide for consecutive slots: see `Learner.decide_rows`."""
-        if not self._sources.added(self._learner.space):
+        if not self.sources.added(self._learner.space):
             return self._learner.decide_rows(contexts, slot, codes, closed)
         for k, context in enumerate(contexts.tolist()):
             codes[k] = self.decide(tuple(context), slot + k, closed)
@@ -584,7 +606,7 @@ class PoolingLearner:
 
     def consult(self, row: int, context: Context, *given: Any) -> int:
         """Decide without labels of own instances: see `Learner.consult`."""
-        consult, added = self._learner.consult, self._sources.added(self._learner.space)
+        consult, added = self._learner.consult, self.sources.added(self._learner.space)
         return self._with(added, row, lambda: consult(row, context, *given))
 
     def _with(self, others: Sequence[Table], row: int, call: Callable[[], T]) -> T:

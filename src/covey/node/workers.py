@@ -16,21 +16,23 @@ import msgspec
 import numpy as np
 
 from covey.data.inputs import LabelSet, Rows
-from covey.errors import (
-    CoveyError,
-    FunctionError,
-    LimitError,
-    PeerError,
-    StoreError,
-    StoreFull,
-)
+from covey.errors import CoveyError, FunctionError, LimitError, PeerError, StoreError, StoreFull
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle, PaymentCounters, answered
 from covey.node.recorded import MOST_CELLS, RecordedState
-from covey.node.requests import OWN, AskRow, Assistance, Commit, Request, holder, is_own
-from covey.node.spans import NO_SPANS, Spans
-from covey.node.status import SiteHistory
+from covey.node.requests import (
+    OWN,
+    AskRow,
+    Assistance,
+    Commit,
+    QueryKind,
+    Request,
+    SeriesLine,
+    holder,
+    is_own,
+)
+from covey.node.status import NO_SPANS, SiteHistory, Spans
 from covey.node.store import Store
 from covey.node.threads import (
     MOST_FAILURES,
@@ -89,7 +91,7 @@ class ThreadWorkers:
     ) -> None:
         """`write` gets the duration of commits, and whether they succeeded."""
         self._store = store
-        self.history = SiteHistory(store.series())
+        self.history = SiteHistory(store.all(SeriesLine))
         self.spans, self._write = spans, write
         self._disk = ThreadPoolExecutor(1, "covey-store")
         # By name, and what a reload may change.
@@ -115,7 +117,9 @@ class ThreadWorkers:
     async def open(self, functions: Sequence[Function]) -> None:
         """Start the processes of functions; raise `ConfigError` if one cannot be loaded there."""
         runners = map(self._runner, functions)
-        await asyncio.gather(*(one.open() for one in runners if isinstance(one, FunctionProcesses)))
+        await asyncio.gather(
+            *(runner.open() for runner in runners if isinstance(runner, FunctionProcesses))
+        )
 
     def keep(self, functions: Sequence[Function]) -> None:
         """Stop threads and processes of all other functions."""
@@ -126,7 +130,6 @@ class ThreadWorkers:
             asyncio.get_running_loop().run_in_executor(None, runner.has_ended, CLOSE_S)
 
     def _runner(self, function: Function) -> FunctionThread | FunctionProcesses:
-        """Return the thread of a function, or its processes."""
         runner = self._runners.get(key := _key(function))
         if runner is None:
             if function.processes is None:
@@ -243,17 +246,19 @@ class NodeDriver:
         self._workers = workers
         self._breakers = breakers
         self.new_id = new_id
-        self.cell = state.learner.name_at
+        self.cell = state.learner.place_name
         trainer = Trainer(functions, workers.run, _log_given_up, _log_untrained)
         self.trainable, self.train = trainer.trainable, trainer.train
-        self.failures = Counter({one.name: 0 for one in functions})  # calls, by function
+        self.failures = Counter({function.name: 0 for function in functions})  # calls, by function
         self._unlogged = 0  # rows decided without peers since that was last logged
         self._throttle = LogThrottle()
         self._throttles = {name: LogThrottle() for name in self.failures}
 
     def begin(self, source: str = OWN) -> None:
         """Begin a request: all its calls to peers share one deadline."""
-        DEADLINE_S.set(min((one.deadline_s() for one in self._breakers.values()), default=math.inf))
+        DEADLINE_S.set(
+            min((breaker.deadline_s() for breaker in self._breakers.values()), default=math.inf)
+        )
         _REPORTS.set({})
         _SOURCE.set(source)
 
@@ -268,7 +273,7 @@ class NodeDriver:
             for peer, one in self._breakers.items()
             if one.is_open or self._payments.is_over(peer)
         )
-        busy = [not self._workers.is_available(one) for one in self._functions]
+        busy = [not self._workers.is_available(function) for function in self._functions]
         if True not in busy:
             return closed
         own = len(busy)
@@ -317,19 +322,16 @@ class NodeDriver:
             peer, rows, lambda rows: answered(peer, list(rows), breaker.ask_patiently(rows))
         )
 
-    async def report(self, peer: str, cell: str, slot: int) -> Report:
+    async def report(self, peer: str, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
+        if what != "arrivals":
+            return await self._breakers[peer].report(cell, slot, what)
         known = _REPORTS.get()
-        at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY)))
-        if not (slot <= 2 * at or (at and report[1:] == ANY_ACCURACY)):
+        at, report = known.get((peer, cell), (0, (0, *ANY_ACCURACY, ())))
+        if not (slot <= 2 * at or (at and report[1:] == (*ANY_ACCURACY, ()))):
             report = await self._breakers[peer].report(cell, slot)
             known[peer, cell] = slot, report
         return report
-
-    async def estimate(
-        self, peer: str, cell: str, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        return await self._breakers[peer].estimate(cell, slot, is_by_context=is_by_context)
 
     async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         if len(calls) == 1:
@@ -338,10 +340,12 @@ class NodeDriver:
             except PeerError as error:
                 return [error]
         results = await asyncio.gather(*calls, return_exceptions=True)
-        for one in results:
+        for result in results:
             # `run` returns a `FunctionError` as its result.
-            if isinstance(one, BaseException) and not isinstance(one, PeerError | FunctionError):
-                raise one
+            if isinstance(result, BaseException) and not isinstance(
+                result, PeerError | FunctionError
+            ):
+                raise result
         return results
 
     async def has_come(self, late: Late) -> bool:
@@ -372,29 +376,23 @@ class Sections:
     """Runs coroutines to their end one after the other per key, also if the caller is cancelled."""
 
     def __init__(self) -> None:
-        self._running: dict[Any, asyncio.Event] = {}
+        self._running: dict[Any, asyncio.Future[object]] = {}
 
     async def free(self, key: Any) -> None:
         """Return when nothing runs for a key."""
         while key in self._running:
-            await self._running[key].wait()
+            await asyncio.wait([self._running[key]])
 
     async def run(self, key: Any, work: Coroutine[Any, Any, object]) -> None:
         """Run a coroutine to its end."""
-        self._running[key] = asyncio.Event()
-        task = asyncio.ensure_future(work)
-        try:
-            await asyncio.shield(task)
-        finally:
-            if task.done():
-                self._end(key, task)
-            else:
-                task.add_done_callback(lambda _: self._end(key, task))
+        task = self._running[key] = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: self._end(key, done))
+        await asyncio.shield(task)
 
-    def _end(self, key: Any, task: "asyncio.Task[object]") -> None:
+    def _end(self, key: Any, task: "asyncio.Future[object]") -> None:
+        del self._running[key]
         if not task.cancelled():
             task.exception()  # without a caller, the next one that sends the label gets it
-        self._running.pop(key).set()
 
 
 # -- requests in progress -----------------------------------------------------------------------

@@ -254,16 +254,11 @@ class FollowTheLeader:
         self._leader = self._right.index(max(self._right))
 
 
-class BaselineOutcome(msgspec.Struct, frozen=True):
-    """Result of a baseline on a log."""
+class BaselineNumbers(msgspec.Struct, frozen=True):
+    """The errors of a baseline on the rows that have a label."""
 
     errors: int
-    judged: int  # slots with a true label in the log
-
-    @property
-    def error_percent(self) -> float | None:
-        """Error rate; None without judged slots."""
-        return 100 * self.errors / self.judged if self.judged else None
+    error_percent: float | None
 
 
 HINDSIGHT = "best-in-hindsight"
@@ -281,12 +276,10 @@ class BaselineRun:
         *,
         label_wait: int | None = None,
         receivers: Sequence[int] | None = None,
-        functions: int | None = None,
     ) -> None:
         self._baselines = baselines
         self._wait = label_wait
         self._receivers = receivers  # indices of the learners; None: all
-        self._functions = functions  # rows of predictions that belong to functions
         self._pending: dict[int, list[tuple[list[BaselineAnswer], int]]] = {}  # by slot of arrival
         self._slot = 0
         self._judged = 0
@@ -300,7 +293,7 @@ class BaselineRun:
                 "baselines need predictions that are right or wrong, but [data] has a loss; remove "
                 "one of them"
             )
-        votes = np.asarray(log.predictions)[: self._functions].T
+        votes = np.asarray(log.predictions).T
         labels = np.asarray(log.labels)
         rows = zip(votes.tolist(), labels.tolist(), self._delays(log).tolist(), strict=True)
         answers = np.array([self._play(tuple(row), *late) for row, *late in rows], np.int64)
@@ -313,11 +306,15 @@ class BaselineRun:
         self._judged += int(np.count_nonzero(is_judged))
         return dict(zip(self._errors, answers, strict=True))
 
-    def outcome(self) -> dict[str, BaselineOutcome]:
+    def outcome(self) -> dict[str, BaselineNumbers]:
         """Return the errors of each baseline and of the best single function."""
         best = int(self._function_errors.min(initial=self._judged))
         errors = {**self._errors, HINDSIGHT: best}
-        return {name: BaselineOutcome(number, self._judged) for name, number in errors.items()}
+        judged = self._judged
+        return {
+            name: BaselineNumbers(number, 100 * number / judged if judged else None)
+            for name, number in errors.items()
+        }
 
     def _play(self, votes: tuple[int, ...], label: int, delay: int) -> list[int]:
         answers = [baseline.predict(votes) for baseline in self._baselines]

@@ -196,8 +196,8 @@ class Luck:
 def _first_rows(codes: np.ndarray, count: int) -> dict[int, int]:
     """Return the first row of each code that occurs."""
     if count > _FEW:
-        found, rows = np.unique(codes, return_index=True)
-        pairs = zip(found.tolist(), rows.tolist(), strict=True)
+        distinct, rows = np.unique(codes, return_index=True)
+        pairs = zip(distinct.tolist(), rows.tolist(), strict=True)
         return {code: row for code, row in pairs if code >= 0}
     used = np.flatnonzero(np.bincount(codes + 1, minlength=1)[1:]).tolist()
     return {code: int(np.argmax(codes == code)) for code in used}
@@ -244,16 +244,13 @@ class Encoder:
         `answers` are the functions' names and predictions, by learner; `points` are validated
         contexts; `columns` holds variable costs and answer delays.
         """
-        rows, sites = len(arrived.labels), self._setup.sites
-        # The kernel writes answers from stored labels into further rows, one per learner.
-        room = len(sites) if any(site.context_peers for site in sites) else 0
-        predictions = np.empty((len(answers) + room, rows), np.int32)
-        predictions[len(answers) :] = -1
-        for codes, (name, column) in zip(predictions, answers, strict=False):
+        rows = len(arrived.labels)
+        predictions = np.empty((len(answers), rows), np.int32)
+        for codes, (name, column) in zip(predictions, answers, strict=True):
             self._codes(column, name, out=codes)
             for row in _missing(codes):
                 raise self._error(row, f"the prediction in {name!r} is missing; remove the row")
-        gains = self.vocabulary.gains(predictions[: len(answers)], arrived.labels)
+        gains = self.vocabulary.gains(predictions, arrived.labels)
         log = EncodedLog(
             contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,
             predictions=predictions.data,
@@ -310,7 +307,10 @@ class Encoder:
         sites = self._setup.sites
         indices = {site.name: k for k, site in enumerate(sites)}
         values = column.tolist() if isinstance(column, np.ndarray) else column
-        at = np.array([indices.get(str(value), -1) for value in values], np.int32)
+        distinct = [*column.values, None] if isinstance(column, CodedColumn) else values
+        at = np.array([indices.get(str(value), -1) for value in distinct], np.int32)
+        if isinstance(column, CodedColumn):
+            at = at[column.codes]
         for row in np.flatnonzero(at < 0)[:1].tolist():
             problem = f"is not a learner{nearest(str(values[row]), indices)}"
             raise self._error(row, f"column {name!r} names {values[row]!r}, which {problem}")
@@ -335,7 +335,7 @@ def _delays(arrived: Arrivals) -> memoryview | None:
 
 def runs_of(column: Column) -> np.ndarray:
     """Return the number of the run of equal values that each row is in, from 0."""
-    values = np.asarray(column)
+    values = column.codes if isinstance(column, CodedColumn) else np.asarray(column)
     if not len(values):
         return np.zeros(0, np.int64)
     is_first = np.ones(len(values), bool)
@@ -369,7 +369,7 @@ def _where(column: Column, is_wanted: np.ndarray) -> Column:
 def _floats(column: Column) -> np.ndarray:
     """Return a column as floats, NaN for values that are not numbers."""
     try:
-        return np.asarray(column).astype(np.float64)
+        return np.asarray(column, np.float64)
     except (TypeError, ValueError):
         return np.array([_float(value) for value in column])
 

@@ -9,12 +9,11 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from covey.bandit.links import ChangingLinks, Pair
-from covey.bandit.partitions import cell_name
+from covey.bandit.links import LinkPrices, Pair
+from covey.bandit.partitions import MOST_DRAWN, space_names
 from covey.bandit.policies import used_rows
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import (
-    ArmColumns,
     ArmTable,
     DecisionColumns,
     EncodedLog,
@@ -49,7 +48,7 @@ class Repricing(NamedTuple):
     cost: float
 
 
-class LinkPrices:
+class PathCosts:
     """The links of a replay: prices per slot, and the costs of their use.
 
     Paths are chosen when prices change, and kept until the next change.
@@ -58,7 +57,7 @@ class LinkPrices:
     def __init__(self, setup: NetworkConfig, sites: Sequence[LearnerSpec]) -> None:
         wiring = setup.wiring
         assert wiring is not None
-        self._links = ChangingLinks(wiring, setup.settings.relearn_every)
+        self._links = LinkPrices(wiring, setup.settings.relearn_every)
         rows = {column: row for row, column in enumerate(setup.cost_columns)}
         self._rows = {pair: rows[column] for pair, column in wiring.tolls.items()}
         self.next_slot = self._links.next_slot
@@ -130,9 +129,10 @@ class ReplayEngine:
         self.slots = 0
         self._unit = setup.unit
         self._width = width
-        self._coordinates = setup.context.names
+        self._everywhere = (0.0,) * width, (1.0,) * width
         self._spaces = setup.plan.of_width(width)
         self._names_spaces = len(self._spaces) > 1
+        self._titles = space_names(self._spaces, setup.context.names) if self._names_spaces else []
         self._receivers = array("i", (k for k, site in enumerate(sites) if site.receives))
         self._policies = setup.policies(width)
         self._clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
@@ -141,13 +141,16 @@ class ReplayEngine:
         seats = _seats(sites, setup.cost_columns)
         self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
         self._are_slots_shared = setup.shares_slots
-        self._arms = ArmTable(arms_of(sites))
+        self._arms = arms_of(sites)
+        functions = [name for site in sites for name in site.functions]
+        streams = np.array([site.stream for site in sites])
+        self._streams = streams * len(functions) if streams.any() else None
         self._cell_names: list[str] = []  # by their number in the trace
         self._alarms = 0  # those that were looked at
         self._unmarked: dict[int, list[int]] = {}  # learner -> slots of alarms not in the trace
         learners = [site.name for site in sites]
-        functions = [name for site in sites for name in site.functions]
         readers = learners if any(site.context_peers for site in sites) else []
+        self._readers = len(readers)
         self._names: dict[str, Sequence[Label]] = {
             "learner": learners,
             "phase": PHASES,
@@ -168,7 +171,7 @@ class ReplayEngine:
         own = self._policies[space].partition.name(cell)
         if not self._names_spaces:
             return own
-        return cell_name(self._spaces[space], self._coordinates, own)
+        return f"{self._titles[space]}/{own}"
 
     def _empty_ledgers(self) -> list[Ledger]:
         consulted = {peer for site in self.sites for peer in site.context_peers}
@@ -204,6 +207,7 @@ class ReplayEngine:
             function=np.empty(rows, np.int32).data,
             correct=np.empty(rows, np.int32).data,
             paid=np.empty(0 if log.costs is None else rows, np.int32).data,
+            recalled=np.full(self._readers and (self._readers, len(log.labels)), -1, np.int32),
         )
         first_slot = self.slots + 1
         if self._are_slots_shared:
@@ -222,12 +226,13 @@ class ReplayEngine:
             receivers=self._receivers,
             names={**self._names, "cell": list(self._cell_names)},
             are_slots_shared=self._are_slots_shared,
+            streams=self._streams,
         )
         alarms = sum(clock.alarms for clock in self._clocks)
         if alarms > self._alarms:
             self._alarms = alarms
             for place, slots_of_alarms in enumerate(self.alarms()):
-                new = [one for one in slots_of_alarms if one >= first_slot]
+                new = [slot for slot in slots_of_alarms if slot >= first_slot]
                 if new:
                     self._unmarked.setdefault(place, []).extend(new)
         for place in [*self._unmarked]:
@@ -248,14 +253,14 @@ class ReplayEngine:
     def alarms(self) -> list[list[int]]:
         """Return, per learner, the slots of the alarms of its change detection."""
         return [
-            sorted(slot for table in ledger.tables for slot in table.alarms)
+            sorted(slot for table in ledger.tables for slot in table.policy.alarms)
             for ledger in self.ledgers
         ]
 
     def cells(self, place: int) -> list[CellView]:
         """Return the cells that a learner uses, for reports."""
         site = self.sites[place]
-        arms = site.arms([one.name for one in self.sites])
+        arms = site.arms([other.name for other in self.sites])
         views = []
         for space in site.spaces:
             table = self.ledgers[place].tables[space]
@@ -282,17 +287,19 @@ class ReplayEngine:
         cell = table.cells.cell(row)
         policy = self._policies[space]
         side = policy.partition.levels(policy.dimension)[cell.level].side
-        # Rewards can depend on the context: that of the middle of the cell is now the current one.
-        table.cells.around(tuple((coordinate + 0.5) / side for coordinate in cell.coordinates))
+        if not table.cells.is_wide:
+            # Rewards can depend on the context: the middle of the cell is now the current one.
+            table.cells.around(tuple((coordinate + 0.5) / side for coordinate in cell.coordinates))
         arm, labels, right = policy.preferred(table, row, arms)
-        # Coordinates outside the space are unbounded.
-        low, high = [0.0] * self._width, [1.0] * self._width
-        for index, coordinate in zip(self._spaces[space], cell.coordinates, strict=True):
-            low[index], high[index] = coordinate / side, (coordinate + 1) / side
+        low, high = self._everywhere  # coordinates outside the space are unbounded
+        if not table.cells.is_wide and len(cell.coordinates) <= MOST_DRAWN:
+            ends = dict(zip(self._spaces[space], cell.coordinates, strict=True))
+            low = tuple(ends.get(k, 0) / side for k in range(self._width))
+            high = tuple((ends[k] + 1) / side if k in ends else 1.0 for k in range(self._width))
         return CellView(
             name=self.cell_name(space, cell),
-            low=tuple(low),
-            high=tuple(high),
+            low=low,
+            high=high,
             arrivals=table.cells.own(row),
             arm=arm,
             estimate=right / (labels * self._unit) if labels else None,
@@ -313,14 +320,13 @@ class EpochedReplay:
         sites: Sequence[LearnerSpec],
         width: int,
         labels: Sequence[Label],
-        links: LinkPrices | None,
+        links: PathCosts | None,
     ) -> None:
         self.slots = 0
         self._setup = setup
         self._width = width
         self._labels = labels
         self._links = links
-        self._has_memory = any(site.context_peers for site in sites)
         self._doubling = setup.settings.doubling
         self._blind: list[list[int]] = []  # of each past epoch
         self._start(sites)
@@ -354,9 +360,6 @@ class EpochedReplay:
                 end = min(end, self._links.next_slot(slot) - 1 - self.slots)
             rows = log.cut(starts[first], starts[end])
             pieces.append(self._engine.play(rows))
-            if self._has_memory:  # the kernel wrote answers into the piece
-                answers = np.asarray(log.predictions)
-                answers[:, starts[first] : starts[end]] = rows.predictions
             if self._links is not None:
                 self._links.charge(pieces[-1], rows)
             first = end
@@ -390,7 +393,7 @@ def start(
     """Return the network before its first slot; contexts have `width` coordinates."""
     has_changing_links = setup.wiring is not None and setup.wiring.is_moving
     has_peers = any(site.peers for site in sites)
-    links = LinkPrices(setup, sites) if has_changing_links and has_peers else None
+    links = PathCosts(setup, sites) if has_changing_links and has_peers else None
     if setup.settings.doubling is not None or links is not None:
         return EpochedReplay(setup, sites, width, labels, links)
     return ReplayEngine(setup, sites, width, labels)
@@ -417,24 +420,16 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
     ]
 
 
-def arms_of(sites: Sequence[LearnerSpec]) -> ArmColumns:
-    """Return the arms of all learners, with the rows of their answers if streams are separate."""
+def arms_of(sites: Sequence[LearnerSpec]) -> ArmTable:
+    """Return the arms of all learners, with the codes of a trace."""
     offsets = [0, *itertools.accumulate(len(site.functions) for site in sites)]
-    total, starts, has_streams = offsets[-1], [0], False
-    codes, answers, firsts = array("q"), array("q"), array("q")
-    costs = array("d")
-    for index, site in enumerate(sites):
-        own = range(offsets[index], offsets[index + 1])
-        functions = [*own, *(offsets[peer] for peer in (*site.peers, *site.context_peers))]
-        codes.extend(own)
-        codes.extend(total + peer for peer in site.peers)
-        codes.extend(total + len(sites) + peer for peer in site.context_peers)
-        costs.extend(site.costs)
-        firsts.extend(functions)
-        answers.extend(site.stream * total + first for first in functions)
-        starts.append(len(codes))
-        has_streams = has_streams or site.stream > 0
-    table = ArmColumns(*(np.array(column) for column in (starts[:-1], codes, costs)))
-    if not has_streams:
-        return table
-    return table._replace(firsts=np.array(firsts), answers=np.array(answers))
+    total, learners = offsets[-1], len(sites)
+    codes = [
+        [
+            *range(offsets[place], offsets[place + 1]),
+            *(total + peer for peer in site.peers),
+            *(total + learners + peer for peer in site.context_peers),
+        ]
+        for place, site in enumerate(sites)
+    ]
+    return ArmTable(codes, [site.costs for site in sites])

@@ -1,19 +1,21 @@
-"""What a replay found: counts per learner, costs and utilities, errors of baselines."""
+"""What a replay found: numbers of learners and of all, with what is drawn of them."""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+from msgspec import UNSET, UnsetType
 
-from covey.bandit.accounts import Account
+from covey.bandit.accounts import Account, system_utility
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
 from covey.data.logs import EncodedLog, Rows, Trace
-from covey.replay.baselines import BaselineOutcome
+from covey.replay.baselines import BaselineNumbers
 from covey.replay.engine import CellView
 from covey.types import BY_CONTEXT, Array, Interval, Phase
 
@@ -22,7 +24,7 @@ MOST_BATCHES = 32
 FEWEST_BATCHES = 8  # with fewer there is no interval
 
 
-class PairOutcome(msgspec.Struct, frozen=True):
+class PairNumbers(msgspec.Struct, frozen=True):
     """What a learner got from one peer."""
 
     peer: str
@@ -30,8 +32,8 @@ class PairOutcome(msgspec.Struct, frozen=True):
     paid: float
     judged: int  # asked rows that have a label
     right: float  # answers of the peer among them
-    best_own: str | None  # the own function that is right most often on the same rows
-    best_own_right: float
+    best_own: str | None = None  # the own function that is right most often on the same rows
+    best_own_right: float = 0
 
 
 def gain_of(
@@ -104,9 +106,6 @@ def _within(angle: float, freedom: int) -> float:
     return (angle + sine * total) * 2 / math.pi if is_odd else sine * total
 
 
-Z_95 = 1.959964  # quantile of the normal distribution, for an interval of 95 %
-
-
 class ChoiceEstimate(msgspec.Struct, frozen=True):
     """The error of a fixed choice over labelled rows, in percent, with its 95 % interval."""
 
@@ -130,7 +129,7 @@ class PeerRows(msgspec.Struct, frozen=True):
     best_own_percent: float | None
 
 
-class ShadowOutcome(msgspec.Struct, frozen=True):
+class ShadowNumbers(msgspec.Struct, frozen=True):
     """What rows that were run in the shadow tell."""
 
     rows: int  # own rows since rows are drawn, as far as they are stored
@@ -140,54 +139,6 @@ class ShadowOutcome(msgspec.Struct, frozen=True):
     served_percent: float | None  # error of what was answered, on labelled rows
     estimates: list[ChoiceEstimate]
     peers: list[PeerRows]
-
-
-def estimate(
-    choice: str,
-    *,
-    served: Array,
-    right: Array,
-    drawn: Array,
-    share: Array,
-    price: float | None = None,
-) -> ChoiceEstimate:
-    """Return the error of a choice over all rows, of which the drawn ones are known.
-
-    By row: `served` is 1 if the answer was right, `right` is 1 if that of the choice is (0 if it is
-    not, -1 if that is not known), `drawn` is whether it was drawn, and `share` the probability of
-    that. Where a drawn row is not known, the interval allows for both cases.
-    """
-    rows = len(served)
-    is_known = drawn & (right >= 0)
-    known, missing = int(is_known.sum()), int((drawn & ~is_known).sum())
-    if not known:
-        return ChoiceEstimate(choice, rows, known, missing, None, None, None, price)
-    weights = 1.0 / share
-    gained = float((weights * (right - served))[is_known].sum())
-    lost = is_known != drawn
-    least = gained - float((weights * served)[lost].sum())
-    most = gained + float((weights * (1 - served))[lost].sum())
-    # Rows that are missing are taken to be like the others.
-    gained *= float(weights[drawn].sum() / weights[is_known].sum())
-    half = Z_95 * math.sqrt(_variance(right - served, share, is_known))
-    wrong = rows - float(served.sum())
-
-    def percent(more: float) -> float:
-        return 100 * (wrong - more) / rows
-
-    low, high = max(0.0, percent(most + half)), min(100.0, percent(least - half))
-    return ChoiceEstimate(choice, rows, known, missing, percent(gained), low, high, price)
-
-
-def _variance(difference: Array, share: Array, is_known: Array) -> float:
-    """Return the variance of the estimated sum.
-
-    One row more is taken to have gained, and one to have lost: a few rows without a difference do
-    not show that there is none.
-    """
-    each = (1 - share) / share**2
-    found = float((each * difference**2)[is_known].sum())
-    return found + 2 * float(each[is_known].mean())
 
 
 class Timeline(msgspec.Struct, frozen=True):
@@ -202,7 +153,7 @@ class Timeline(msgspec.Struct, frozen=True):
     spent: list[float] = []  # paid in slots with a true label
 
 
-class ArmOutcome(msgspec.Struct, frozen=True):
+class ArmNumbers(msgspec.Struct, frozen=True):
     """What the rows of one arm came to."""
 
     decisions: int
@@ -211,76 +162,243 @@ class ArmOutcome(msgspec.Struct, frozen=True):
     cost_total: float
 
 
+class AlarmNumbers(msgspec.Struct, frozen=True):
+    """How many alarms there were, and the slots of the latest."""
+
+    count: int
+    slots: list[int]
+
+
+class LearnerNumbers(msgspec.Struct, frozen=True):
+    """The numbers of one learner, all of its own rows; None where unknown."""
+
+    slots: int
+    errors: float | None  # a whole number, unless answers can be partly correct
+    error_percent: float | None
+    train_percent: float | None
+    explore_percent: float | None
+    exploit_percent: float | None
+    cost_total: float | None
+    arms: dict[str, int]  # arm -> times chosen
+    alone_percent: float | None  # error of the same policy without peers
+    best_own: str | None  # the own function with the fewest errors on the same rows
+    best_own_percent: float | None
+    net_gain_points: Interval | None  # over that function, net of costs
+    pairs: list[PairNumbers]  # peers that were asked
+    alarms: AlarmNumbers
+    candidates: dict[str, int] | UnsetType = UNSET  # context -> decisions, if there are several
+    stood_in: int | UnsetType = UNSET  # own answers because the chosen peer was late or failed
+    utility: float | UnsetType = UNSET
+    served: int | UnsetType = UNSET
+    by_arm: dict[str, ArmNumbers] | UnsetType = UNSET  # of a served site
+
+    @property
+    def cost_points(self) -> float | None:
+        """What a slot cost, in hundredths of a right answer."""
+        return percent(self.cost_total, self.slots)
+
+    @property
+    def alarm_count(self) -> int:
+        """How many alarms there were."""
+        return self.alarms.count
+
+
+class TotalNumbers(msgspec.Struct, frozen=True):
+    """The numbers of all learners together; percents are weighted by slots."""
+
+    slots: int
+    error_percent: float | None
+    cost_points: float | None
+    best_own_percent: float | None
+    net_gain_points: Interval | None
+    alone_percent: float | None
+    train_percent: float | None
+    explore_percent: float | None
+    alarms: int
+
+    @property
+    def alarm_count(self) -> int:
+        """How many alarms there were."""
+        return self.alarms
+
+
+class ContextNumbers(msgspec.Struct, frozen=True):
+    """Errors and costs in points, hundredths of a right answer per labelled row."""
+
+    none_points: float  # the same policy without contexts
+    given_points: float
+    best_own_points: float | None  # each learner's best own function in hindsight, if it has one
+    gain_points: Interval | None  # of the given contexts over none
+
+
+class BestFunction(msgspec.Struct, frozen=True):
+    """The function that is right most often in a part of an axis."""
+
+    low: float | str  # in the units of the column
+    high: float | str
+    function: str
+
+
+class TellingContext(msgspec.Struct, frozen=True):
+    """A context by which a better function can be chosen than one function for all rows."""
+
+    context: str
+    gain_points: Interval  # right answers, chosen on one half of the rows and counted on the other
+    best: list[BestFunction]
+
+
+class ContextWorth(msgspec.Struct, frozen=True):
+    """What contexts were worth to all learners and to each, and which of them tell most."""
+
+    total: ContextNumbers
+    learners: dict[str, ContextNumbers]
+    telling: list[TellingContext]  # those whose gain is more than chance, the largest first
+
+
+class EnsembleNumbers(msgspec.Struct, frozen=True):
+    """The errors of an ensemble and of its best member, and the final weights."""
+
+    title: str
+    errors: int | None
+    error_percent: float | None
+    exploit_errors: int | None  # in slots in which every learner exploited
+    exploit_error_percent: float | None
+    best_member: str
+    best_member_error_percent: float | None
+    weights: dict[str, dict[str, float]]  # cell ("all": global) -> learner -> final weight
+
+
+class SystemNumbers(msgspec.Struct, frozen=True):
+    """The utility of all learners together."""
+
+    utility: float
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """The numbers of a replay, and its JSON; docs/reference/summary.md describes every field."""
+
+    version: str
+    policy: str
+    slots: int
+    total: TotalNumbers
+    learners: dict[str, LearnerNumbers]
+    functions: dict[str, float | None]  # function -> error percent over the log
+    ensemble: EnsembleNumbers | UnsetType = UNSET
+    baselines: dict[str, BaselineNumbers] | UnsetType = UNSET
+    system: SystemNumbers | UnsetType = UNSET
+    shadow: ShadowNumbers | UnsetType = UNSET  # of a served site
+    contexts: ContextWorth | UnsetType = UNSET  # of a replay with contexts
+
+
 class LearnerOutcome(msgspec.Struct, frozen=True):
-    """Result of a replay for one learner."""
+    """One learner: its numbers, and what is drawn of it."""
 
     name: str
     functions: list[str]
-    slots: int
-    judged: int
-    errors: float  # a whole number, unless answers can be partly correct
-    train: int
-    explore: int
-    exploit: int
-    cost_total: float
-    arms: dict[str, int]  # arm -> times chosen
-    alone_errors: float | None  # of the same policy without peers; None: not known
+    judged: int  # slots with a true label in the log
+    numbers: LearnerNumbers
     timeline: Timeline
     cells: list[CellView]
     blind: int = 0  # decisions with no label at this learner or at any of its peers
-    stood_in: int = 0  # times an own function answered because the chosen peer was late or failed
-    candidates: dict[str, int] = {}  # context -> decisions based on it, when there are several
-    alarms: list[int] = []  # slots of the alarms of the change detection
-    own_errors: dict[str, float] = {}  # own function -> its errors on the learner's own rows
-    gain: Interval | None = None  # over the best of them, net of costs
-    pairs: list[PairOutcome] = []  # peers that were asked
-    by_arm: dict[str, ArmOutcome] = {}  # of a served site
-
-    @property
-    def best_own(self) -> str | None:
-        """The own function with the fewest errors on the learner's own rows."""
-        return min(self.own_errors, key=lambda name: self.own_errors[name], default=None)
+    alarms: list[int] = []  # slots of all alarms of the change detection
 
 
 class EnsembleOutcome(msgspec.Struct, frozen=True):
-    """Result of an ensemble over the learners of a replay."""
+    """An ensemble over the learners of a replay."""
 
-    title: str
-    judged: int
-    errors: int
-    exploit_errors: int  # in slots in which every learner exploited
-    best_member: str
-    best_member_errors: float
-    weights: dict[str, dict[str, float]]  # cell ("all": global) -> learner -> final weight
+    numbers: EnsembleNumbers
     mean_weights: dict[str, float]  # over the cells, weighted by their slots
-    slots_per_point: int
-    history: list[list[float]]  # point in time -> weights; empty for weights per cell
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Results of a replay."""
+    """What a replay found, or what a store holds: numbers, and what is drawn of them."""
 
     slots: int
     dimension: int
     context_names: list[str]
     policy: str  # one-line description
     learners: list[LearnerOutcome]
-    functions: dict[str, float | None]  # function -> error percent over the log
+    functions: dict[str, float | None]
+    total: TotalNumbers
     accounts: dict[str, Account] | None = None  # when there are serving costs
     ensemble: EnsembleOutcome | None = None
     spaces: int = 1  # number of context spaces
-    baselines: dict[str, BaselineOutcome] | None = None  # when requested
-    gain: Interval | None = None  # of all learners, each over its best own function, net of costs
+    baselines: dict[str, BaselineNumbers] | None = None  # when requested
     # Per context: places on its axis from 0 to 1, and what they stand for.
     context_ticks: list[list[tuple[float, float | str]]] = []
-    shadow: ShadowOutcome | None = None  # of a served site that runs rows in the shadow
+    shadow: ShadowNumbers | None = None
+    contexts: ContextWorth | None = None
 
     @property
     def is_replayed(self) -> bool:
         """Whether all functions answered every row, so that they can be compared."""
         return bool(self.functions)
 
+    @property
+    def summary(self) -> Summary:
+        """All numbers."""
+        return Summary(
+            version=version("covey"),
+            policy=self.policy,
+            slots=self.slots,
+            total=self.total,
+            learners={learner.name: learner.numbers for learner in self.learners},
+            functions=self.functions,
+            ensemble=UNSET if self.ensemble is None else self.ensemble.numbers,
+            baselines=UNSET if self.baselines is None else self.baselines,
+            system=UNSET if self.accounts is None else SystemNumbers(system_utility(self.accounts)),
+            shadow=self.shadow or UNSET,
+            contexts=self.contexts or UNSET,
+        )
 
+
+def percent(part: float | None, whole: int) -> float | None:
+    """Return a part in percent; None of nothing, or if it is not known."""
+    return 100 * part / whole if whole and part is not None else None
+
+
+def points_of(gain: Interval | None) -> Interval | None:
+    """Return a gain in points, hundredths of a right answer per slot."""
+    if gain is None or gain.low is None or gain.high is None:
+        return None if gain is None else Interval(100 * gain.mean)
+    return Interval(100 * gain.mean, 100 * gain.low, 100 * gain.high)
+
+
+def total_of(learners: Sequence[LearnerNumbers], gain: Interval | None) -> TotalNumbers:
+    """Return the numbers of learners together; `gain` is theirs."""
+
+    def mean(name: str) -> float | None:
+        values = [(learner.slots, getattr(learner, name)) for learner in learners]
+        weighted = [(slots, value) for slots, value in values if value is not None]
+        weight = sum(slots for slots, _ in weighted)
+        return sum(slots * value for slots, value in weighted) / weight if weight else None
+
+    return TotalNumbers(
+        slots=sum(learner.slots for learner in learners),
+        error_percent=mean("error_percent"),
+        cost_points=mean("cost_points"),
+        best_own_percent=mean("best_own_percent"),
+        net_gain_points=points_of(gain),
+        alone_percent=mean("alone_percent"),
+        train_percent=mean("train_percent"),
+        explore_percent=mean("explore_percent"),
+        alarms=sum(learner.alarms.count for learner in learners),
+    )
+
+
+def with_accounts(
+    learners: Sequence[LearnerOutcome], accounts: Mapping[str, Account]
+) -> list[LearnerOutcome]:
+    """Return the learners with their utilities."""
+    replace = msgspec.structs.replace
+    return [
+        replace(learner, numbers=replace(learner.numbers, utility=own.utility, served=own.served))
+        for learner in learners
+        for own in [accounts[learner.name]]
+    ]
+
+
+LATEST = 100  # alarms whose slots are listed
 MOST_BUCKETS = 256
 # Sums are kept in parts, multiples of these and the rest, so that adding them is exact: then they
 # do not depend on the order, nor on the size of chunks.
@@ -350,9 +468,13 @@ class OutcomeBuilder:
                 self._wrong[part] += piece.sum(axis=1)
             return
         self._labels.update(_present(labels))
-        for k, row in enumerate(np.asarray(log.predictions)[: len(self._functions)]):
+        for k, row in enumerate(np.asarray(log.predictions)):
             self._wrong[0, k] += np.count_nonzero((row != labels) & judged)
             self._answers[k].update(_present(row))
+
+    def losses(self) -> "list[RowLosses]":
+        """Return what errors and costs came to, by learner."""
+        return [learner.losses() for learner in self._learners]
 
     def unfit(self) -> list[str]:
         """Return the functions none of whose answers is a label of the log."""
@@ -362,29 +484,45 @@ class OutcomeBuilder:
         pairs = zip(self._functions, self._answers, strict=True)
         return [name for name, answers in pairs if answers and not answers & labels]
 
-    def outcome(
+    def learners(
         self,
-        context_names: list[str],
-        policy: str,
         cells: Sequence[list[CellView]],
         blind: Sequence[int] | None = None,
         alarms: Sequence[list[int]] | None = None,
-    ) -> Outcome:
+    ) -> list[LearnerOutcome]:
+        """Return the learners; the arguments have what their tables know, by learner."""
         blind = blind or [0] * len(cells)
         alarms = alarms or [[] for _ in cells]
-        found = zip(self._learners, cells, blind, alarms, strict=True)
+        parts = zip(self._learners, cells, blind, alarms, strict=True)
+        return [learner.outcome(views, count, slots) for learner, views, count, slots in parts]
+
+    def outcome(
+        self, learners: list[LearnerOutcome], *, context_names: list[str], policy: str, **more: Any
+    ) -> Outcome:
+        """Return the outcome of these learners; `more` has further fields of it."""
+        gain = gain_of(*aligned([learner.gains() for learner in self._learners]))
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
-            learners=[one.outcome(views, count, slots) for one, views, count, slots in found],
-            gain=gain_of(*aligned([one.gains() for one in self._learners])),
+            learners=learners,
+            total=total_of([learner.numbers for learner in learners], gain),
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, _total(self._wrong), strict=True)
             },
+            **more,
         )
+
+
+class RowLosses(NamedTuple):
+    """Errors and costs of labelled rows of a learner in buckets of so many slots."""
+
+    slots: int
+    lost: Array
+    rows: Array
+    best_own: float | None  # errors of the best own function in hindsight
 
 
 # Rows of the buckets of a learner; right answers of its own functions follow.
@@ -436,8 +574,8 @@ class _Learner:
         )
         for row, weights in enumerate(counted):
             for part, piece in enumerate(_parts_of(weights)):
-                found = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
-                self._buckets[part, row] += found
+                counts = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
+                self._buckets[part, row] += counts
         self._add_pairs(trace.arm[rows], (correct >= 0, np.maximum(0, correct), *own), cost)
 
     def _widen(self) -> None:
@@ -451,10 +589,10 @@ class _Learner:
         columns = [np.ones(len(arm), np.int8), cost, *judged]
         for asked in np.unique(arm[arm >= self._first_peer]).tolist():
             rows = np.flatnonzero(arm == asked)
-            found = self._asked.setdefault(asked, np.zeros((PARTS, len(columns))))
+            sums = self._asked.setdefault(asked, np.zeros((PARTS, len(columns))))
             for place, column in enumerate(columns):
                 for part, piece in enumerate(_parts_of(column[rows])):
-                    found[part, place] += piece.sum()
+                    sums[part, place] += piece.sum()
 
     def gains(self) -> tuple[int, Array, Array]:
         """Return slots per bucket, and per bucket the gain over the best own function and rows."""
@@ -466,13 +604,19 @@ class _Learner:
         best = right[int(right.sum(axis=1).argmax())]
         return width, judged - buckets[ERRORS] - buckets[SPENT] - best, judged
 
-    def _pairs(self) -> list[PairOutcome]:
+    def losses(self) -> RowLosses:
+        buckets = _total(self._buckets)
+        judged, right = buckets[JUDGED], buckets[RIGHT:].sum(axis=1)
+        best = float(judged.sum() - right.max()) if len(right) else None
+        return RowLosses(self._slots_per_bucket, buckets[ERRORS] + buckets[SPENT], judged, best)
+
+    def _pairs(self) -> list[PairNumbers]:
         pairs = []
         for arm, counted in sorted(self._asked.items()):
             asked, paid, judged, right, *own = _total(counted).tolist()
             best = int(np.argmax(own)) if own else -1
             pairs.append(
-                PairOutcome(
+                PairNumbers(
                     peer=self._arms[arm],
                     asked=int(asked),
                     paid=paid,
@@ -489,38 +633,43 @@ class _Learner:
         used = np.flatnonzero(sums[0])
         rows = sums[:, : used[-1] + 1 if len(used) else 0]
         buckets = [[_plain(number) for number in row] for row in rows[:RIGHT]]
-        totals = map(_plain, sums.sum(axis=1))
-        slots, judged, errors, train, explore, _, *right = totals
-        names = [self._arms[function] for function in self._own]
+        slots, judged, errors, train, explore, _, *right = map(_plain, sums.sum(axis=1))
         _, gained, counted = self.gains()
+        best = int(np.argmax(right)) if right else 0
+        numbers = LearnerNumbers(
+            slots=slots,
+            errors=errors if slots else None,
+            error_percent=percent(errors, judged),
+            train_percent=percent(train, slots),
+            explore_percent=percent(explore, slots),
+            exploit_percent=percent(slots - train - explore, slots),
+            cost_total=float(_total(self._cost)) if slots else None,
+            arms={self._arms[k]: int(times) for k, times in enumerate(self._chosen) if times},
+            alone_percent=percent(_plain(float(_total(self.alone_errors))), judged),
+            best_own=self._arms[self._own[best]] if right and judged else None,
+            best_own_percent=percent(judged - right[best], judged) if right else None,
+            net_gain_points=points_of(gain_of(gained, counted)),
+            pairs=self._pairs(),
+            alarms=AlarmNumbers(len(alarms), alarms[-LATEST:]),
+            candidates=dict(self._candidates.most_common()) or UNSET,
+            stood_in=self.stood_in or UNSET,
+        )
         return LearnerOutcome(
             name=self._site.name,
             functions=list(self._site.functions),
-            slots=slots,
             judged=judged,
-            errors=errors,
-            train=train,
-            explore=explore,
-            exploit=slots - train - explore,
-            cost_total=float(_total(self._cost)),
-            arms={self._arms[k]: int(n) for k, n in enumerate(self._chosen) if n},
-            alone_errors=_plain(float(_total(self.alone_errors))),
-            blind=blind,
-            stood_in=self.stood_in,
-            candidates=dict(self._candidates.most_common()),
+            numbers=numbers,
             timeline=Timeline(self._slots_per_bucket, *buckets),
             cells=cells,
+            blind=blind,
             alarms=alarms,
-            own_errors={name: judged - one for name, one in zip(names, right, strict=True)},
-            gain=gain_of(gained, counted),
-            pairs=self._pairs(),
         )
 
 
 def _present(codes: Array) -> list[int]:
     """Return the codes that occur, but for -1."""
-    found: list[int] = np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()
-    return found
+    present: list[int] = np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()
+    return present
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,41 @@ import msgspec
 import numpy as np
 
 from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
-from covey.config import NetworkConfig, in_batches, load
-from covey.data import logs, tables
+from covey.bandit.partitions import MOST_DRAWN
+from covey.bandit.policies import Own
+from covey.config import ContextSpaces, NetworkConfig, in_batches, load
+from covey.data import contexts, logs, tables
 from covey.data.contexts import Contexts, check_unit
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import BaselineRun, make
 from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
 from covey.replay.engine import CellView, start
-from covey.replay.outcome import Outcome, OutcomeBuilder
+from covey.replay.outcome import (
+    BestFunction,
+    ContextNumbers,
+    ContextWorth,
+    LearnerOutcome,
+    Outcome,
+    OutcomeBuilder,
+    RowLosses,
+    TellingContext,
+    aligned,
+    gain_of,
+    points_of,
+    with_accounts,
+)
 from covey.replay.voting import EnsembleReplay
 from covey.toml import nearest
+from covey.types import Array, Interval, Label
 
 FEWEST_ROWS = 500  # of a learner, to warn of too many cells
 NARROW = 0.001  # share of an axis, to warn of a context
 ROWS_PER_CELL = 32  # that a warning proposes
+MOST_ROWS = 8192  # of a log, in equal distances, by which contexts are ranked
+MOST_LISTED = 10  # contexts
+PARTS = 4  # of an axis, with equally many rows
+DEVIATIONS = 1.96  # half width of a 95 % interval
 
 
 OPTIONAL = ("at", "revealed", "delay", "batch")  # arrays by row
@@ -55,6 +75,8 @@ class ReplayRun:
         self._tally = OutcomeBuilder(setup.sites, setup.unit)
         self._voting = _voting(setup, vocabulary)
         self._contest = _contest(setup, baselines) if baselines else None
+        is_compared = width > 0 and self._voting is None
+        self._bare = context_run(setup, labels) if is_compared else None
         self._least, self._most = np.full(width, math.inf), np.full(width, -math.inf)
 
     @property
@@ -80,6 +102,8 @@ class ReplayRun:
             self._voting.add(chunk, log)
         if self._contest is not None:
             self._contest.add(log)
+        if self._bare is not None:
+            self._bare.add(log)
 
     def outcome(self) -> Outcome:
         """Return the outcome of all judged rows."""
@@ -96,26 +120,32 @@ class ReplayRun:
         ]
         self._warn_of_thin(views)
         self._warn_of_narrow()
-        found = (views, together.blind(), together.alarms())
-        unnamed = [f"context {k + 1}" for k in range(self._width)]
-        names = setup.context.names or unnamed
-        outcome = self._tally.outcome(names, together.title, *found)
-        return msgspec.structs.replace(
-            outcome,
-            accounts=_accounts(setup, outcome),
-            ensemble=None if self._voting is None else self._voting.outcome(outcome.learners),
+        learners = self._tally.learners(views, together.blind(), together.alarms())
+        accounts = _accounts(setup, learners)
+        if accounts is not None:
+            learners = with_accounts(learners, accounts)
+        names = setup.context.names or [f"context {k + 1}" for k in range(self._width)]
+        return self._tally.outcome(
+            learners,
+            context_names=names,
+            policy=together.title,
+            accounts=accounts,
+            ensemble=None if self._voting is None else self._voting.outcome(learners),
             spaces=len(setup.plan.of_width(self._width)),
             baselines=None if self._contest is None else self._contest.outcome(),
             context_ticks=setup.context.ticks(),
+            contexts=None if self._bare is None else self._bare.worth(self._tally, names),
         )
 
     def _warn_of_narrow(self) -> None:
         """Warn of contexts that are almost the same in all rows: often a scale does not fit."""
         names = self._setup.context.names  # none: contexts were given as arrays
-        if self.slots < FEWEST_ROWS or len(names) != self._width:
+        if self.slots < FEWEST_ROWS or not names or len(names) != self._width:
             return
-        for name, covered in zip(names, self._most - self._least, strict=True):
-            if covered < NARROW:
+        covered = np.split(self._most - self._least, np.cumsum(self._setup.context.widths)[:-1])
+        for scale, part in zip(self._setup.context.scales, covered, strict=True):
+            if part.max() < NARROW:
+                name = scale.name
                 warnings.warn(
                     f"context {name!r} covers less than {NARROW:.1%} of its scale, so nothing can "
                     "be learnt from it; see whether low, high and scale fit (the scales of time "
@@ -131,12 +161,165 @@ class ReplayRun:
                 continue
             dimension = max(1, len(cells[0].low))
             fitting = max(1, int((rows / ROWS_PER_CELL) ** (1 / dimension)))
+            hint = f"slices = {fitting} for some {ROWS_PER_CELL} rows in each"
+            if dimension > MOST_DRAWN:
+                hint = "the default policy"
             warnings.warn(
                 f"{rows:,} rows of {site.name!r} lie in {used:,} cells, so cells have too few rows "
-                f"to learn from; use fewer contexts, or slices = {fitting} for some "
-                f"{ROWS_PER_CELL} rows in each",
+                f"to learn from; use fewer contexts, or {hint}",
                 stacklevel=4,
             )
+
+
+class ContextRun:
+    """The same learners without contexts, in the same replay."""
+
+    def __init__(self, setup: NetworkConfig, labels: Sequence[Label]) -> None:
+        """Raise `ConfigError` if the policy cannot do without contexts."""
+        sites = [site._replace(spaces=(0,)) for site in setup.sites]
+        plan = ContextSpaces([], ((),), tuple((0,) for _ in sites))
+        bare = setup._replace(sites=sites, context=contexts.parse([]), plan=plan)
+        self._setup = setup
+        self._engine = start(bare, sites, 0, labels)
+        self._tally = OutcomeBuilder(sites, setup.unit)
+        self._sample = _Sample(setup.unit)
+
+    def add(self, log: EncodedLog) -> None:
+        """Replay the next rows."""
+        trace = self._engine.play(log._replace(contexts=np.empty(0).data))
+        self._tally.add(trace, trace)
+        self._sample.add(log)
+
+    def worth(self, tally: OutcomeBuilder, names: Sequence[str]) -> ContextWorth | None:
+        """Return what contexts of these names were worth; `tally` has the rows with them."""
+        pairs = [*zip(tally.losses(), self._tally.losses(), strict=True)]
+        learners = {
+            site.name: numbers
+            for site, pair in zip(self._setup.sites, pairs, strict=True)
+            if (numbers := _numbers([pair])) is not None
+        }
+        total = _numbers(pairs)
+        if total is None:
+            return None
+        functions = [name for site in self._setup.sites for name in site.functions]
+        return ContextWorth(total, learners, self._sample.ranked(self._setup, names, functions))
+
+
+def context_run(setup: NetworkConfig, labels: Sequence[Label]) -> ContextRun | None:
+    """Return a run without contexts; None for a policy that may not be able to do without."""
+    if isinstance(setup.settings, Own):
+        return None
+    try:
+        return ContextRun(setup, labels)
+    except ConfigError:  # rewards depend on the context
+        return None
+
+
+def _numbers(pairs: Sequence[tuple[RowLosses, RowLosses]]) -> ContextNumbers | None:
+    """Return the numbers of learners together, from their losses with contexts and without."""
+    given, rows = aligned([(each.slots, each.lost, each.rows) for each, _ in pairs])
+    none, _ = aligned([(each.slots, each.lost, each.rows) for _, each in pairs])
+    total = rows.sum()
+    if not total:
+        return None
+    best = [each.best_own for each, _ in pairs if each.rows.any()]
+    lost = sum(each for each in best if each is not None)
+    return ContextNumbers(
+        none_points=float(100 * none.sum() / total),
+        given_points=float(100 * given.sum() / total),
+        best_own_points=None if None in best else float(100 * lost / total),
+        gain_points=points_of(gain_of(none - given, rows)),
+    )
+
+
+class _Sample:
+    """Labelled rows of a log in equal distances: contexts, and which functions were right."""
+
+    def __init__(self, unit: int) -> None:
+        self._unit = unit
+        self._every = 1
+        self._seen = 0  # rows of the log
+        self.rows = np.empty(0, np.int64)  # their numbers in the log
+        self.points: Array = np.empty((0, 0))
+        self.right: Array = np.empty((0, 0))  # by function
+
+    def add(self, log: EncodedLog) -> None:
+        labels = np.asarray(log.labels)
+        rows = np.arange(-self._seen % self._every, len(labels), self._every)
+        rows = rows[labels[rows] >= 0]
+        points = np.asarray(log.contexts).reshape(len(labels), -1)[rows]
+        if log.gains is not None:
+            right = np.asarray(log.gains)[:, rows] / self._unit
+        else:
+            right = (np.asarray(log.predictions)[:, rows] == labels[rows]).astype(float)
+        if len(self.rows):
+            points = np.concatenate([self.points, points])
+            right = np.concatenate([self.right, right], axis=1)
+        self.rows = np.concatenate([self.rows, self._seen + rows])
+        self._seen += len(labels)
+        kept = np.arange(len(self.rows))
+        while len(kept) > MOST_ROWS:
+            self._every *= 2
+            kept = np.flatnonzero(self.rows % self._every == 0)
+        self.rows, self.points, self.right = self.rows[kept], points[kept], right[:, kept]
+
+    def ranked(
+        self, setup: NetworkConfig, names: Sequence[str], functions: Sequence[str]
+    ) -> list[TellingContext]:
+        points, right = self.points, self.right
+        found = []
+        for k, name in enumerate(names if len(points) else ()):
+            edges = np.unique(np.quantile(points[:, k], np.arange(1, PARTS) / PARTS))
+            part = np.searchsorted(edges, points[:, k], side="left")
+            gain = _gain(part, right)
+            if gain.low is not None and gain.low > 0:
+                best = [functions[_best(right[:, part == each])] for each in range(len(edges) + 1)]
+                pieces = _merged(setup, k, [0.0, *edges.tolist(), 1.0], best)
+                found.append(TellingContext(name, gain, pieces))
+        found.sort(key=lambda context: -context.gain_points.mean)
+        return found[:MOST_LISTED]
+
+
+def _best(right: Array) -> int:
+    return int(right.sum(axis=1).argmax())
+
+
+def _gain(part: Array, right: Array) -> Interval:
+    """Return the gain of one function per part over one for all.
+
+    Functions are chosen by every second row and counted on the others, and the other way round.
+    """
+    gained = np.zeros(len(part))
+    for half in (0, 1):
+        chosen, counted = np.arange(half, len(part), 2), np.arange(1 - half, len(part), 2)
+        if not len(chosen):
+            return Interval(0.0)
+        whole = _best(right[:, chosen])
+        own = [
+            _best(right[:, chosen[part[chosen] == each]]) if (part[chosen] == each).any() else whole
+            for each in range(part.max() + 1)
+        ]
+        gained[counted] = right[np.array(own)[part[counted]], counted] - right[whole, counted]
+    mean = 100 * float(gained.mean())
+    reach = 100 * DEVIATIONS * float(gained.std()) / len(gained) ** 0.5
+    return Interval(mean, mean - reach, mean + reach)
+
+
+def _merged(
+    setup: NetworkConfig, context: int, edges: Sequence[float], best: Sequence[str]
+) -> list[BestFunction]:
+    """Return neighbouring parts with the same function as one, with ends in units."""
+    merged, first = [], 0
+    for function, parts in groupby(best):
+        last = first + len([*parts])
+        low: float | str = edges[first]
+        high: float | str = edges[last]
+        if setup.context.dimension:
+            ends = [[edges[k]] * setup.context.dimension for k in (first, last)]
+            low, high = setup.context.bounds_at(*ends)[context]
+        merged.append(BestFunction(low, high, function))
+        first = last
+    return merged
 
 
 class Decided:
@@ -161,21 +344,21 @@ class Decided:
 
 
 def replay_arrays(
-    config: ConfigLike, given: Mapping[str, Any], *, baselines: Sequence[str] = ()
+    config: ConfigLike, arguments: Mapping[str, Any], *, baselines: Sequence[str] = ()
 ) -> Decided:
     """Replay arrays, by the names of the arguments of `covey.replay`; None: not there."""
-    truth = _array(given["labels"], "label")
+    truth = _array(arguments["labels"], "label")
     slots = len(truth) if truth.ndim else 0
     if not slots:
         raise DataError("there are no slots to replay; labels is empty")
-    by_row = {"label": truth, **{name: given[name] for name in OPTIONAL}}
+    by_row = {"label": truth, **{name: arguments[name] for name in OPTIONAL}}
     arrays = {
         name: _column(values, name, slots) for name, values in by_row.items() if values is not None
     }
     setup = _for_arrays(load(config), arrays)
-    extra = _extra_columns(setup, given["columns"] or {}, slots)
-    points = _points(setup, given["contexts"], slots)
-    answers = _answers(setup, given["predictions"], slots)
+    extra = _extra_columns(setup, arguments["columns"] or {}, slots)
+    points = _points(setup, arguments["contexts"], slots)
+    answers = _answers(setup, arguments["predictions"], slots)
     encoder = Encoder(setup, is_typed=True)
     run = ReplayRun(setup, encoder.vocabulary, width=points.shape[1], baselines=baselines)
     log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
@@ -226,32 +409,35 @@ def replay_file(
 
 def _with_units(cell: CellView, context: Contexts) -> CellView:
     """Return a cell with its bounds in the units of the columns."""
-    if len(cell.low) != context.dimension:
+    is_named = len(cell.low if cell.space is None else cell.space) <= MOST_DRAWN
+    if len(cell.low) != context.dimension or not is_named:
         return cell
     return msgspec.structs.replace(cell, bounds=context.bounds_at(cell.low, cell.high))
 
 
 def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
-    functions = len(_functions(setup))
+    methods = make(names, functions=len(_functions(setup)), seed=setup.settings.seed)
     return BaselineRun(
-        make(names, functions=functions, seed=setup.settings.seed),
-        functions=functions,
+        methods,
         label_wait=setup.settings.label_wait,
         receivers=[index for index, site in enumerate(setup.sites) if site.receives],
     )
 
 
-def _accounts(setup: NetworkConfig, outcome: Outcome) -> dict[str, Account] | None:
+def _accounts(
+    setup: NetworkConfig, learners: Sequence[LearnerOutcome]
+) -> dict[str, Account] | None:
     serving = {site.name: site.serving_cost for site in setup.sites}
     if not any(serving.values()):
         return None
     dealings = {
         learner.name: Dealings(
-            learner.judged - learner.errors,
-            learner.cost_total,
-            asked_of(learner.arms, learner.functions, list(serving)),
+            learner.judged - (numbers.errors or 0),
+            numbers.cost_total or 0.0,
+            asked_of(numbers.arms, learner.functions, list(serving)),
         )
-        for learner in outcome.learners
+        for learner in learners
+        for numbers in [learner.numbers]
     }
     is_carried = setup.settings.carry_serving_costs
     return settle_accounts(dealings, serving, are_carried=is_carried)
@@ -288,6 +474,7 @@ def chunks_of(
     setup: NetworkConfig, reader: tables.Reader, encoder: Encoder
 ) -> Iterator[EncodedLog]:
     """Yield the rows of a log, encoded."""
+    batches = 0  # before the chunk
     # Closed at once if a row is invalid, not when the generator is collected.
     with contextlib.closing(reader.chunks()) as chunks:
         whole: Iterator[logs.Columns] = chunks
@@ -295,11 +482,17 @@ def chunks_of(
             whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
             whole = whole_batches(whole, setup.data.batch)
-        for columns in with_sample(setup.context, whole):
+        for columns in whole:
+            for name in columns.keys() - setup.context.vectors:
+                tables.check_flat(columns[name], name)
             arrived = encoder.arrivals(columns)
             labels = None
             if setup.context.has_previous:
                 labels = logs.named(encoder.vocabulary.values, arrived.labels)
+            slots = None
+            if setup.shares_slots and arrived.batches is not None:
+                slots = batches + 1 + arrived.batches
+                batches = int(slots[-1])
             points = setup.context.extract(
                 columns,
                 first_slot=encoder.first_slot,
@@ -307,6 +500,7 @@ def chunks_of(
                 at=arrived.at,
                 revealed=arrived.revealed,
                 delay=arrived.rows_until_label,
+                slots=slots,
             )
             answers = [(name, columns[name]) for name in _functions(setup)]
             yield encoder.encode(answers, arrived, points, columns)
@@ -328,22 +522,6 @@ def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.C
             yield {name: column[:end] for name, column in columns.items()}
     if held:
         yield held
-
-
-def with_sample(context: Contexts, chunks: Iterator[logs.Columns]) -> Iterator[logs.Columns]:
-    """Give the first rows to the scales that rank against a sample, then yield every chunk."""
-    held: list[logs.Columns] = []
-    rows = 0
-    while rows < context.sample_rows and (chunk := next(chunks, None)):
-        held.append(chunk)
-        rows += len(next(iter(chunk.values())))
-    if held:
-        sample = {
-            name: [value for chunk in held for value in chunk[name]][: context.sample_rows]
-            for name in context.columns
-        }
-        context.learn_sample(sample)
-    return chain(held, chunks)
 
 
 def check_horizon(setup: NetworkConfig, slots: int) -> None:

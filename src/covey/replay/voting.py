@@ -3,16 +3,16 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from covey.bandit.ensemble import Ensemble, Weighing
+from covey.bandit.ensemble import Cells, Ensemble, Weighing
 from covey.data.logs import EncodedLog, Trace, label_delays
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome
+from covey.replay.outcome import EnsembleNumbers, EnsembleOutcome, LearnerOutcome, percent
 from covey.types import Phase
 
-MOST_POINTS = 256  # an even number, so that halving keeps the points evenly apart
 EVERYWHERE = "all"
 
 
@@ -32,23 +32,24 @@ class EnsembleReplay:
         self._ensemble = Ensemble(learners, **options)
         self._is_local = settings.weights == "cell"
         self._wait = label_wait
-        self._pending: dict[int, list[tuple[list[int], int, str]]] = {}
+        self._pending: dict[int, list[tuple[list[int], int, Cells]]] = {}
         self._slot = 0
         self._judged = self._errors = self._exploit_errors = 0
         self._is_base_seen = False
-        self._visits: Counter[str] = Counter()
-        self._slots_per_point = 1
-        self._history: list[list[float]] = []
+        self._visits: list[Counter[str]] = [Counter() for _ in learners]  # of each, by cell
 
     def add(self, played: Trace, log: EncodedLog) -> None:
         """Let the ensemble answer and learn on the rows that its learners decided."""
         labels = np.asarray(log.labels)
         shape = (len(labels), len(self._ensemble.learners))
         votes = played.prediction.reshape(shape)
-        # All learners receive the same rows, so they are in the same cell. Cell numbers may differ
-        # between chunks, names do not.
-        names = played.names["cell"]
-        cells = [str(names[number]) for number in played.cell.reshape(shape)[:, 0].tolist()]
+        # Cell numbers may differ between chunks, names do not.
+        numbers, names = played.cell.reshape(shape), [*map(str, played.names["cell"])]
+        columns = [[names[number] for number in column] for column in numbers.T.tolist()]
+        cells: list[Any] = columns[0]
+        if self._is_local and (numbers != numbers[:, :1]).any():
+            by_row = zip(*columns, strict=True)
+            cells = [dict(zip(self._ensemble.learners, row, strict=True)) for row in by_row]
         delays = label_delays(log, self._wait).tolist()
         rows = zip(votes.tolist(), labels.tolist(), cells, delays, strict=True)
         answers = np.fromiter((self._play(*row) for row in rows), np.int64, len(labels))
@@ -58,7 +59,8 @@ class EnsembleReplay:
         self._errors += int(np.count_nonzero(is_wrong))
         self._exploit_errors += int(np.count_nonzero(is_wrong & is_exploited))
         self._is_base_seen |= bool((labels == 0).any() or (votes == 0).any())
-        self._visits.update(cells)
+        for visits, column in zip(self._visits, columns, strict=True):
+            visits.update(column)
 
     def errors(self) -> dict[str, float]:
         """Return the shares of errors: of all slots, and of those where all members exploited."""
@@ -72,23 +74,33 @@ class EnsembleReplay:
                 f"[ensemble] base is {self._settings.base!r}, which is not a label of the log",
                 stacklevel=2,
             )
-        members = [learner for learner in learners if learner.name in self._ensemble.learners]
-        best = min(members, key=lambda member: member.errors)
-        cells = sorted(self._visits) if self._is_local else [EVERYWHERE]
+        members = {learner.name: learner.numbers for learner in learners}
+        best = min(self._ensemble.learners, key=lambda name: members[name].errors or 0)
+        cells = sorted(set().union(*self._visits)) if self._is_local else [EVERYWHERE]
+        judged = self._judged
         return EnsembleOutcome(
-            title=self._settings.title,
-            judged=self._judged,
-            errors=self._errors,
-            exploit_errors=self._exploit_errors,
-            best_member=best.name,
-            best_member_errors=best.errors,
-            weights={cell: self._ensemble.weights(cell) for cell in cells},
+            EnsembleNumbers(
+                title=self._settings.title,
+                errors=self._errors if judged else None,
+                error_percent=percent(self._errors, judged),
+                exploit_errors=self._exploit_errors if judged else None,
+                exploit_error_percent=percent(self._exploit_errors, judged),
+                best_member=best,
+                best_member_error_percent=percent(members[best].errors, judged),
+                weights={cell: self._weights_in(cell) for cell in cells},
+            ),
             mean_weights=self._mean(),
-            slots_per_point=self._slots_per_point,
-            history=self._history,
         )
 
-    def _play(self, votes: list[int], label: int, cell: str, delay: int) -> int:
+    def _weights_in(self, cell: str) -> dict[str, float]:
+        """Return the weights of the learners that have been in a cell."""
+        weights = self._ensemble.weights(cell).items()
+        visited = [not self._is_local or cell in visits for visits in self._visits]
+        return {
+            name: weight for (name, weight), is_in in zip(weights, visited, strict=True) if is_in
+        }
+
+    def _play(self, votes: list[int], label: int, cell: Cells, delay: int) -> int:
         answer = self._ensemble.elect(votes, cell)
         self._slot += 1
         if delay > 0:
@@ -97,21 +109,13 @@ class EnsembleReplay:
             self._ensemble.move(*late)
         if delay == 0:
             self._ensemble.move(votes, label, cell)
-        if not self._is_local and self._slot % self._slots_per_point == 0:
-            self._note()
         return answer
 
-    def _note(self) -> None:
-        """Record the weights; when all points are used, keep every second one."""
-        if len(self._history) < MOST_POINTS:
-            self._history.append([*self._ensemble.weights().values()])
-            return
-        self._history = self._history[1::2]
-        self._slots_per_point *= 2
-
     def _mean(self) -> dict[str, float]:
-        visits = self._visits if self._is_local else {EVERYWHERE: self._slot}
-        total = np.zeros(len(self._ensemble.learners))
-        for cell, slots in visits.items():
-            total += slots * np.array([*self._ensemble.weights(cell).values()])
-        return dict(zip(self._ensemble.learners, (total / self._slot).tolist(), strict=True))
+        learners = self._ensemble.learners
+        every = self._visits if self._is_local else [{EVERYWHERE: self._slot}] * len(learners)
+        means = {}
+        for name, visits in zip(learners, every, strict=True):
+            weights = (times * self._ensemble.weights(cell)[name] for cell, times in visits.items())
+            means[name] = sum(weights) / self._slot
+        return means

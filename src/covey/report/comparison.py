@@ -1,14 +1,13 @@
 """Policies side by side on one log: numbers, table, conclusion, plot and page.
 
-`docs/reference/comparison.md` describes every field of the numbers.
+`docs/reference/summary.md` describes every field of the numbers.
 """
 
 import contextlib
 import hashlib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,18 +20,16 @@ from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
 from covey.jobs.running import claim, finished, keep, kept, titled
-from covey.replay.outcome import LearnerOutcome, Outcome, aligned, gain_of
+from covey.replay.outcome import LearnerOutcome, Outcome, aligned, gain_of, points_of
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report import figures, page
 from covey.report import text as report_text
 from covey.report.results import Shown
-from covey.report.summary import points_of, total_of
-from covey.report.text import percent, shorten
+from covey.report.text import REACH, Column, shorten
 from covey.simulation.scenario import named_tables
-from covey.toml import read_toml
+from covey.toml import modules_beside, read_toml
 from covey.types import Array, Interval
 
-_NAME = 30  # characters of a name in a table
 _HOW = (
     "error + cost is in points of 100 slots; net gain is over the best own function of each site. "
     "against: points less than the reference on the same rows; \N{PLUS-MINUS SIGN} is half of the "
@@ -131,10 +128,9 @@ class ReplayComparison(Shown):
     def table(self) -> str:
         """Return the table that `covey compare` prints, with its conclusion."""
         described = f"{self._reference}: {self._runs[self._reference].outcome.policy}"
-        lines = [(shorten(name, _NAME), *cells) for name, cells in self._cells()]
         parts = (
             f"{self._extent()}\n{report_text.fill(described)}",
-            report_text.table([("policy", *_COLUMNS), *lines]),
+            report_text.columns_table("policy", _COLUMNS, self._summary.policies),
             report_text.fill(self._summary.conclusion),
             report_text.fill(_HOW),
         )
@@ -151,17 +147,13 @@ class ReplayComparison(Shown):
         best = "" if self._summary.best is None else f", least loss: {self._summary.best}"
         return f"<Comparison of {len(self._runs)} policies, {self._summary.slots:,} slots{best}>"
 
-    def _cells(self) -> list[tuple[str, list[str]]]:
-        policies = self._summary.policies.items()
-        return [(name, report_text.cells(each, _COLUMNS)) for name, each in policies]
-
     def _extent(self) -> str:
         sites = report_text.count(self._runs[self._reference].outcome.learners, "learner")
         return f"{len(self._runs)} policies, {sites}, {self._summary.slots:,} slots"
 
     def _policy(self, name: str) -> PolicySummary:
         run = self._runs[name]
-        total = total_of(run.outcome.learners, run.outcome.gain)
+        total = run.outcome.total
         error, cost = total.error_percent, total.cost_points
         return PolicySummary(
             policy=run.outcome.policy,
@@ -177,8 +169,8 @@ class ReplayComparison(Shown):
             alarms=total.alarms,
             learners={
                 learner.name: LearnerAgainst(
-                    error_percent=percent(learner.errors, learner.judged),
-                    cost_points=percent(learner.cost_total, learner.slots),
+                    error_percent=learner.numbers.error_percent,
+                    cost_points=learner.numbers.cost_points,
                     against_points=points_of(self._against(name, place)),
                 )
                 for place, learner in enumerate(run.outcome.learners)
@@ -198,8 +190,8 @@ class ReplayComparison(Shown):
         learners = self._runs[name].outcome.learners
         others = self._runs[self._reference].outcome.learners
         return [
-            (one.timeline.slots_per_bucket, _losses(other) - _losses(one), _judged(one))
-            for one, other in zip(learners, others, strict=True)
+            (learner.timeline.slots_per_bucket, _losses(other) - _losses(learner), _judged(learner))
+            for learner, other in zip(learners, others, strict=True)
         ]
 
     def _leads(self) -> dict[str, tuple[Array, Array]]:
@@ -215,24 +207,25 @@ class ReplayComparison(Shown):
     def _page(self) -> str:
         names = [name for name in self._runs if name != self._reference]
         colours = figures.colours_of(names, figures.LEARNER_COLOURS)
-        body = [
-            page.TableRow(escape(shorten(name, _NAME)), cells, title=name)
-            for name, cells in self._cells()
-        ]
-        drawn = figures.draw_leads(self._leads(), colours=colours, width=page.panel_width(1))
-        keys = [page.key(colour, name) for name, colour in colours.items()]
-        how = (
-            f"Right answers less costs since the first slot, compared with {self._reference!r} on "
-            "the same rows. A rising line gains on the reference."
+        drawn = figures.draw_leads(self._leads(), colours=colours, width=page.WIDTH)
+        policies = self._summary.policies
+        return page.filled(
+            "comparison",
+            title=self._title,
+            config=self._config,
+            extent=self._extent(),
+            conclusion=self._summary.conclusion,
+            headings=["policy", *(column.heading for column in _COLUMNS)],
+            rows=[
+                page.Row(shorten(name), report_text.cells(each, _COLUMNS), title=name)
+                for name, each in policies.items()
+            ],
+            how=_HOW,
+            keys=[page.Key(name, colour) for name, colour in colours.items()],
+            leads=page.markup(drawn),
+            reference=self._reference,
+            policies=[(name, each.policy) for name, each in policies.items()],
         )
-        described = [(name, each.policy) for name, each in self._summary.policies.items()]
-        sections = (
-            page.header(self._title, self._extent(), [self._summary.conclusion]),
-            page.section("Results", page.table(("policy", *_COLUMNS), body), escape(_HOW)),
-            page.section("Lead over the reference", page.legend(keys) + drawn, escape(how)),
-            page.descriptions("Policies", described),
-        )
-        return page.document(sections, title=self._title, config=self._config)
 
 
 def _losses(learner: LearnerOutcome) -> Array:
@@ -244,25 +237,27 @@ def _judged(learner: LearnerOutcome) -> Array:
     return np.asarray(learner.timeline.judged, float)
 
 
-_COLUMNS = {
-    "error %": ("error_percent", ".2f"),
-    "cost": ("cost_points", ".2f"),
-    "error + cost": ("loss_points", ".2f"),
-    "net gain": ("net_gain_points.mean", "+.2f"),
-    "against": ("against_points.mean", "+.2f"),
-    "\N{PLUS-MINUS SIGN}": ("against_points.half_width", ".2f"),
-    "alone %": ("alone_percent", ".2f"),
-    "explore %": ("explore_percent", ".1f"),
-    "alarms": ("alarms", ","),
-}
+_COLUMNS = (
+    Column("error %", "error_percent", ".2f"),
+    Column("cost", "cost_points", ".2f"),
+    Column("error + cost", "loss_points", ".2f"),
+    Column("net gain", "net_gain_points", "+.2f"),
+    Column("against", "against_points", "+.2f"),
+    Column(REACH, "against_points", f"{REACH}.2f"),
+    Column("alone %", "alone_percent", ".2f"),
+    Column("explore %", "explore_percent", ".1f"),
+    Column("alarms", "alarms", ","),
+)
 
 
 def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str | None) -> str:
     """Return which policy has the smallest loss, by how much, and whether that may be chance."""
     if best is None:
         return "The policies cannot be compared: the log has no true labels."
-    found = policies[best]
-    does = f"{best!r} does best: {found.error_percent:.2f}% errors, {found.cost_points:.2f} points "
+    winner = policies[best]
+    does = (
+        f"{best!r} does best: {winner.error_percent:.2f}% errors, {winner.cost_points:.2f} points "
+    )
     ahead = {name: each.against_points for name, each in policies.items()}
     if best != reference:
         rival, lead = reference, ahead[best]
@@ -311,38 +306,34 @@ def compare(
     replays: a repeated call replays only what is missing. `on` is a Ray cluster, "ray" or
     "ray://host:port", in place of processes here; all its nodes must find the log by its path.
     """
-    table = tables_in(config)
-    chosen = _policies(table, presets, slices, policies)
-    setups = _setups(table, chosen, is_lenient=not (presets or slices or policies))
-    if len(setups) < 2:
-        raise ConfigError("there is one policy only; name others in presets, slices or policies")
-    if len({setup.shares_slots for setup in setups.values()}) > 1:
-        raise ConfigError(
-            "the policies count slots differently, so their rows cannot be paired; compare those "
-            'with the same batch in [policy] only ("slots" or "slot")'
+    with modules_beside(config), modules_beside(policies):
+        table = tables_in(config)
+        chosen = _policies(table, presets, slices, policies)
+        setups = _setups(table, chosen, is_lenient=not (presets or slices or policies))
+        source = _source(data, setups[CONFIGURED])
+        folder = None if out is None else Path(out)
+        if folder is not None:
+            claim(folder, _identity(table, source), file="comparison.json", what="comparison")
+        runs = {
+            name: run for name in setups if (run := _kept(folder, name, setups[name])) is not None
+        }
+        left = [name for name in setups if name not in runs]
+        replays = finished(
+            left,
+            lambda name: partial(play, {**table, "policy": chosen[name]}, source),
+            workers=workers,
+            on=on,
+            is_importable=all(setup.settings.is_importable for setup in setups.values()),
+            title=lambda name: f"policy {name!r}",
         )
-    source = _source(data, setups[CONFIGURED])
-    folder = None if out is None else Path(out)
-    if folder is not None:
-        claim(folder, _identity(table, source), file="comparison.json", what="comparison")
-    runs = {name: run for name in setups if (run := _kept(folder, name, setups[name])) is not None}
-    left = [name for name in setups if name not in runs]
-    are_found = all(setup.settings.is_importable for setup in setups.values())
-    replays = finished(
-        left,
-        lambda name: partial(play, {**table, "policy": chosen[name]}, source),
-        workers=workers,
-        on=on,
-        is_importable=are_found,
-        title=lambda name: f"policy {name!r}",
-    )
-    with contextlib.closing(replays) as results:
-        for count, (name, run) in enumerate(results, 1):
-            if folder is not None:
-                keep(_path(folder, name), run)
-            runs[name] = run
-            progress(count / len(left), count * run.outcome.slots)
-    _warn(runs.values())
+        with contextlib.closing(replays) as results:
+            for count, (name, run) in enumerate(results, 1):
+                if folder is not None:
+                    keep(_path(folder, name), run)
+                runs[name] = run
+                progress(count / len(left), count * run.outcome.slots)
+    for message in dict.fromkeys(message for run in runs.values() for message in run.warnings):
+        warnings.warn(message, stacklevel=2)
     title = f"Policies on {source.name}" if isinstance(source, Path) else "Policies compared"
     return ReplayComparison({name: runs[name] for name in setups}, title=title, config=config)
 
@@ -359,8 +350,8 @@ def _policies(
     chosen: Policies = {CONFIGURED: base}
     is_free = not (presets or slices or own)
     for preset in PRESETS if is_free else presets:
-        known = keys_of(RECORDS.get(preset, Own))
-        common = {key: base[key] for key in kept if key in base and key in known}
+        keys = keys_of(RECORDS.get(preset, Own))
+        common = {key: base[key] for key in kept if key in base and key in keys}
         policy = {**common, "preset": preset}
         chosen |= {f"{preset} slices={n}": {**policy, "slices": n} for n in slices}
         if not slices:
@@ -395,6 +386,13 @@ def _setups(
             setup.policies(setup.context.dimension)
             if setup.settings not in [other.settings for other in setups.values()]:
                 setups[name] = setup
+    if len(setups) < 2:
+        raise ConfigError("there is one policy only; name others in presets, slices or policies")
+    if len({setup.shares_slots for setup in setups.values()}) > 1:
+        raise ConfigError(
+            "the policies count slots differently, so their rows cannot be paired; compare those "
+            'with the same batch in [policy] only ("slots" or "slot")'
+        )
     return setups
 
 
@@ -439,8 +437,10 @@ def _kept(folder: Path | None, name: str, setup: NetworkConfig) -> PolicyRun | N
 
 
 def _settings(setup: NetworkConfig) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy_table(setup.settings)))
-    return found
+    settings: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(policy_table(setup.settings), enc_hook=str)
+    )
+    return settings
 
 
 def play(table: Mapping[str, Any], source: Source) -> PolicyRun:
@@ -449,10 +449,5 @@ def play(table: Mapping[str, Any], source: Source) -> PolicyRun:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         outcome = replay_file(source, setup)
-    told = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
-    return PolicyRun(_settings(setup), outcome, list(told))
-
-
-def _warn(runs: Iterable[PolicyRun]) -> None:
-    for message in dict.fromkeys(message for run in runs for message in run.warnings):
-        warnings.warn(message, stacklevel=3)
+    messages = dict.fromkeys(str(w.message) for w in caught if issubclass(w.category, UserWarning))
+    return PolicyRun(_settings(setup), outcome, list(messages))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Timeline
+from covey.replay.outcome import LearnerOutcome, Timeline
 from covey.report.text import NONE, shorten
 from covey.simulation.comparison import Score
 from covey.types import BY_CONTEXT, Array
@@ -132,7 +132,6 @@ RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 _DEEP = "#1b4a73"
 _LETTER = 6.5  # pixels, a generous width of a character
 _LONGEST = 12  # characters of a category on an axis
-_MATRIX_TOP = 44
 Ticks = Sequence[tuple[float, float | str]]  # place on an axis from 0 to 1, what it stands for
 _MANY_CELLS = 400  # above, an image is smaller than vectors
 
@@ -160,7 +159,7 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
         colours[learner.name] = hue
         colours[learner.name + BY_CONTEXT] = _blend(hue, "#ffffff", 0.5)
     # Peers of a site whose own rows are not there.
-    peers = dict.fromkeys(pair.peer for learner in learners for pair in learner.pairs)
+    peers = dict.fromkeys(pair.peer for learner in learners for pair in learner.numbers.pairs)
     for position, name in enumerate((name for name in peers if name not in colours), len(learners)):
         colours[name] = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
     return colours
@@ -175,12 +174,18 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
     return _percents(errors, [sum(timeline.judged[window]) for window in windows])
 
 
+def shade(share: float) -> tuple[str, str]:
+    """Return a colour for a share, the darker the larger, and that of text on it."""
+    face = _blend(BLANK, _DEEP, share)
+    return face, _text_on(face)
+
+
 def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
     """Return the share of slots for which each site was chosen; own functions: the learner."""
     shares: dict[str, float] = {}
-    for arm, times in learner.arms.items():
+    for arm, times in learner.numbers.arms.items():
         site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
-        shares[site] = shares.get(site, 0.0) + times / learner.slots
+        shares[site] = shares.get(site, 0.0) + times / learner.numbers.slots
     return shares
 
 
@@ -214,10 +219,10 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
 
     def draw(figure: "Figure") -> None:
         axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
-        if learner.alone_errors is not None:
-            alone = 100 * learner.alone_errors / learner.judged
+        if learner.numbers.alone_percent is not None:
+            alone = learner.numbers.alone_percent
             axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
-        axes.axhline(100 * learner.errors / learner.judged, color=colour, linewidth=0.7)
+        axes.axhline(learner.numbers.error_percent or 0.0, color=colour, linewidth=0.7)
         axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
         marked = sorted({_pixel(slot, axes, width) for slot in learner.alarms})
         axes.plot(marked, [0] * len(marked), "^", color=INK, markersize=5, clip_on=False, zorder=3)
@@ -239,42 +244,6 @@ def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
             axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
 
     return svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
-
-
-def draw_weights(ensemble: EnsembleOutcome, *, colours: Mapping[str, str], width: int) -> str:
-    """Draw the weights of an ensemble's members over time."""
-    slots = [(point + 1) * ensemble.slots_per_point for point in range(len(ensemble.history))]
-    marker = "o" if len(slots) == 1 else ""
-
-    def draw(figure: "Figure") -> None:
-        axes = _slot_axes(figure, left=40, right=14)
-        axes.set_xlim(0, slots[-1])
-        axes.locator_params(axis="x", nbins=8, integer=True)
-        for index, name in enumerate(ensemble.mean_weights):
-            weights = [point[index] for point in ensemble.history]
-            axes.plot(slots, weights, color=colours[name], linewidth=1.4, marker=marker)
-
-    return svg(draw, size=(width, 176), label="weights of the ensemble over time")
-
-
-def draw_matrix(learners: Sequence[LearnerOutcome]) -> str:
-    """Draw the sites that each learner chose, one row per learner."""
-    names = [learner.name for learner in learners]
-    rows = [chosen_sites(learner) if learner.slots else {} for learner in learners]
-    columns = list(dict.fromkeys([*names, *(site for row in rows for site in row)]))
-    cell = max(44, min(110, 880 // len(columns)))
-    left = int(max(len(shorten(name, 20)) for name in names) * _LETTER) + 14
-
-    def draw(figure: "Figure") -> None:
-        axes = _matrix_axes(figure, left=left, rows=len(rows), columns=len(columns))
-        middles = [position + 0.5 for position in range(len(columns))]
-        axes.set_xticks(middles, [shorten(name, int(cell / _LETTER)) for name in columns])
-        axes.set_yticks(middles[: len(rows)], [shorten(name, 20) for name in names])
-        for position, row in enumerate(rows):
-            _draw_row(axes, position, [row.get(site) for site in columns])
-
-    size = (left + cell * len(columns) + 2, _MATRIX_TOP + 42 * len(rows) + 2)
-    return svg(draw, size=size, label="share of each arm in the choices of each learner")
 
 
 def _shown_ticks(ticks: Ticks, *, most: int) -> tuple[list[float], list[str]]:
@@ -317,7 +286,7 @@ def draw_map(
         longest = max(len(tick(value)) for _, value in named[0])
         fitting = int(0.8 * width / (_LETTER * min(_LONGEST, longest) + 12))
         axes.set_xticks(*_shown_ticks(named[0], most=max(2, fitting)))
-        _draw_cells(axes, learner.cells, colours, pixels=width if is_strip else width - 52)
+        _draw_cells(axes, learner.cells, colours)
 
     label = f"arms that {learner.name} prefers by {' and '.join(contexts)}"
     return svg(draw, size=(width, 82 if is_strip else width - 12), label=label)
@@ -348,17 +317,6 @@ def _slot_axes(figure: "Figure", *, left: int, right: int) -> "Axes":
     return axes
 
 
-def _matrix_axes(figure: "Figure", *, left: int, rows: int, columns: int) -> "Axes":
-    axes = axes_in(figure, left=left, bottom=2, top=_MATRIX_TOP, right=2)
-    axes.set_xlim(0, columns)
-    axes.set_ylim(rows, 0)
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
-    axes.set_xlabel("chosen")
-    axes.tick_params(length=0, labelcolor=INK)
-    return axes
-
-
 def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
     axes = axes_in(figure, left=left, bottom=bottom, top=4, right=10)
     axes.set_facecolor(BLANK)
@@ -367,28 +325,17 @@ def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
     return axes
 
 
-def _draw_row(axes: "Axes", row: int, shares: Sequence[float | None]) -> None:
-    faces = [_blend(BLANK, _DEEP, share or 0.0) for share in shares]
-    lefts = [column + 0.02 for column in range(len(shares))]
-    axes.bar(lefts, 0.94, width=0.96, bottom=row + 0.03, align="edge", color=faces)
-    for column, (share, face) in enumerate(zip(shares, faces, strict=True)):
-        weight = "bold" if column == row else "normal"
-        text = axes.text(column + 0.5, row + 0.5, percent(share or 0.0), ha="center", va="center")
-        text.set(color=_text_on(face), weight=weight)
-
-
-def _draw_cells(
-    axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, str], *, pixels: float
-) -> None:
-    # Coarse first, so that finer cells are drawn above them.
+def _draw_cells(axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, str]) -> None:
+    # Coarse first, so that finer cells are drawn above them. A strip has one context only.
     ordered = sorted(cells, key=lambda cell: cell.low[0] - cell.high[0])
-    boxes = [_box(cell) for cell in ordered]
+    lows = [(*cell.low, 0.0) for cell in ordered]
+    highs = [(*cell.high, 1.0) for cell in ordered]
     often = RARE_SHARE * sum(cell.arrivals for cell in cells) / max(1, len(cells))
     axes.bar(
-        [left for left, _, _, _ in boxes],
-        [height for _, _, _, height in boxes],
-        width=[width for _, _, width, _ in boxes],
-        bottom=[low for _, low, _, _ in boxes],
+        [low[0] for low in lows],
+        [high[1] - low[1] for low, high in zip(lows, highs, strict=True)],
+        width=[high[0] - low[0] for low, high in zip(lows, highs, strict=True)],
+        bottom=[low[1] for low in lows],
         align="edge",
         color=[colours.get(cell.arm or "", BLANK) for cell in ordered],
         hatch=["////" if cell.arm and cell.arrivals < often else "" for cell in ordered],
@@ -397,43 +344,6 @@ def _draw_cells(
     )
     if len(cells) > _MANY_CELLS:
         axes.set_rasterization_zorder(2)
-    for position, cell in enumerate(ordered):
-        if cell.arrivals >= often:
-            _label_cell(axes, cell, colours, pixels=pixels, above=boxes[position + 1 :])
-
-
-def _label_cell(
-    axes: "Axes",
-    cell: CellView,
-    colours: Mapping[str, str],
-    *,
-    pixels: float,
-    above: Sequence["_Box"],
-) -> None:
-    left, low, width, height = _box(cell)
-    x, y = left + width / 2, low + height / 2
-    room = int(width * pixels / _LETTER) - 1
-    # Short names need as much space as long ones, so that no arm looks more important.
-    if cell.arm is None or room < 7 or height * pixels < 16 or _hidden(x, y, above):
-        return
-    ink = _text_on(colours.get(cell.arm, BLANK))
-    # The pale hue already shows that the peer gets only the cell.
-    name = cell.arm if len(cell.arm) <= room else cell.arm.removesuffix(BY_CONTEXT)
-    axes.text(x, y, shorten(name, room), color=ink, ha="center", va="center")
-
-
-_Box = tuple[float, float, float, float]  # left, low, width, height
-
-
-def _box(cell: CellView) -> _Box:
-    low, high = (*cell.low, 0.0), (*cell.high, 1.0)
-    return low[0], low[1], high[0] - low[0], high[1] - low[1]
-
-
-def _hidden(x: float, y: float, boxes: Sequence[_Box]) -> bool:
-    return any(
-        left <= x <= left + width and low <= y <= low + height for left, low, width, height in boxes
-    )
 
 
 def _edges(timeline: Timeline) -> list[int]:
@@ -462,7 +372,6 @@ def _text_on(face: str) -> str:
 
 # Costs of learning are blue, as their phases are; mistakes are warm.
 CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
-_ROW = 26  # pixels of a bar
 
 
 def colours_of(names: Iterable[str], palette: Sequence[str]) -> dict[str, str]:
@@ -494,33 +403,8 @@ def draw_growth(
 def regret_limits(scores: Sequence[Score]) -> tuple[float, float]:
     """Return the common scale of all panels; without any regret, an arbitrary one."""
     highs = [high or 0.0 for score in scores for high in (*score.regret.high, *score.regret.mean)]
-    bounds = [limit or 0.0 for score in scores for limit in score.bound or ()]
     means = [mean for score in scores for mean in score.regret.mean if mean > 0]
-    high = max([*highs, *bounds])
-    return (min(means) * 0.7, high * 1.4) if means else (0.1, 1.0)
-
-
-def draw_causes(
-    scores: Sequence[Score], *, colours: Mapping[str, str], ceiling: float, width: int
-) -> str:
-    """Draw the regret of each policy in one environment by cause."""
-    left = int(max(len(shorten(score.policy, 16)) for score in scores) * _LETTER) + 12
-
-    def draw(figure: "Figure") -> None:
-        axes = axes_in(figure, left=left, bottom=34, top=2, right=44)
-        axes.set_xlim(0, ceiling)
-        axes.set_ylim(len(scores) - 0.5, -0.5)
-        axes.set_yticks(range(len(scores)), [shorten(score.policy, 16) for score in scores])
-        axes.tick_params(axis="y", labelcolor=INK)
-        axes.locator_params(axis="x", nbins=4)
-        axes.xaxis.set_major_formatter(lambda value, _: brief(value))
-        axes.set_xlabel("regret at the end", labelpad=1)
-        axes.grid(axis="x")
-        for row, score in enumerate(scores):
-            _draw_parts(axes, row, score.causes, colours)
-
-    label = f"causes of regret in {scores[0].environment}"
-    return svg(draw, size=(width, 40 + _ROW * len(scores)), label=label)
+    return (min(means) * 0.7, max(highs) * 1.4) if means else (0.1, 1.0)
 
 
 def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, float]) -> "Axes":
@@ -541,21 +425,6 @@ def _draw_score(axes: "Axes", score: Score, colour: str, *, floor: float) -> Non
     axes.fill_between(score.slots, lows, highs, color=colour, alpha=0.18, linewidth=0)
     marker = "o" if len(score.slots) == 1 else ""
     axes.plot(score.slots, score.regret.mean, color=colour, linewidth=1.7, marker=marker)
-    if score.bound is not None:
-        limits = [math.nan if limit is None else limit for limit in score.bound]
-        axes.plot(score.slots, limits, color=colour, linewidth=1.1, linestyle=(0, (4, 2)))
-
-
-def _draw_parts(
-    axes: "Axes", row: int, causes: Mapping[str, float], colours: Mapping[str, str]
-) -> None:
-    left = 0.0
-    for cause, value in causes.items():
-        axes.barh(row, value, left=left, height=0.66, color=colours[cause], linewidth=0)
-        left += value
-    axes.annotate(
-        brief(float(f"{left:.3g}")), (left, row), (4, 0), textcoords="offset points", va="center"
-    )
 
 
 # -- axes for notebooks -----------------------------------------------------------------------
@@ -583,8 +452,8 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
         values = smoothed_errors(learner.timeline)
         middles = [(bucket + 0.5) * width for bucket in range(len(values))]
         axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
-        if learner.alone_errors is not None:
-            alone = 100 * learner.alone_errors / learner.judged
+        if learner.numbers.alone_percent is not None:
+            alone = learner.numbers.alone_percent
             axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
     axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
     if axes.lines:

@@ -1,10 +1,10 @@
-"""HTML of reports: document, style, and a section per figure."""
+"""Pages of reports: what the templates are filled with. Names are escaped by the templates."""
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
+from functools import cache
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
@@ -12,31 +12,278 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.bandit.partitions import Space, space_name
+from covey.bandit.partitions import Space, space_of
+from covey.errors import need_of, optional_module
 from covey.replay.engine import CellView
-from covey.replay.outcome import EnsembleOutcome, LearnerOutcome, Outcome
-from covey.report import figures
-from covey.report.text import NONE, number, percent, shorten
+from covey.replay.outcome import (
+    ContextNumbers,
+    LearnerNumbers,
+    LearnerOutcome,
+    Outcome,
+    TotalNumbers,
+    percent,
+)
+from covey.report import figures, text
+from covey.report.text import NONE, number, shorten
 from covey.types import BY_CONTEXT
 
-_ASSETS = resources.files("covey.report") / "assets"
-_WIDTH = 1080  # pixels that figures may fill
+Config = str | Path | Mapping[str, Any]
+WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
 _BUSIEST = 12  # cells listed if they cannot be drawn
-_WORDS = ' class="words"'
-_PREFERENCES = "Preferred arm per region"
-_HOW_DRAWN = (
-    "Each box is a cell of the context space, in the colour of its best arm by accuracy less price "
-    "(with an index policy: the arm with most labels). Grey is an own function, a hue is the peer "
-    "of that colour. Percentages are shares of the learner's arrivals. Hatched cells had less than "
-    "a tenth of the visits of an average cell, so their preference is uncertain."
-)
-_PALE = " A pale hue is a peer that receives only the cell."
-_HOW_LISTED = (
-    f"The {_BUSIEST} most visited cells with more than two contexts, or none, which cannot be "
-    "drawn. Contexts that are not named are unbounded. The arm is the best by accuracy less price; "
-    "the estimate is its share of right answers before the price."
-)
+
+
+class Key(NamedTuple):
+    """A name with its colour."""
+
+    name: str
+    colour: str
+    note: str = ""
+
+
+class Row(NamedTuple):
+    """A row of a table."""
+
+    name: str | Key
+    cells: Sequence[str | Key]
+    title: str = ""  # the whole name, if that may be cut
+    opens: bool = False  # a group of rows
+
+
+class Panel(NamedTuple):
+    """A figure with its heading, and a legend below it."""
+
+    name: str
+    drawn: Any
+    note: Any = ""
+    keys: Sequence[Key] = ()
+
+
+@cache
+def _templates() -> Any:
+    """Return the templates; raise `MissingExtra` if jinja2 is not installed."""
+    jinja2 = optional_module("jinja2", missing=need_of("Pages", "jinja2", extra="report"))
+    folder = resources.files("covey.report") / "templates"
+    templates = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FunctionLoader(lambda name: (folder / name).read_text("utf-8")),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters |= {
+        "shorten": shorten,
+        "minus": lambda shown: shown.replace("-", "\N{MINUS SIGN}"),
+    }
+    templates.globals |= {"text": text, "columns": lambda panels: columns_of(len(panels))}
+    templates.globals |= {"shade": figures.shade, "percent": figures.percent}
+    return templates
+
+
+def check_extra() -> None:
+    """Raise `MissingExtra` if a page cannot be made."""
+    figures.figure_type()
+    _templates()
+
+
+def markup(html: str) -> Any:
+    """Return HTML that is not escaped again."""
+    return optional_module("markupsafe", missing="").Markup(html)
+
+
+def filled(template: str, *, title: str, config: Config | None = None, **values: Any) -> str:
+    """Return a complete page without scripts or external resources; it ends with `config`."""
+    if isinstance(config, Mapping):
+        config = msgspec.json.format(msgspec.json.encode(config, enc_hook=str), indent=2).decode()
+    elif config is not None:
+        config = Path(config).read_text(encoding="utf-8")
+    made = f"covey {version('covey')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    made_of = _templates().get_template(f"{template}.jinja")
+    page: str = made_of.render(title=title, config=config, made=made, **values)
+    return page
+
+
+def columns_of(panels: int) -> int:
+    """Return the number of columns, such that the last row is not nearly empty."""
+    if panels <= 4:
+        return max(1, panels)
+    return 3 if panels in (5, 6, 9) else 4
+
+
+def width_of(columns: int) -> int:
+    """Return the width in pixels of a panel in one of so many columns."""
+    return (WIDTH - _GAP * (columns - 1)) // columns
+
+
+def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -> str:
+    """Return `outcome` as one self-contained HTML page, which ends with the configuration.
+
+    Raises `MissingExtra` if matplotlib or jinja2 is not installed.
+    """
+    check_extra()
+    colours = figures.arm_colours(outcome.learners)
+    columns = text.columns_of(outcome)
+
+    def rows(numbers: Mapping[str, LearnerNumbers | TotalNumbers]) -> list[Row]:
+        return [
+            Row(Key(name, colours[name]) if name in colours else name, text.cells(own, columns))
+            for name, own in numbers.items()
+        ]
+
+    return filled(
+        "replay",
+        title=title,
+        config=config,
+        outcome=outcome,
+        tiles=_tiles(outcome),
+        headings=["learner", *(column.heading for column in columns)],
+        rows=rows(text.rows_of(outcome)),
+        totals=[
+            Row(name, text.cells(own, columns)) for name, own in text.totals_of(outcome).items()
+        ],
+        arms=[_arms(learner, colours) for learner in outcome.learners if learner.numbers.by_arm],
+        ranked=_ranked,
+        baselines=_ranked(
+            {name: each.error_percent for name, each in (outcome.baselines or {}).items()}
+        ),
+        telling=[
+            Row(context.context, [number(context.gain_points, "+.2f"), text.best_parts(context)])
+            for context in (outcome.contexts.telling if outcome.contexts else ())
+        ],
+        worth=_worth(outcome.contexts.learners if outcome.contexts else {}),
+        worth_in_all=_worth({"all": outcome.contexts.total} if outcome.contexts else {}),
+        worth_headings=["learner", *(column.heading for column in text.WORTH_COLUMNS)],
+        idle=[shorten(each.name) for each in outcome.learners if not each.numbers.slots],
+        choices=[
+            Row(name, cells)
+            for name, *cells in (text.choice_lines(outcome.shadow) if outcome.shadow else ())
+        ],
+        errors=_errors(outcome, colours),
+        phases=_phases(outcome),
+        phase_keys=[Key(phase, colour) for phase, colour in figures.PHASE_COLOURS.items()],
+        chosen=_chosen(outcome),
+        pairs=_pairs(outcome, colours),
+        shows_cells=any(
+            arm.endswith(BY_CONTEXT) for each in outcome.learners for arm in each.numbers.arms
+        ),
+        **_ensemble(outcome, colours),
+        **_preferences(outcome, colours),
+    )
+
+
+def _tiles(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Return names, numbers and units that are shown large."""
+    total, voted = outcome.total, outcome.ensemble
+    if voted is not None:
+        best = voted.numbers.best_member_error_percent
+        return [
+            ("error of the ensemble", number(voted.numbers.error_percent, ".2f"), "%"),
+            ("best member", number(best, ".2f"), "%"),
+        ]
+    if outcome.is_replayed and len(outcome.learners) == 1:
+        return [("error", number(total.error_percent, ".2f"), "%")]
+    tiles = [
+        ("error with peers", number(total.error_percent, ".2f"), "%"),
+        ("cost", number(total.cost_points, ".2f"), "points"),
+        ("best own functions", number(total.best_own_percent, ".2f"), "%"),
+        ("net gain", number(total.net_gain_points, "+.2f"), "points"),
+    ]
+    return tiles if outcome.is_replayed else tiles[:2]
+
+
+def _worth(numbers: Mapping[str, ContextNumbers]) -> list[Row]:
+    """Return what contexts were worth, by the names of learners."""
+    columns = text.WORTH_COLUMNS
+    return [Row(shorten(name), text.cells(own, columns)) for name, own in numbers.items()]
+
+
+def _ranked(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """Return errors, the least first; those that are not known are last."""
+    order = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
+    return [(name, number(error, ".2f")) for name, error in order]
+
+
+def _arms(learner: LearnerOutcome, colours: Mapping[str, str]) -> tuple[tuple[str, ...], list[Row]]:
+    """Return the headings and rows of the arms of a served site."""
+    headings, *lines = text.arm_lines(learner)
+    pairs = zip(learner.numbers.by_arm or {}, lines, strict=True)
+    own = colours[learner.name]
+    return headings, [Row(Key(arm, colours.get(arm, own)), cells) for arm, (_, *cells) in pairs]
+
+
+def _errors(outcome: Outcome, colours: Mapping[str, str]) -> list[Panel]:
+    """Return each learner's error over time."""
+    judged = [learner for learner in outcome.learners if learner.judged]
+    width = width_of(columns_of(len(judged)))
+    smoothed = [value for each in judged for value in figures.smoothed_errors(each.timeline)]
+    alone = [each.numbers.alone_percent or 0.0 for each in judged]
+    highest = max(value for value in [*smoothed, *alone, 1.0] if not math.isnan(value))
+    panels = []
+    for learner in judged:
+        drawn = figures.draw_errors(
+            learner, colour=colours[learner.name], ceiling=min(100.0, highest * 1.08), width=width
+        )
+        note = f"{number(learner.numbers.error_percent, '.2f')}%"
+        if learner.numbers.alone_percent is not None:
+            note += f", alone {learner.numbers.alone_percent:.2f}%"
+        panels.append(Panel(learner.name, markup(drawn), note))
+    return panels
+
+
+def _phases(outcome: Outcome) -> list[Panel]:
+    """Return each learner's phases over time."""
+    busy = [learner for learner in outcome.learners if learner.numbers.slots]
+    width = width_of(columns_of(len(busy)))
+    return [Panel(each.name, markup(figures.draw_phases(each, width=width))) for each in busy]
+
+
+def _chosen(outcome: Outcome) -> tuple[list[str], list[tuple[str, dict[str, float]]]]:
+    """Return the sites that learners choose, and for each learner the share of each of them."""
+    shares = {learner.name: figures.chosen_sites(learner) for learner in outcome.learners}
+    sites = list(dict.fromkeys([*shares, *(site for row in shares.values() for site in row)]))
+    return sites, [
+        (name, {site: row.get(site, 0.0) for site in sites}) for name, row in shares.items()
+    ]
+
+
+def _pairs(outcome: Outcome, colours: Mapping[str, str]) -> list[Row]:
+    """Return what each learner got from each peer."""
+    rows = []
+    for learner in outcome.learners:
+        for pair in learner.numbers.pairs:
+            is_known = pair.judged and outcome.is_replayed
+            worth = None if not is_known else pair.right - pair.best_own_right - pair.paid
+            own = number(percent(pair.best_own_right, pair.judged), ".1f")
+            cells = (
+                shorten(pair.peer),
+                f"{pair.asked:,}",
+                f"{pair.paid:,.1f}",
+                number(percent(pair.right, pair.judged), ".1f"),
+                own if pair.best_own else NONE,
+                number(worth, "+,.1f"),
+            )
+            rows.append(Row(Key(learner.name, colours[learner.name]), cells))
+    return rows
+
+
+def _ensemble(outcome: Outcome, colours: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of an ensemble, with the weights of their votes."""
+    voted = outcome.ensemble
+    if voted is None:
+        return {}
+    members = [
+        Row(
+            Key(member.name, colours[member.name]),
+            (number(member.numbers.error_percent, ".2f"), f"{weight:.3f}"),
+        )
+        for member in outcome.learners
+        if (weight := voted.mean_weights.get(member.name)) is not None
+    ]
+    total = Row("ensemble", (number(voted.numbers.error_percent, ".2f"), ""))
+    return {"members": members, "voted": total}
+
+
+# -- preferred arms -----------------------------------------------------------------------------
 
 
 class _View(NamedTuple):
@@ -47,387 +294,97 @@ class _View(NamedTuple):
     cells: list[CellView]
 
 
-Config = str | Path | Mapping[str, Any]
-
-
-def document(sections: Iterable[str], *, title: str, config: Config | None = None) -> str:
-    """Return a complete page without scripts or external resources; it ends with `config`."""
-    body = "\n".join([*sections, *([] if config is None else [_origin(config)])])
-    frame, style = (
-        _ASSETS.joinpath(f"report.{kind}").read_text("utf-8") for kind in ("html", "css")
-    )
-    return frame.format(title=escape(title), style=f"\n{style}", body=body)
-
-
-def header(title: str, extent: str, sentences: Iterable[str], *, more: str = "") -> str:
-    """Return the top of a page; `more` is HTML before the sentences."""
-    verdicts = "".join(f'<p class="verdict">{escape(sentence)}</p>' for sentence in sentences)
-    top = f'<h1>{escape(title)}</h1><p class="extent">{extent}</p>'
-    return f"<header>{top}{more}{verdicts}</header>"
-
-
-def _origin(config: Config) -> str:
-    """Return the section that says what a page was made from: version, date, configuration."""
-    if isinstance(config, Mapping):
-        packed = msgspec.json.encode(config, enc_hook=str)
-        shown = msgspec.json.format(packed, indent=2).decode()
-    else:
-        shown = Path(config).read_text(encoding="utf-8")
-    made = f"covey {version('covey')}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    return section("Configuration", f"<pre>{escape(shown)}</pre>", made)
-
-
-def descriptions(heading: str, lines: Iterable[tuple[str, str]]) -> str:
-    """Return a section with a line on each name."""
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(line)}</dd>" for name, line in lines)
-    return f'<section><h2>{heading}</h2><dl class="field">{items}</dl></section>'
-
-
-def section(heading: str, content: str, how: str) -> str:
-    """Return a section with the explanation `how` below its content."""
-    return f'<section><h2>{heading}</h2>{content}<p class="how">{how}</p></section>'
-
-
-class TableRow(NamedTuple):
-    """A row of a table."""
-
-    name: str  # HTML, as the cells
-    cells: Iterable[str]
-    title: str = ""  # the whole name, if that may be cut
-    kind: str = ""
-
-
-def table(
-    headings: Sequence[str],
-    body: Iterable[TableRow],
-    *,
-    foot: Iterable[TableRow] | None = None,
-    words: Sequence[str] = (),
-    kind: str = "",
-) -> str:
-    """Return a table; `words` are the headings of columns of text, all others have numbers."""
-    kinds = [_WORDS * (heading in words) for heading in headings]
-
-    pairs = zip(headings, kinds, strict=True)
-    head = "".join(f'<th scope="col"{text}>{escape(heading)}</th>' for heading, text in pairs)
-    ending = "" if foot is None else f"<tfoot>{_rows(foot, kinds)}</tfoot>"
-    return (
-        f'<div class="wide"><table{kind}><thead><tr>{head}</tr></thead>'
-        f"<tbody>{_rows(body, kinds)}</tbody>{ending}</table></div>"
-    )
-
-
-def _rows(lines: Iterable[TableRow], kinds: Sequence[str]) -> str:
-    rows = ""
-    for line in lines:
-        title = f' title="{escape(line.title)}"' if line.title else ""
-        pairs = zip(line.cells, kinds[1:], strict=True)
-        cells = "".join(f"<td{kind}>{cell if kind else minus(cell)}</td>" for cell, kind in pairs)
-        rows += f'<tr{line.kind}><th scope="row"{title}>{line.name}</th>{cells}</tr>'
-    return rows
-
-
-def swatch(colour: str) -> str:
-    return f'<i style="background: {colour}"></i>'
-
-
-def grid(panels: Sequence[str], *, columns: int | None = None) -> str:
-    columns = columns or _columns(len(panels))
-    return f'<div class="grid" style="--columns: {columns}">{"".join(panels)}</div>'
-
-
-def panel_width(panels: int) -> int:
-    """Return the width in pixels of each of so many panels."""
-    return _width(_columns(panels))
-
-
-def panel(name: str, drawn: str, *, note: str = "") -> str:
-    shown = escape(shorten(name, 60))
-    heading = f'<h3 title="{escape(name)}"><b>{shown}</b><span>{note}</span></h3>'
-    return f"<figure>{heading}{drawn}</figure>"
-
-
-def legend(keys: Iterable[str]) -> str:
-    return f'<p class="legend">{"".join(keys)}</p>'
-
-
-def key(colour: str, name: str, *, note: str = "") -> str:
-    """Return a name with its colour."""
-    shown = f"{escape(shorten(name, 24))} {note}".rstrip()
-    return f'<span class="key" title="{escape(name)}">{swatch(colour)}{shown}</span>'
-
-
-def sign(kind: str, meaning: str) -> str:
-    """Return a legend entry for a kind of line or box."""
-    return f'<span class="key"><i class="{kind}"></i>{meaning}</span>'
-
-
-def tile(name: str, number: str, unit: str) -> str:
-    """Return a large number with its name and unit."""
-    suffix = "" if number == NONE else f"<small>{unit}</small>"
-    return f"<div><dt>{name}</dt><dd>{minus(number)}{suffix}</dd></div>"
-
-
-def minus(number: str) -> str:
-    """Return a printed number with a typographic minus sign."""
-    return number.replace("-", "\N{MINUS SIGN}")
-
-
-def errors(outcome: Outcome) -> str:
-    """Return the section on each learner's error over time."""
-    judged = [learner for learner in outcome.learners if learner.judged]
-    if not judged:
-        return section("Error over time", "", "The log has no true labels, so errors are unknown.")
-    colours = figures.arm_colours(outcome.learners)
-    ceiling, width = _ceiling(judged), panel_width(len(judged))
-    panels = []
-    for learner in judged:
-        colour = colours[learner.name]
-        drawn = figures.draw_errors(learner, colour=colour, ceiling=ceiling, width=width)
-        note = f"{_error(learner.errors, learner)}%"
-        if learner.alone_errors is not None:
-            note += f", alone {_error(learner.alone_errors, learner)}%"
-        panels.append(panel(learner.name, drawn, note=note))
-    keys = [sign("heavy", "moving average"), sign("thin", "whole log")]
-    how = "The heavy line is a moving average of the error."
-    if outcome.is_replayed:
-        keys.append(sign("dotted", "alone"))
-        how += (
-            " If the thin line is below the dotted one, asking peers reduced the error. All panels "
-            "share one scale."
-        )
-    if any(learner.alarms for learner in judged):
-        how = f"{how} Triangles on the axis mark alarms of the change detection."
-    return section("Error over time", legend(keys) + grid(panels), how)
-
-
-def ensemble(outcome: Outcome, found: EnsembleOutcome) -> str:
-    """Return the section on the weights of the members' votes."""
-    colours = figures.arm_colours(outcome.learners)
-    members = [learner for learner in outcome.learners if learner.name in found.mean_weights]
-    lines = [
-        TableRow(
-            key(colours[member.name], member.name),
-            [_error(member.errors, member), f"{found.mean_weights[member.name]:.3f}"],
-        )
-        for member in members
-    ]
-    total = TableRow("ensemble", [_error(found.errors, found), ""])
-    weights = table(["member", "error %", "weight"], lines, foot=[total])
-    drawn = figures.draw_weights(found, colours=colours, width=_WIDTH) if found.history else ""
-    how = (
-        f"The ensemble ({found.title}) predicts by the weighted votes of its members. Weights are "
-        "those at the end of the log"
-        f"{'; the figure shows them over time' if drawn else ', the mean over the cells'}."
-    )
-    return section("Ensemble", weights + drawn, how)
-
-
-def phases(outcome: Outcome) -> str:
-    """Return the section on each learner's phases over time."""
-    busy = [learner for learner in outcome.learners if learner.slots]
-    if not busy:
-        return section("Phases over time", "", "The log has no rows.")
-    width = panel_width(len(busy))
-    panels = [panel(learner.name, figures.draw_phases(learner, width=width)) for learner in busy]
-    keys = [key(colour, phase) for phase, colour in figures.PHASE_COLOURS.items()]
-    how = (
-        "<b>train</b>: a peer is asked so that it learns; its answer is not counted. "
-        "<b>explore</b>: an arm is tried because it has too few labels. <b>exploit</b>: the arm "
-        "with the best estimate is used. The share of exploitation should grow; when it falls, "
-        "cells were split or new regions visited."
-    )
-    return section("Phases over time", legend(keys) + grid(panels), how)
-
-
-def matrix(outcome: Outcome) -> str:
-    """Return the section on the requests between learners."""
-    pairs = _pairs(outcome)
-    if len(outcome.learners) < 2:
-        how = "What the site got from each peer." if pairs else "There is one learner and no peer."
-        return section("Requests between learners", pairs, how)
-    how = (
-        "Each row is a learner, with the share of its slots for which it chose its own functions "
-        "(bold, on the diagonal) or the peer of the column. A row sums to 100%. A dark column off "
-        "the diagonal is a site that others ask often."
-    )
-    if _shows_cells(outcome):
-        how += " Peers that received only the cell are included."
-    content = figures.draw_matrix(outcome.learners)
-    if pairs:
-        content += pairs
-        how += (
-            " In the table, <b>right</b> is how often the peer was right when it was asked, and "
-            "<b>own best</b> how often the learner's own function that fits these rows best would "
-            "have been; <b>worth</b> is the difference in right answers less what was paid."
-        )
-    return section("Requests between learners", content, how)
-
-
-def _pairs(outcome: Outcome) -> str:
-    """Return a table of what each learner got from each peer, or nothing."""
-    colours = figures.arm_colours(outcome.learners)
-    lines = []
-    for learner in outcome.learners:
-        for pair in learner.pairs:
-            is_known = pair.judged and outcome.is_replayed
-            worth = None if not is_known else pair.right - pair.best_own_right - pair.paid
-            own = number(percent(pair.best_own_right, pair.judged), ".1f")
-            cells = [
-                escape(shorten(pair.peer, 30)),
-                f"{pair.asked:,}",
-                f"{pair.paid:,.1f}",
-                number(percent(pair.right, pair.judged), ".1f"),
-                own if pair.best_own else NONE,
-                number(worth, "+,.1f"),
-            ]
-            lines.append(TableRow(key(colours[learner.name], learner.name), cells))
-    headings = ["learner", "asked", "times", "paid", "right %", "own best %", "worth"]
-    shown = table(headings, lines, words=["asked"])
-    return f'<div class="pairs">{shown}</div>' if lines else ""
-
-
-def preferences(outcome: Outcome) -> str:
-    """Return the section on the preferred arm in each region of the context space."""
-    if outcome.dimension == 0:
-        return section(_PREFERENCES, "", _without_contexts(outcome.learners))
-    views = _views(outcome)
-    drawn = [view for view in views if len(view.space) in (1, 2)]
-    listed = [view for view in views if len(view.space) not in (1, 2)]
-    content, how = "", []
-    if drawn:
-        keys = [sign("rare", "rarely visited"), sign("blank", "no label yet")]
-        content += legend(keys) + _maps(outcome, drawn)
-        colours = len(figures.LEARNER_COLOURS)
-        repeats = f" Colours repeat after {colours} learners: read the names."
-        has_repeats = len(outcome.learners) > colours
-        how.append(_HOW_DRAWN + _PALE * _shows_cells(outcome) + repeats * has_repeats)
-    if listed:
-        content += _busiest(outcome, listed)
-        how.append(_HOW_LISTED)
-    return section(_PREFERENCES, content, " ".join(how))
-
-
-def _ceiling(judged: Sequence[LearnerOutcome]) -> float:
-    """Return the top of the common scale, above every line and never zero."""
-    smoothed = [value for learner in judged for value in figures.smoothed_errors(learner.timeline)]
-    alone = [100 * (learner.alone_errors or 0.0) / learner.judged for learner in judged]
-    highest = max(value for value in [*smoothed, *alone, 1.0] if not math.isnan(value))
-    return min(100.0, highest * 1.08)
-
-
-def _error(errors: float, judged: LearnerOutcome | EnsembleOutcome) -> str:
-    return number(percent(errors, judged.judged), ".2f")
-
-
-def _without_contexts(learners: Sequence[LearnerOutcome]) -> str:
-    found = [
-        f"{shorten(learner.name, 30)} prefers {shorten(cell.arm, 30)}"
-        for learner in learners
-        for cell in learner.cells
-        if cell.arm is not None
-    ]
-    ending = f" At the end {', '.join(found)}." if found else ""
-    return escape(f"There are no contexts, so each learner has one cell.{ending}")
-
-
-def _views(outcome: Outcome) -> list[_View]:
+def _preferences(outcome: Outcome, colours: Mapping[str, str]) -> dict[str, Any]:
+    """Return the preferred arm in each region of the context space: drawn, or listed."""
     every = tuple(range(outcome.dimension))
     views = []
-    for learner in outcome.learners:
+    for learner in outcome.learners if outcome.dimension else ():
         by_space: dict[Space, list[CellView]] = {}
         for cell in learner.cells:
             by_space.setdefault(every if cell.space is None else cell.space, []).append(cell)
         views += [_View(learner, space, cells) for space, cells in by_space.items()]
-    return views
+    strips, squares = ([view for view in views if len(view.space) == size] for size in (1, 2))
+    # With one context space a strip has the full width, so that fine cells are distinguishable;
+    # the heading of a single square stays close to it.
+    is_one = outcome.spaces == 1
+    width = width_of(1 if is_one else columns_of(len(strips)))
+    side = min(400, width_of(columns_of(len(squares))))
+    return {
+        "preferred": [
+            f"{shorten(learner.name)} prefers {shorten(cell.arm)}"
+            for learner in outcome.learners
+            for cell in learner.cells
+            if cell.arm is not None
+        ],
+        "strips": [_map(outcome, view, colours, width) for view in strips],
+        "squares": [_map(outcome, view, colours, side) for view in squares],
+        "square_columns": columns_of(len(squares) if is_one else max(2, len(squares))),
+        "busiest": _busiest(outcome, [v for v in views if len(v.space) not in (1, 2)], colours),
+        "most_cells": _BUSIEST,
+        "hues": len(figures.LEARNER_COLOURS),
+    }
 
 
-def _busiest(outcome: Outcome, views: Sequence[_View]) -> str:
-    found = [(view.learner, cell) for view in views for cell in view.cells]
-    found.sort(key=lambda pair: -pair[1].arrivals)
-    colours = figures.arm_colours(outcome.learners)
-    lines = []
-    for learner, cell in found[:_BUSIEST]:
-        region, preferred = escape(_region(cell, outcome)), _preferred(cell, colours)
-        cells = [region, f"{cell.arrivals:,}", preferred, number(cell.estimate, ".3f")]
-        lines.append(TableRow(key(colours[learner.name], learner.name), cells))
-    headings = ["learner", "region", "visits", "prefers", "estimate"]
-    return table(headings, lines, words=["region", "prefers"])
+def _busiest(outcome: Outcome, views: Sequence[_View], colours: Mapping[str, str]) -> list[Row]:
+    visited = [(view.learner, cell) for view in views for cell in view.cells]
+    visited.sort(key=lambda pair: -pair[1].arrivals)
+    rows = []
+    for learner, cell in visited[:_BUSIEST]:
+        prefers: str | Key = "no label yet"
+        if cell.arm is not None:
+            prefers = Key(cell.arm, colours.get(cell.arm, figures.BLANK))
+        region = _region(cell, _context_names(outcome))
+        cells = (region, f"{cell.arrivals:,}", prefers, number(cell.estimate, ".3f"))
+        rows.append(Row(Key(learner.name, colours[learner.name]), cells))
+    return rows
 
 
-def _region(cell: CellView, outcome: Outcome) -> str:
-    sides = zip(_context_names(outcome), cell.low, cell.high, strict=True)
-    shown = cell.bounds or list(zip(cell.low, cell.high, strict=True))
-    bounds = [
-        f"{shorten(name, 20)} {_range(figures.tick(first), figures.tick(last))}"
-        for (name, low, high), (first, last) in zip(sides, shown, strict=True)
-        if high - low < 1
-    ]
-    return ", ".join(bounds) or "everywhere"
-
-
-def _range(first: str, last: str) -> str:
-    return first if first == last else f"{first}{NONE}{last}"
+def _region(cell: CellView, names: Sequence[str]) -> str:
+    ends = cell.bounds or list(zip(cell.low, cell.high, strict=True))
+    parts = []
+    for name, low, high, (first, last) in zip(names, cell.low, cell.high, ends, strict=True):
+        if high - low < 1:
+            shown = dict.fromkeys([figures.tick(first), figures.tick(last)])
+            parts.append(f"{shorten(name, 20)} {NONE.join(shown)}")
+    return ", ".join(parts) or "everywhere"
 
 
 def _context_names(outcome: Outcome) -> list[str]:
-    unnamed = [f"context {position + 1}" for position in range(outcome.dimension)]
-    given = outcome.context_names[: outcome.dimension]
-    return [*given, *unnamed[len(given) :]]
+    names = outcome.context_names[: outcome.dimension]
+    return [*names, *(f"context {k + 1}" for k in range(len(names), outcome.dimension))]
 
 
-def _preferred(cell: CellView, colours: Mapping[str, str]) -> str:
-    if cell.arm is None:
-        return "no label yet"
-    return key(colours.get(cell.arm, figures.BLANK), cell.arm)
-
-
-def _maps(outcome: Outcome, views: Sequence[_View]) -> str:
-    strips = [view for view in views if len(view.space) == 1]
-    squares = [view for view in views if len(view.space) == 2]
-    content = ""
-    if strips:
-        # With one context space a strip has the full width, so that fine cells are distinguishable.
-        columns = 1 if outcome.spaces == 1 else _columns(len(strips))
-        drawn = [_map(outcome, view, _width(columns)) for view in strips]
-        content += grid(drawn, columns=columns)
-    if squares:
-        # Keeps the heading of a single square close to it.
-        columns = _columns(len(squares) if outcome.spaces == 1 else max(2, len(squares)))
-        width = min(400, panel_width(len(squares)))
-        content += grid([_map(outcome, view, width) for view in squares], columns=columns)
-    return content
-
-
-def _map(outcome: Outcome, view: _View, width: int) -> str:
-    colours = figures.arm_colours(outcome.learners)
+def _map(outcome: Outcome, view: _View, colours: Mapping[str, str], width: int) -> Panel:
     every = _context_names(outcome)
-    learner = msgspec.structs.replace(
-        view.learner, cells=[_within(cell, view.space) for cell in view.cells]
-    )
-    names = [every[index] for index in view.space]
     ticks = [outcome.context_ticks[index] for index in view.space] if outcome.context_ticks else []
-    drawn = figures.draw_map(learner, colours=colours, contexts=names, width=width, ticks=ticks)
-    note = _space_note(view, every) if outcome.spaces > 1 else ""
-    return panel(learner.name, drawn + legend(_shares(view.cells, colours)), note=note)
+    cells = [  # with the bounds of their own contexts only
+        msgspec.structs.replace(
+            cell,
+            low=tuple(cell.low[index] for index in view.space),
+            high=tuple(cell.high[index] for index in view.space),
+        )
+        for cell in view.cells
+    ]
+    drawn = figures.draw_map(
+        msgspec.structs.replace(view.learner, cells=cells),
+        colours=colours,
+        contexts=[every[index] for index in view.space],
+        width=width,
+        ticks=ticks,
+    )
+    note = _space_note(view) if outcome.spaces > 1 else ""
+    return Panel(view.learner.name, markup(drawn), note, _shares(view.cells, colours))
 
 
-def _within(cell: CellView, space: Space) -> CellView:
-    """Return a cell with the bounds of its own contexts only."""
-    low, high = (tuple(bounds[index] for index in space) for bounds in (cell.low, cell.high))
-    return msgspec.structs.replace(cell, low=low, high=high)
-
-
-def _space_note(view: _View, names: Sequence[str]) -> str:
-    space = space_name(view.space, names)
-    by = f"by {escape(shorten(space, 30))}"
-    decided = view.learner.candidates.get(space, 0)
-    if not view.learner.candidates:
+def _space_note(view: _View) -> str:
+    space, numbers = space_of(view.cells[0].name), view.learner.numbers
+    by = f"by {shorten(space)}"
+    if not numbers.candidates:
         return by
-    return f"{by}: {figures.percent(decided / view.learner.slots)} of slots"
+    return f"{by}: {figures.percent(numbers.candidates.get(space, 0) / numbers.slots)} of slots"
 
 
-def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
+def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[Key]:
     """Return a key for each preferred arm, with the share of arrivals in cells that prefer it."""
     arrivals = Counter[str]()
     for cell in cells:
@@ -435,22 +392,6 @@ def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[str]:
             arrivals[cell.arm] += cell.arrivals
     everything = sum(cell.arrivals for cell in cells) or 1
     return [
-        key(colours.get(arm, figures.BLANK), arm, note=figures.percent(count / everything))
-        for arm, count in arrivals.most_common()
+        Key(arm, colours.get(arm, figures.BLANK), figures.percent(times / everything))
+        for arm, times in arrivals.most_common()
     ]
-
-
-def _shows_cells(outcome: Outcome) -> bool:
-    """Return whether any peer receives the cell instead of the instance."""
-    return any(arm.endswith(BY_CONTEXT) for learner in outcome.learners for arm in learner.arms)
-
-
-def _columns(panels: int) -> int:
-    """Return the number of columns, such that the last row is not nearly empty."""
-    if panels <= 4:
-        return max(1, panels)
-    return 3 if panels in (5, 6, 9) else 4
-
-
-def _width(columns: int) -> int:
-    return (_WIDTH - _GAP * (columns - 1)) // columns

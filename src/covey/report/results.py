@@ -12,27 +12,26 @@ from covey import files
 from covey.config import tables_in
 from covey.data.logs import Trace, arrow_module
 from covey.errors import ConfigError, DataError
-from covey.replay.outcome import Outcome
+from covey.replay.outcome import Outcome, Summary
 from covey.replay.replay import ConfigLike, Progress, replay_arrays, replay_table
-from covey.report import figures
-from covey.report import replay as replay_report
+from covey.report import figures, page
 from covey.report import simulation as simulation_report
 from covey.report import text as report_text
-from covey.report.summary import Summary, summarise
 from covey.simulation import runner
 from covey.simulation.comparison import Comparison
 from covey.simulation.comparison import compare as compared
 from covey.simulation.run import Run
-from covey.simulation.runner import checked, curves_of
-from covey.simulation.scenario import Scenario
+from covey.simulation.runner import curves_of
+from covey.simulation.scenario import Scenario, load
+from covey.toml import modules_beside
 
 
 def check_folder(folder: Path) -> None:
     """Raise what `Shown.report` would raise: call it before a long replay.
 
-    Raises `MissingExtra` if matplotlib is not installed, and `ConfigError` if a file is there.
+    Raises `MissingExtra` without matplotlib and jinja2, and `ConfigError` if a file is there.
     """
-    figures.figure_type()
+    page.check_extra()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; name another folder for the report, or move it")
 
@@ -55,10 +54,7 @@ class Shown:
         raise NotImplementedError
 
     def _page(self) -> str:
-        """Return one self-contained HTML page.
-
-        Raises `MissingExtra` if matplotlib is not installed.
-        """
+        """Return one self-contained HTML page."""
         raise NotImplementedError
 
     def report(self, folder: str | Path) -> Path:
@@ -105,7 +101,7 @@ class Result(Shown):
 
     def __init__(
         self,
-        found: HasDecisions | Outcome,
+        source: HasDecisions | Outcome,
         *,
         title: str = "Replay",
         config: ConfigLike | None = None,
@@ -113,7 +109,7 @@ class Result(Shown):
     ) -> None:
         """Without the decisions, an outcome has no trace. `kind` is what it is a result of."""
         self._kind = kind
-        self._found = found
+        self._found = source
         self._title = title
         self._config = config
 
@@ -131,7 +127,7 @@ class Result(Shown):
 
     @cached_property
     def _summary(self) -> Summary:
-        return summarise(self.outcome)
+        return self.outcome.summary
 
     def summary(self) -> Summary:
         """Return the numbers of the replay, as `covey replay --json` prints them."""
@@ -139,7 +135,7 @@ class Result(Shown):
 
     def table(self) -> str:
         """Return the table that `covey replay` prints, with its conclusions."""
-        return replay_report.text(self.outcome)
+        return report_text.replay_text(self.outcome)
 
     def plot(self) -> Any:
         """Draw the error of each learner over time and return the matplotlib axes.
@@ -149,7 +145,7 @@ class Result(Shown):
         return figures.plot_errors(self.outcome.learners)
 
     def _page(self) -> str:
-        return replay_report.html(self.outcome, title=self._title, config=self._config)
+        return page.replay_page(self.outcome, title=self._title, config=self._config)
 
     def __len__(self) -> int:
         return len(self.trace)
@@ -214,8 +210,8 @@ class SimulationResult(Shown, Sequence[Run]):
         return self._runs[place]
 
     def __repr__(self) -> str:
-        found = self._comparison
-        worlds = f"{len(found.policies)} policies, {len(found.environments)} environments"
+        comparison = self._comparison
+        worlds = f"{len(comparison.policies)} policies, {len(comparison.environments)} environments"
         return f"<Result of a simulation: {worlds}, {len(self)} runs>"
 
 
@@ -233,8 +229,9 @@ def simulate(
     cluster, "ray" or "ray://host:port"; without it, this process runs all, or so many processes as
     `workers` of the scenario says.
     """
-    chosen = checked(scenario)
-    runs = runner.simulate(chosen, folder, progress=progress, on=on)
+    with modules_beside(scenario):
+        chosen = scenario if isinstance(scenario, Scenario) else load(scenario)
+        runs = runner.simulate(chosen, folder, progress=progress, on=on)
     is_file = isinstance(scenario, str | Path | Mapping)
     return SimulationResult(chosen, runs, config=scenario if is_file else None)  # type: ignore[arg-type]
 
@@ -274,19 +271,21 @@ def replay(
     """
     source, config = config, tables_in(config, policy=policy)
     shown = source if policy is None else config
-    given = {"predictions": predictions, "labels": labels, "contexts": contexts, "at": at}
-    given |= {"revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
-    arrays = [name for name, values in given.items() if values is not None]
+    arguments = {"predictions": predictions, "labels": labels, "contexts": contexts, "at": at}
+    arguments |= {"revealed": revealed, "delay": delay, "batch": batch, "columns": columns}
+    arrays = [name for name, values in arguments.items() if values is not None]
     if data is not None:
         if arrays:
             raise ConfigError(f"pass data or arrays, not both; remove data or {arrays[0]}")
         title = f"Replay of {Path(data).name}" if isinstance(data, str | Path) else "Replay"
-        decided = replay_table(config, data, baselines=baselines)
+        with modules_beside(source):
+            decided = replay_table(config, data, baselines=baselines)
         return Result(decided, title=title, config=shown)
     for name in ("predictions", "labels"):
-        if given[name] is None:
+        if arguments[name] is None:
             raise ConfigError(f"pass data, or the arrays predictions and labels; {name} is missing")
     if contexts is None:
-        given["contexts"] = [()] * len(labels)
-    decided = replay_arrays(config, given, baselines=baselines)
+        arguments["contexts"] = [()] * len(labels)
+    with modules_beside(source):
+        decided = replay_arrays(config, arguments, baselines=baselines)
     return Result(decided, config=shown)

@@ -1,23 +1,39 @@
-"""Text for a terminal: tables, progress, and the tables of `covey bounds`."""
+"""Text for a terminal: tables, progress, and what a replay found, in sentences that pages share."""
 
 import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence, Sized
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-import msgspec
-
-from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable, Term
+from covey.replay.baselines import HINDSIGHT
+from covey.replay.outcome import (
+    ContextWorth,
+    LearnerNumbers,
+    LearnerOutcome,
+    Outcome,
+    ShadowNumbers,
+    TellingContext,
+    TotalNumbers,
+    percent,
+)
 from covey.types import Interval
 
-COLUMNS = 100
-
-
+WIDTH = 100
+NAME = 30  # characters of a name in a table
 NONE = "\N{EN DASH}"
+REACH = "\N{PLUS-MINUS SIGN}"
 
 
-def shorten(name: str, length: int) -> str:
+class Column(NamedTuple):
+    """A column of a table, on a terminal and on a page."""
+
+    heading: str
+    attribute: str  # of the record in a row
+    format: str  # of an interval: its mean, or with REACH its half width
+
+
+def shorten(name: str, length: int = NAME) -> str:
     """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
     return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
@@ -34,22 +50,22 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 def fill(sentence: str) -> str:
     """Return a sentence wrapped to the width of a terminal."""
-    return textwrap.fill(sentence, width=COLUMNS)
+    return textwrap.fill(sentence, width=WIDTH)
 
 
-def percent(part: float | None, whole: int) -> float | None:
-    """Return a part in percent; None of nothing, or if it is not known."""
-    return 100 * part / whole if whole and part is not None else None
+def number(value: float | str | Interval | None, form: str) -> str:
+    """Return a formatted number, or a dash for None; text is shown as it is."""
+    if isinstance(value, str):
+        return shorten(value.replace("_", " "), 60)
+    if isinstance(value, Interval):
+        reach = None if value.high is None else value.high - value.mean
+        value = reach if form.startswith(REACH) else value.mean
+    return NONE if value is None else format(value, form.removeprefix(REACH))
 
 
-def number(value: float | None, form: str) -> str:
-    """Return a formatted number, or a dash for None."""
-    return NONE if value is None else format(value, form)
-
-
-def count(things: Sized, one: str, many: str = "") -> str:
+def count(things: Sized, noun: str, many: str = "") -> str:
     """Return how many things there are, and what they are."""
-    return f"{len(things)} {one if len(things) == 1 else many or one + 's'}"
+    return f"{len(things)} {noun if len(things) == 1 else many or noun + 's'}"
 
 
 def interval(value: Interval, *, doubt: str) -> str:
@@ -60,20 +76,15 @@ def interval(value: Interval, *, doubt: str) -> str:
     return f"95 % interval {low:+.2f} to {high:+.2f}{'' if low > 0 or high < 0 else doubt}"
 
 
-Columns = Mapping[str, tuple[str, str]]  # heading -> attribute, which may have a dot; format
-
-
-def cells(record: object, columns: Columns) -> list[str]:
+def cells(record: object, columns: Sequence[Column]) -> list[str]:
     """Return the numbers of a record in these columns, formatted."""
-    return [number(_attribute(record, name), form) for name, form in columns.values()]
+    return [number(getattr(record, column.attribute), column.format) for column in columns]
 
 
-def _attribute(record: object, name: str) -> float | None:
-    """Return an attribute of a record, or of one of its attributes; None where that is None."""
-    value: Any = record
-    for part in name.split("."):
-        value = getattr(value, part, None)
-    return value  # type: ignore[no-any-return]
+def columns_table(name: str, columns: Sequence[Column], records: Mapping[str, Any]) -> str:
+    """Return records as a table, by their names."""
+    lines = [(shorten(key), *cells(record, columns)) for key, record in records.items()]
+    return table([(name, *(column.heading for column in columns)), *lines])
 
 
 SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lines accumulate
@@ -118,135 +129,306 @@ class Progress:
             print(f"{self._name}: {text}", file=sys.stderr)
 
 
-def bounds_summary(sheet: BoundTable) -> str:
-    """Return one line per bound, the orders, and when CoS begins to exploit."""
-    parts = (
-        _extent(sheet),
-        table([_HEADINGS, *map(_line, sheet.bounds)]),
-        fill(_verdict(sheet)),
-        _orders(sheet),
-        _exploitation(sheet),
-        fill(_EXPLANATION),
-    )
-    return "\n\n".join(parts) + "\n"
+# -- a replay -----------------------------------------------------------------------------------
 
-
-def bounds_details(sheet: BoundTable) -> str:
-    """Return the bounds of a sheet by term, with parameters, memory and notes."""
-    parts = [_extent(sheet), *(_detail(bound) for bound in sheet.bounds)]
-    return "\n\n".join(parts) + "\n"
-
-
-def bounds_sweep(sheets: Sequence[BoundTable], *, argument: str) -> str:
-    """Return one row per value of the argument, and one column per bound."""
-    names = [bound.theorem for bound in sheets[0].bounds]
-    name = argument.replace("-", "_")
-    lines = [
-        [figure(getattr(sheet.problem, name)), *[figure(bound.value) for bound in sheet.bounds]]
-        for sheet in sheets
-    ]
-    head = fill(f"Regret at most, {sheets[0].form} form, with {_numbers(sheets[0], but=name)}")
-    return f"{head}\n\n{table([[argument, *names], *lines])}\n"
-
-
-def figure(value: float | None) -> str:
-    """Return a short number for a table, or `never` for None."""
-    if value is None:
-        return "never"
-    if 100 <= value < 1e7:
-        return f"{value:,.0f}"
-    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
-
-
-_HEADINGS = ("theorem", "regret <=", "per slot", "order", "below T from", "2T from")
-_EXPLANATION = (
-    "A bound above T is void if arms are free, one above 2T always. "
-    f"Never: not up to a horizon of {figure(FARTHEST)}. Orders omit logarithms. M learners, K "
-    "arms of the learner, at most F_max functions of any learner, F of all; worst/best are the "
-    "arrivals and the correlation of contexts. In detail: covey bounds T1, or another theorem."
+_COLUMNS = (
+    Column("slots", "slots", ","),
+    Column("error %", "error_percent", ".2f"),
+    Column("cost", "cost_points", ".2f"),
+    Column("best own %", "best_own_percent", ".2f"),
+    Column("net gain", "net_gain_points", "+.2f"),
+    Column(REACH, "net_gain_points", f"{REACH}.2f"),
+    Column("alone %", "alone_percent", ".2f"),
+    Column("train %", "train_percent", ".1f"),
+    Column("explore %", "explore_percent", ".1f"),
+    Column("alarms", "alarm_count", ","),
+)
+_OF_REPLAYS = ("best_own_percent", "net_gain_points", "alone_percent")
+BASELINE_COLUMNS = (Column("error %", "error_percent", ".2f"),)
+WORTH_COLUMNS = (
+    Column("without contexts", "none_points", ".2f"),
+    Column("with contexts", "given_points", ".2f"),
+    Column("best own", "best_own_points", ".2f"),
+    Column("gain", "gain_points", "+.2f"),
+    Column(REACH, "gain_points", f"{REACH}.2f"),
+)
+CHOICE_COLUMNS = ("always", "error %", "95 % interval", "of rows", "drawn", "missing", "price")
+CENTRAL = (
+    "Baselines use the predictions of all functions of all sites on every row, free of charge."
+)
+OTHER_CHOICES = (
+    "What the site would have done with one choice for all rows: one arm always, or in each cell "
+    "the arm that its map prefers now. Estimated from the drawn rows, unbiased for the labelled "
+    "rows that each line names; the interval also allows for drawn rows whose answer is missing."
 )
 
 
-def _extent(sheet: BoundTable) -> str:
-    return fill(f"{_numbers(sheet)}; {sheet.form} form")
+def replay_text(outcome: Outcome) -> str:
+    """Return `outcome` as a terminal table, and a sentence on the gain of cooperation."""
+    parts = [
+        f"{extent(outcome)}\n{fill(outcome.policy)}",
+        columns_table("learner", columns_of(outcome), rows_of(outcome) | totals_of(outcome)),
+        *([fill(best_single(outcome))] if outcome.is_replayed else []),
+        *map(fill, sentences(outcome)),
+    ]
+    if outcome.baselines:
+        baselines = columns_table("baseline", BASELINE_COLUMNS, outcome.baselines)
+        parts += [f"{fill(CENTRAL)}\n\n{baselines}", fill(compared(outcome))]
+    parts += [table(arm_lines(learner)) for learner in outcome.learners if learner.numbers.by_arm]
+    if outcome.shadow is not None:
+        choices = table([CHOICE_COLUMNS, *choice_lines(outcome.shadow)])
+        drawn = "\n".join(map(fill, shadow_sentences(outcome.shadow)))
+        parts.append(f"{fill(OTHER_CHOICES)}\n\n{choices}\n\n{drawn}")
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _numbers(sheet: BoundTable, *, but: str = "") -> str:
-    numbers = {**msgspec.structs.asdict(sheet.problem), "most_functions": sheet.problem.most}
-    return ", ".join(
-        f"{name.replace('_', ' ')} {'as prescribed' if value is None else figure(value)}"
-        for name, value in numbers.items()
-        if name != but
+def columns_of(outcome: Outcome) -> list[Column]:
+    """Return the columns that an outcome has numbers for."""
+    hidden = set() if outcome.is_replayed else {*_OF_REPLAYS}
+    hidden |= set() if outcome.total.alarms else {"alarm_count"}
+    return [column for column in _COLUMNS if column.attribute not in hidden]
+
+
+def rows_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
+    """Return the numbers of the learners by name."""
+    return {learner.name: learner.numbers for learner in outcome.learners}
+
+
+def totals_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
+    """Return the numbers of all learners, if there are several."""
+    return {"all": outcome.total} if len(outcome.learners) > 1 else {}
+
+
+def extent(outcome: Outcome) -> str:
+    """Return how large a replay was."""
+    return f"{count(outcome.learners, 'learner')}, {outcome.slots:,} slots"
+
+
+def best_single(outcome: Outcome) -> str:
+    """Return which function has the fewest errors, in a sentence."""
+    errors = {name: error for name, error in outcome.functions.items() if error is not None}
+    if not errors:
+        return "Functions cannot be judged: the log has no true labels."
+    best = min(errors, key=lambda name: errors[name])
+    return (
+        f"The best single function in hindsight is {shorten(best)}, wrong on "
+        f"{errors[best]:.2f}% of the log."
     )
 
 
-def _line(bound: Bound) -> tuple[str, ...]:
-    below = figure(bound.below_horizon_from), figure(bound.below_twice_horizon_from)
-    value, per_slot = figure(bound.value), figure(bound.per_slot)
-    return f"{bound.theorem} {bound.title}", value, per_slot, bound.order, *below
-
-
-def _verdict(sheet: BoundTable) -> str:
-    horizon = sheet.problem.horizon
-    below = [bound.theorem for bound in sheet.bounds if bound.value < horizon]
-    verdict = f"below T: {', '.join(below)}" if below else "no bound is below T"
-    return f"At T = {figure(horizon)} slots, {verdict}."
-
-
-def _orders(sheet: BoundTable) -> str:
-    rows: dict[str, list[str]] = {}
-    for order in sheet.orders:
-        rows.setdefault(order.algorithm, []).append(order.formula)
-    return table([["order in case", *CASES], *([name, *cells] for name, cells in rows.items())])
-
-
-def _exploitation(sheet: BoundTable) -> str:
-    cases = sheet.exploitation
-    begins = ["exploits in every cell by slot", *(figure(case.slot) for case in cases)]
-    least = ["within a horizon of at least", *(figure(case.least_horizon) for case in cases)]
-    return table([["CoS with T1's parameters", *CASES], begins, least])
-
-
-def _detail(bound: Bound) -> str:
-    value, per_slot = figure(bound.value), figure(bound.per_slot)
-    head = f"{bound.theorem} {bound.title}: at most {value}, {per_slot} per slot"
-    memory = f"Memory: {figure(bound.memory)} records, of order {bound.memory_order}."
-    sentences = (_parameters(bound), memory, _reach(bound), *bound.notes)
-    return "\n".join([head, "", _terms(bound), "", *(fill(f"- {text}") for text in sentences)])
-
-
-def _terms(bound: Bound) -> str:
-    lines = []
-    for term in bound.terms:
-        share = 100 * term.value / bound.value if bound.value else 0.0
-        lines.append((term.name, _growth(term), figure(term.value), f"{share:.1f}"))
-    return table([("term", "growth", "value", "share %"), *lines])
-
-
-def _growth(term: Term) -> str:
-    grows = f"T^{term.exponent:.4g}" if term.exponent else ""
-    return f"{grows} {term.logs}".strip() or "constant"
-
-
-def _parameters(bound: Bound) -> str:
-    parts = [f"z = {bound.power:.4g}"]
-    parts += [
-        f"{name.replace('_', ' ')} {control.formula} = {figure(control.at_horizon)} at T"
-        for name, control in bound.thresholds.items()
+def sentences(outcome: Outcome) -> list[str]:
+    """Return what follows from the numbers, in sentences."""
+    learners = outcome.learners
+    said = [_verdict(outcome)]
+    if outcome.accounts is not None:
+        own = ", ".join(f"{name} {each.utility:.1f}" for name, each in outcome.accounts.items())
+        total = sum(each.utility for each in outcome.accounts.values())
+        said.append(
+            f"Utility (right answers less all costs, including serving): {own}; total {total:.1f}."
+        )
+    said += [
+        f"{learner.name} gets no labels, and in {learner.blind:,} of {learner.numbers.slots:,} "
+        "slots none of its peers had any either: there it cannot learn."
+        for learner in learners
+        if learner.blind
     ]
-    if bound.slices is not None:
-        parts.append(f"{figure(bound.slices)} slices per dimension")
-    if bound.split_power is not None:
-        parts.append(f"p = {bound.split_power:.4g}")
-    return f"Parameters: {', '.join(parts)}."
+    said += [
+        f"In {learner.numbers.stood_in:,} of {learner.numbers.slots:,} slots of {learner.name} the "
+        "chosen peer did not answer in time; its own best function answered."
+        for learner in learners
+        if learner.numbers.stood_in
+    ]
+    said += [_alarms(learner) for learner in learners if learner.alarms]
+    said += [] if outcome.contexts is None else context_sentences(outcome.contexts)
+    return said + [_candidates(learner) for learner in learners if learner.numbers.candidates]
 
 
-def _reach(bound: Bound) -> str:
-    below, twice = _from(bound.below_horizon_from), _from(bound.below_twice_horizon_from)
-    return f"Order {bound.order}; below T {below}, below 2T {twice}."
+def _verdict(outcome: Outcome) -> str:
+    if outcome.ensemble is not None:
+        return _ensemble_verdict(outcome)
+    if not outcome.is_replayed:
+        return _as_it_was(outcome)
+    total = outcome.total
+    error, best_own, gain = total.error_percent, total.best_own_percent, total.net_gain_points
+    if error is None or total.alone_percent is None:
+        return "The gain of cooperation is unknown: the log has no true labels."
+    if best_own is None or gain is None:
+        return f"No site has own functions; together they were wrong on {error:.2f}%."
+    gained = (
+        f"a net {'gain' if gain.mean >= 0 else 'loss'} of {abs(gain.mean):.2f} points "
+        f"({interval(gain, doubt=', which may be chance')})"
+    )
+    if len(outcome.learners) == 1:
+        return (
+            f"There is one learner and no peer; it was wrong on {error:.2f}% of its slots, "
+            f"its best own function on {best_own:.2f}%: {gained}."
+        )
+    return (
+        f"Over all sites, the best own function of each was wrong on {best_own:.2f}% of its "
+        f"rows. Together they were wrong on {error:.2f}% and paid {total.cost_points:.2f} points: "
+        f"{gained}. Without peers the same policy was wrong on {total.alone_percent:.2f}%."
+    )
 
 
-def _from(horizon: float | None) -> str:
-    if horizon is None:
-        return f"at no horizon up to {figure(FARTHEST)}"
-    return f"from a horizon of {figure(horizon)}"
+def _as_it_was(outcome: Outcome) -> str:
+    """Return what really happened; functions that were not chosen did not run."""
+    total = outcome.total
+    if total.error_percent is None:
+        return "No labels have arrived yet."
+    labelled = sum(learner.judged for learner in outcome.learners)
+    others = "What other choices would have done is estimated from the rows that were drawn."
+    if outcome.shadow is None:
+        others = (
+            "What the best own function would have done is not known, because only chosen "
+            "functions ran; shadow mode tells it."
+        )
+    return (
+        f"Of {total.slots:,} rows, {labelled:,} have a label; {total.error_percent:.2f}% of those "
+        f"were wrong. Answers cost {total.cost_points:.2f} points. {others}"
+    )
+
+
+def _ensemble_verdict(outcome: Outcome) -> str:
+    assert outcome.ensemble is not None
+    numbers = outcome.ensemble.numbers
+    if numbers.error_percent is None:
+        return "The gain of the ensemble is unknown: the log has no true labels."
+    return (
+        f"The ensemble ({numbers.title}) was wrong on {numbers.error_percent:.2f}% of the log; the "
+        f"best of its members, {shorten(numbers.best_member)}, on "
+        f"{numbers.best_member_error_percent:.2f}%. Slots in which every learner exploited "
+        f"contribute {numbers.exploit_error_percent:.2f} points of its error."
+    )
+
+
+def context_sentences(worth: ContextWorth) -> list[str]:
+    """Return what contexts were worth, and which of them tell functions apart."""
+    total = worth.total
+    own = total.best_own_points
+    best = "" if own is None else f", with the best own function of each site {own:.2f}"
+    said = (
+        f"Errors and costs are {total.given_points:.2f} points with the given contexts, "
+        f"{total.none_points:.2f} without any{best}"
+    )
+    if total.gain_points is not None:
+        gain = total.gain_points
+        said += (
+            f": contexts {'gain' if gain.mean >= 0 else 'lose'} {abs(gain.mean):.2f} points "
+            f"({interval(gain, doubt=', which may be chance')})"
+        )
+        if gain.high is not None and gain.high < 0:
+            said += "; leave them out, or give others"
+    telling = "; ".join(_telling(context) for context in worth.telling[:3])
+    return [f"{said}.", *([f"Functions are told apart by {telling}."] if telling else [])]
+
+
+def _telling(context: TellingContext) -> str:
+    gain = context.gain_points.mean
+    return f"{shorten(context.context)} (alone {gain:.2f} points: {best_parts(context)})"
+
+
+def best_parts(context: TellingContext) -> str:
+    """Return the best function in each part of an axis."""
+    return ", ".join(
+        f"{shorten(best.function)} from {_end(best.low)} to {_end(best.high)}"
+        for best in context.best
+    )
+
+
+def _end(value: float | str) -> str:
+    return shorten(value) if isinstance(value, str) else f"{value:.4g}"
+
+
+def _alarms(learner: LearnerOutcome) -> str:
+    times = len(learner.alarms)
+    raised = "1 alarm," if times == 1 else f"{times:,} alarms, the last"
+    name = shorten(learner.name)
+    return f"The change detection of {name} raised {raised} at slot {learner.alarms[-1]:,}."
+
+
+def _candidates(learner: LearnerOutcome) -> str:
+    numbers = learner.numbers
+    assert isinstance(numbers.candidates, dict)
+    shares = [
+        f"{shorten(name or 'none')} in {100 * times / numbers.slots:.1f}%"
+        for name, times in numbers.candidates.items()
+    ]
+    return f"Candidate contexts that {learner.name} used: {', '.join(shares)} of its slots."
+
+
+def compared(outcome: Outcome) -> str:
+    """Return what the baselines say of the sites, in a sentence, or nothing."""
+    total = outcome.total
+    errors = {
+        name: baseline.error_percent
+        for name, baseline in (outcome.baselines or {}).items()
+        if baseline.error_percent is not None and name != HINDSIGHT
+    }
+    if not errors or total.error_percent is None or total.cost_points is None:
+        return ""
+    best = min(errors, key=lambda name: errors[name])
+    net = total.error_percent + total.cost_points
+    than = "fewer" if errors[best] < net else "more" if errors[best] > net else "as many"
+    more = f"{abs(net - errors[best]):.2f} points {than}" if than != "as many" else than
+    return (
+        f"The best baseline, {best}, has {errors[best]:.2f}% errors: {more} than the sites' errors "
+        f"and costs together ({net:.2f}). It sees all functions of all sites on every row, free "
+        "of charge."
+    )
+
+
+def arm_lines(learner: LearnerOutcome) -> list[tuple[str, ...]]:
+    """Return a table of the arms of a served site, the headings first."""
+    arms = learner.numbers.by_arm or {}
+    return [
+        ("arm", "decisions", "share %", "labels", "cost"),
+        *(
+            (
+                shorten(name),
+                f"{arm.decisions:,}",
+                number(percent(arm.decisions, learner.numbers.slots), ".1f"),
+                f"{arm.judged:,}",
+                f"{arm.cost_total:,.2f}",
+            )
+            for name, arm in arms.items()
+        ),
+    ]
+
+
+def choice_lines(shadow: ShadowNumbers) -> list[tuple[str, ...]]:
+    """Return a line for each estimate, in the columns of `CHOICE_COLUMNS`."""
+    return [
+        (
+            shorten(choice.choice),
+            number(choice.error_percent, ".2f"),
+            NONE
+            if choice.low_percent is None
+            else f"{choice.low_percent:.2f} to {choice.high_percent:.2f}",
+            f"{choice.rows:,}",
+            f"{choice.drawn:,}",
+            f"{choice.missing:,}",
+            number(choice.price, "g"),
+        )
+        for choice in shadow.estimates
+    ]
+
+
+def shadow_sentences(shadow: ShadowNumbers) -> list[str]:
+    """Return what was drawn, and what it tells of peers, in sentences."""
+    missing = shadow.drawn - shadow.complete
+    lost = f"; for {missing:,} of them some answers are missing" if missing else ""
+    said = [
+        f"Of {shadow.rows:,} rows since shadow mode is on, {shadow.drawn:,} were drawn{lost}. "
+        f"{shadow.labelled:,} rows have a label; {number(shadow.served_percent, '.2f')}% of their "
+        "answers were wrong."
+    ]
+    for peer in shadow.peers:
+        name = shorten(peer.peer)
+        said.append(
+            f"{name} was wrong on {peer.error_percent:.2f}% of the {peer.rows:,} drawn rows that "
+            f"it answered; {peer.best_own}, the best own function there, on "
+            f"{peer.best_own_percent:.2f}%."
+            if peer.rows
+            else f"{name} answered none of the drawn rows with a label."
+        )
+    return said

@@ -23,7 +23,7 @@ from covey.node.change import Plan
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node, NodeDependencies
 from covey.node.requests import Commit
-from covey.node.spans import NO_SPANS, Spans
+from covey.node.status import NO_SPANS, Spans
 from covey.node.store import Store
 from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
@@ -375,7 +375,7 @@ class ServedSite:
         async with self._reloading:
             before = self.served
             served = await asyncio.to_thread(config.load, before.path, before=before)
-            if served.digest == before.digest:
+            if served.content == before.content:
                 log.info("%s has not changed", before.path)
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
@@ -506,7 +506,6 @@ def _peers(
 
 
 def _gate(served: SiteConfig) -> Authenticator:
-    """Return the gate of clients."""
     gate: Authenticator = LoopbackOnly(served.hosts)
     if served.tokens is not None:
         gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)

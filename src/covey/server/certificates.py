@@ -208,10 +208,10 @@ def issuer_of(pem: bytes, authorities: bytes) -> CertificateReading | None:
     """Return the authority in a file that signed a certificate; None: none of them did."""
     with _sentences():
         found = x509.load_pem_x509_certificate(pem)
-        for one in x509.load_pem_x509_certificates(authorities):
+        for certificate in x509.load_pem_x509_certificates(authorities):
             with contextlib.suppress(ValueError, TypeError, InvalidSignature):
-                found.verify_directly_issued_by(one)
-                return _read_certificate(one)
+                found.verify_directly_issued_by(certificate)
+                return _read_certificate(certificate)
     return None
 
 

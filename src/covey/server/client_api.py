@@ -13,17 +13,17 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Meta
 
+from covey.bandit.partitions import MOST_DRAWN
 from covey.bandit.preferences import preferences
 from covey.errors import (
     ConfigError,
-    ConflictingLabel,
-    LateLabel,
     TicketError,
     UnfitLabel,
     UnknownTicket,
 )
 from covey.node.change import Plan
 from covey.node.node import Node
+from covey.node.peers import OUTCOME_OF
 from covey.node.requests import OWN, Question, Request
 from covey.node.status import DAY_S, MINUTE_S, AxisState, MapState, SiteHistory, State
 from covey.node.tables import HOUR_S
@@ -40,6 +40,7 @@ from covey.server.http import (
     HttpResponse,
     ProblemBody,
     invalid,
+    is_all_json,
 )
 from covey.server.log_lines import EventLog
 from covey.server.metrics import Metrics, disk_use
@@ -75,7 +76,6 @@ MAP_S = 10.0  # for which all requests get the same map: of 40,000 cells it take
 
 
 def page_file(path: str, model: str) -> HttpResponse:
-    """Return a file of the page of a site."""
     name, kind = FILES[path]
     text = resources.files("covey.server").joinpath("assets", name).read_text("utf-8")
     if path == PAGE:
@@ -141,7 +141,12 @@ def _query(text: str) -> StateQuery:
 
 
 def _axes(served: SiteConfig) -> list[AxisState]:
-    """Return the contexts, in the units of the features if the site makes them of these."""
+    """Return the contexts, in the units of the features if the site makes them of these.
+
+    Of many contexts no map is drawn.
+    """
+    if served.learner.dimension > MOST_DRAWN:
+        return []
     if served.has_contexts:
         made = served.contexts
         return [AxisState(*part) for part in zip(made.names, made.ticks(), strict=True)]
@@ -379,7 +384,7 @@ def _operation(route: Route, schemas: dict[int, Schema], *, has_tokens: bool) ->
         operation["parameters"] = _query_parameters(route.query)
     if route.takes is not None:
         content = _content(route.takes, schemas, JSON)
-        if route.takes is not Nothing:
+        if route.takes is oip.Inference:
             content |= {BINARY: {"schema": BYTES}}
             operation["parameters"] = [{"name": LENGTH, "in": "header", **LENGTH_HEADER}]
         operation["requestBody"] = {"required": route.takes is not Nothing, "content": content}
@@ -408,13 +413,6 @@ def _content(kind: Any, schemas: dict[int, Schema], media: str) -> Schema:
 EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
 HOW = ("phase", "arm", "function", "price")
 WHOSE = '"parameters": {"client": its name}'
-# What the refusals of labels are called where they are counted.
-WORDS = (
-    (LateLabel, "late"),
-    (UnknownTicket, "unknown"),
-    (ConflictingLabel, "conflict"),
-    (UnfitLabel, "unfit"),
-)
 
 
 class ClientApi:
@@ -445,7 +443,9 @@ class ClientApi:
             openapi_document(
                 self._serving.name,
                 has_tokens=served.tokens is not None,
-                example=oip.example(self._serving, dimension=self._dimension),
+                example=oip.example(
+                    self._serving, dimension=self._dimension, vectors=served.contexts.vectors
+                ),
             )
         )
         self._routes = {route.at(self._serving.name): route for route in ROUTES}
@@ -501,13 +501,22 @@ class ClientApi:
 
     def _metadata(self) -> HttpResponse:
         classes = self._served.labels.classes
-        return _json(oip.metadata(self._serving, dimension=self._dimension, classes=classes))
+        vectors = self._contexts.vectors
+        return _json(
+            oip.metadata(self._serving, dimension=self._dimension, classes=classes, vectors=vectors)
+        )
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
         head, tail = oip.halves(call, self._limits)
         asked = oip.inference(head, tail or b"")
         request = asked.request
-        rows = oip.rows_of(asked, self._serving, dimension=self._dimension, most=self._limits.rows)
+        rows = oip.rows_of(
+            asked,
+            self._serving,
+            dimension=self._dimension,
+            most=self._limits.rows,
+            vectors=self._contexts.vectors,
+        )
         slot = oip.first_slot(request, self._serving, count=rows.count)
         id_ = request.id or self._node.new_id()
         question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
@@ -525,7 +534,7 @@ class ClientApi:
         is_record = self._serving.instance == "record"
         if rows.count == 1:
             row = rows.row(0)
-            instances: Any = [row.record if is_record else list(row.record.values())]
+            instances: Any = [row.record if is_record else row.flat]
         else:
             instances = rows.records() if is_record else rows.matrix()
 
@@ -546,14 +555,15 @@ class ClientApi:
         return await self._node.answer(instances, contexts, question=question, slot=slot)
 
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
-        head, tail = oip.halves(call, self._limits)
-        feedback = oip.feedback(head, tail, most=self._limits.rows)
+        if not is_all_json(call.headers):
+            raise HttpProblem(415, "media_type", f"send labels as {JSON}")
+        feedback = oip.feedback(call.body, most=self._limits.rows)
         count = 1 if feedback.rows is None else len(feedback.rows)
         source = _asker(call, (feedback.parameters or {}).get("client", call.who))
         try:
             settled = await self._settle(feedback, source)
         except (TicketError, UnfitLabel) as error:
-            word = next(word for kind, word in WORDS if isinstance(error, kind))
+            word = next(word for kind, word in OUTCOME_OF.items() if isinstance(error, kind))
             self._metrics.take(word, count)
             if word == "unknown" and "feedback-any" in call.rights and source == _source(call.who):
                 raise UnknownTicket(f"{error}; one of another client needs {WHOSE}") from None

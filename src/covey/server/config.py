@@ -1,6 +1,5 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from covey.bandit.learner import Learner
 from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
 from covey.data.contexts import Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
+from covey.data.scales import MOST_COORDINATES
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
@@ -93,11 +93,7 @@ def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
 
 
 def furnished(
-    tables: Tables,
-    neighbours: Mapping[str, PeerConfig],
-    *,
-    own_name: str,
-    free: Sequence[str] = (),
+    tables: Tables, neighbours: Mapping[str, PeerConfig], *, own_name: str, free: Sequence[str] = ()
 ) -> Tables:
     """Return a site's configuration with a learner added for every peer without one.
 
@@ -110,22 +106,22 @@ def furnished(
             "know; remove it, and include them in the prices"
         )
     default: dict[str, float] | None = None if "link" in tables.links else {}
-    own = [_own(one, own_name, neighbours, default) for one in tables.members]
+    own = [_own(member, own_name, neighbours, default) for member in tables.members]
     own = [_with_free(one, free) if one.name == own_name else one for one in own]
     names = [one.name for one in own]
     _check_relays(neighbours, own, has_links=default is None)
     others = [
         LearnerTable(
-            name=one.name,
-            functions=[f"{one.name}/{k + 1}" for k in range(one.functions)],
-            peers=one.relays or default,
-            relay=bool(one.relays),
+            name=neighbour.name,
+            functions=[f"{neighbour.name}/{k + 1}" for k in range(neighbour.functions)],
+            peers=neighbour.relays or default,
+            relay=bool(neighbour.relays),
         )
-        for one in neighbours.values()
-        if one.name not in names
+        for neighbour in neighbours.values()
+        if neighbour.name not in names
     ]
     known = {*names, *neighbours}
-    far = dict.fromkeys(far for one in neighbours.values() for far in one.relays)
+    far = dict.fromkeys(far for neighbour in neighbours.values() for far in neighbour.relays)
     others += [
         LearnerTable(name=name, functions=[f"{name}/1"], peers=default)
         for name in far
@@ -138,7 +134,7 @@ def _check_relays(
     neighbours: Mapping[str, PeerConfig], members: Sequence[LearnerTable], *, has_links: bool
 ) -> None:
     """Raise `ConfigError` if the paths of relays are given twice."""
-    named = [one.name for one in members]
+    named = [member.name for member in members]
     for name, one in neighbours.items():
         if one.relays and (has_links or name in named):
             where = "[[link]] tables" if has_links else f"a [[learner]] table {name!r}"
@@ -250,7 +246,7 @@ def relays_of(setup: NetworkConfig, site: LearnerSpec) -> dict[str, str]:
 
 
 TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
-MOST_DIMENSIONS = 16
+MOST_DIMENSIONS = MOST_COORDINATES
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
 _RANGES = {
@@ -316,7 +312,7 @@ class SiteConfig(NamedTuple):
     peer_address: Address | None = None
     budgets: Budgets = Budgets()
     path: Path = Path()  # of the file
-    digest: str = ""  # of its content
+    content: Mapping[str, Any] = {}  # of the file, without comments
     answering: ByArm = ByArm()
 
     @property
@@ -378,10 +374,9 @@ def load(
     `remember` opens the training logs; the default opens them for writing. What has not changed
     since `before` is used on, if that is given.
     """
-    # Before it is read: if it changes meanwhile, the next reload sees that.
-    digest = hashlib.sha256(path.read_bytes() if path.is_file() else b"").hexdigest()
-    site = from_table(toml.read_toml(path), path, remember=remember, before=before)
-    return site._replace(digest=digest)
+    table = toml.read_toml(path)
+    site = from_table(table, path, remember=remember, before=before)
+    return site._replace(content=table)
 
 
 def from_table(
@@ -392,6 +387,13 @@ def from_table(
     before: SiteConfig | None = None,
 ) -> SiteConfig:
     """Return the site of the content of a file."""
+    with toml.modules_beside(path):
+        return _from_table(given_table, path, remember, before)
+
+
+def _from_table(
+    given_table: Mapping[str, Any], path: Path, remember: Remember, before: SiteConfig | None
+) -> SiteConfig:
     table = dict(given_table)
     config.check_tables(table, TABLES)
     if "node" not in table:
@@ -400,13 +402,11 @@ def from_table(
     identity = _identity(serving, path.parent)
     address = _client_address(serving, identity)
     functions = table.pop("function", [])
-    known_functions = {} if before is None else {one.name: one for one in before.functions}
+    known_functions = (
+        {} if before is None else {function.name: function for function in before.functions}
+    )
     given = functions_from(
-        functions,
-        owner=serving.name,
-        folder=path.parent,
-        remember=remember,
-        before=known_functions,
+        functions, owner=serving.name, folder=path.parent, remember=remember, before=known_functions
     )
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
@@ -423,6 +423,15 @@ def from_table(
     contexts = setup.contexts_of(place)
     _check(serving, setup, site, contexts)
     voters = voters_of(tables.members[place]) if setup.ensemble is not None else []
+    if (
+        setup.ensemble is not None
+        and setup.ensemble.weights == "cell"
+        and len(setup.plan.spaces) > 1
+    ):
+        raise ConfigError(
+            '[ensemble] weights = "cell" needs one context space for all learners of a served '
+            'site; use weights = "global", or the same context for all'
+        )
     asked = _with_voters(setup, site, voters)
     check_site(asked, names, known, relays_of(setup, site))
     _check_keys(serving, asked, known)
@@ -517,7 +526,6 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
             "a [[link]] with cost-column and relay = true, but a relay does not change its path as "
             "costs are learnt; remove one of them",
         ),
-        (contexts.sample_rows, "sample-rows, which are for replays only; set sample"),
     ):
         if is_there:
             raise ConfigError(f"learner {site.name!r} has {what}")
@@ -527,6 +535,12 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
         if column not in serving.features:
             hint = toml.nearest(column, serving.features)
             raise ConfigError(f"[data] context: {column!r} is not a feature of [node]{hint}")
+    for name in contexts.vectors:
+        if serving.features[name] != "FP64":
+            raise ConfigError(
+                f"[node] features: {name!r} is {serving.features[name]}, but a vector in [data] "
+                "context; its type must be FP64"
+            )
 
 
 def _check_traces(url: str | None) -> None:
@@ -613,7 +627,7 @@ def _check_errors(loss: Loss | None, classes: Sequence[Label]) -> None:
     """Raise `ConfigError` if a loss names a class that the site does not have."""
     known = [str(label) for label in classes]
     errors = {} if loss is None or not known else loss.errors
-    inner = [name for one in errors.values() if isinstance(one, dict) for name in one]
+    inner = [name for error in errors.values() if isinstance(error, dict) for name in error]
     for name in (*errors, *inner):
         if name not in known:
             raise ConfigError(

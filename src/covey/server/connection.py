@@ -109,13 +109,7 @@ class Port:
         self._heads: dict[tuple[int, str], bytes] = {}
         self._date = (0, b"")
 
-    def silent_one(self, address: str | None) -> "Connection | None":
-        """Return the oldest connection of an address that has no request."""
-        found = (one for one in self.connections if one.address == address and one.is_waiting)
-        return next(found, None)
-
     def forget(self, connection: "Connection") -> None:
-        """Note that a connection is closed."""
         self.connections.pop(connection, None)
         if self.is_closing and not self.connections:
             self.is_empty.set()
@@ -125,11 +119,10 @@ class Port:
         self.is_closing = True
         if not self.connections:
             self.is_empty.set()
-        for one in list(self.connections):
-            one.stop()
+        for connection in list(self.connections):
+            connection.stop()
 
     def head(self, reply: HttpResponse, *, is_last: bool) -> bytes:
-        """Return the head of a response."""
         key = (reply.status, reply.kind)
         first = self._heads.get(key)
         if first is None:
@@ -161,7 +154,6 @@ class Connection(asyncio.BufferedProtocol):
 
         None: the connection is closed at once.
         """
-        self.address = ""
         self._port = port
         self._enter = enter
         self._leave: Callable[[], None] | None = None
@@ -182,17 +174,10 @@ class Connection(asyncio.BufferedProtocol):
         self._held = b""  # read while a request was answered
         self._begin_message()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether there is no request, not even the first byte of one."""
-        is_silent = self._reading in (HANDSHAKE, FIRST, IDLE) and not self._is_answering
-        return is_silent and not self._is_ending
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._transport.set_write_buffer_limits(high=0)
-        self.address = (transport.get_extra_info("peername") or ("",))[0]
-        entered = self._enter(self.address)
+        entered = self._enter((transport.get_extra_info("peername") or ("",))[0])
         if entered is None or self._port.is_closing:
             self.abort()
             return
@@ -554,7 +539,6 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def _end(self) -> None:
-        """Close the connection."""
         if self._is_ending or self._transport is None:
             return
         self._is_deaf = self._is_ending = True

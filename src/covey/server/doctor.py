@@ -2,11 +2,12 @@
 
 import ipaddress
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +15,6 @@ import msgspec
 from covey import config as network_config
 from covey import toml
 from covey.data.inputs import ALL, cut, plain_label, shown
-from covey.data.scales import Slot
 from covey.errors import (
     ConfigError,
     CoveyError,
@@ -27,20 +27,18 @@ from covey.errors import (
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
 from covey.node.database import DatabaseUrl
-from covey.node.fingerprint import after_horizon, in_epochs
 from covey.node.store_file import is_in_use
 from covey.node.workers import Limits
-from covey.server import config, keys, peer_client, tokens
+from covey.server import config, keys, oip, peer_client, tokens
 from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig, read_peers
 from covey.server.http import Address
+from covey.types import Label
 
 SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
 LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
 AT_ONCE = 16  # peers that are probed together
 MADE_UP = {"BOOL": (False, True), "INT64": (0, 1), "FP64": (0.0, 1.0), "BYTES": ("", "a")}
-STAND_IN_FUNCTION = {"kind": "constant", "label": 0}
-STAND_IN_PEER = {"key": f"sha256:{'0' * 64}", "url": "https://127.0.0.1:1", "share": "data"}
 OK: Literal["ok"] = "ok"
 WARNING: Literal["warning"] = "warning"
 FAILURE: Literal["failure"] = "failure"
@@ -84,21 +82,15 @@ def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
     try:
         site = config.from_table(table, path, remember=replay_training)
     except CoveyError as error:
-        yield from _tables(table, path, error, served)
+        yield from _tables(table, path, error)
         return
     served.append(site)
     counts = f"{len(site.functions)} functions, {len(site.neighbours)} peers"
     yield Finding("file", OK, f"{path}: site {site.serving.name!r}, {counts}")
 
 
-def _tables(
-    table: Mapping[str, Any], path: Path, first: CoveyError, served: list[SiteConfig]
-) -> Iterator[Finding]:
-    """Check each table of an invalid file by itself; the site is served by the valid ones.
-
-    Invalid functions and peers are replaced while the site is made, so that it has the same arms.
-    """
-    known = (*config.TABLES, *network_config.TABLES)
+def _tables(table: Mapping[str, Any], path: Path, first: CoveyError) -> Iterator[Finding]:
+    """Check each table of an invalid file by itself, so that one run names all that is wrong."""
     rest = {key: value for key, value in table.items() if key in network_config.TABLES}
     found = [
         *_failures("file", partial(network_config.check_tables, table, config.TABLES)),
@@ -108,39 +100,14 @@ def _tables(
     ]
     node = table.get("node")
     owner = str(node.get("name", "")) if isinstance(node, Mapping) else ""
-    repaired = {key: value for key, value in table.items() if key in known}
-    bad: dict[str, set[str]] = {}
-    for key, read, stand_in in (
-        ("function", partial(_function_table, owner, path), STAND_IN_FUNCTION),
-        ("peer", partial(read_peers, own_name=owner), STAND_IN_PEER),
-    ):
-        tables, bad[key] = table.get(key, []), set()
-        repaired[key] = kept = list(tables) if isinstance(tables, list) else []
-        for place, one in enumerate(kept):
+    reading = partial(functions_from, owner=owner, folder=path.parent, remember=replay_training)
+    for key, read in (("function", reading), ("peer", partial(read_peers, own_name=owner))):
+        tables = table.get(key, [])
+        for place, one in enumerate(tables if isinstance(tables, list) else [], 1):
             name = one.get("name") if isinstance(one, Mapping) else None
-            what = f"{key} {name if isinstance(name, str) else place + 1}"
-            failed = _failures(what, partial(read, [one], first=place + 1))
-            if failed:
-                found += failed
-                bad[key].add(str(name))
-                kept[place] = {**stand_in, "name": name}
+            what = f"{key} {name if isinstance(name, str) else place}"
+            found += _failures(what, partial(read, [one], first=place))
     yield from found or [Finding("file", FAILURE, str(first))]
-    if not any(bad.values()):
-        return
-    try:
-        site = config.from_table(repaired, path, remember=replay_training)
-    except CoveyError as error:
-        if str(error) not in {one.message for one in found}:
-            yield Finding("file", FAILURE, str(error))
-        return
-    served.append(
-        site._replace(
-            functions=[one for one in site.functions if one.name not in bad["function"]],
-            neighbours={
-                name: one for name, one in site.neighbours.items() if name not in bad["peer"]
-            },
-        )
-    )
 
 
 def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
@@ -151,12 +118,6 @@ def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
         yield from ()
 
     return list(_safely(what, only_errors))
-
-
-def _function_table(owner: str, path: Path, tables: list[Any], first: int) -> object:
-    return functions_from(
-        tables, owner=owner, folder=path.parent, remember=replay_training, first=first
-    )
 
 
 def _certificate(site: SiteConfig) -> Iterator[Finding]:
@@ -291,7 +252,6 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
 
 
 def _store_file(site: SiteConfig, store: Path) -> Iterator[Finding]:
-    """Check the file of a store."""
     if not store.exists():
         yield Finding("store", OK, f"{store} is not there yet; it will be made")
         return
@@ -334,55 +294,9 @@ def _kept(site: SiteConfig, *, is_in_use: bool) -> Finding:
     text = f"{site.store} agrees with its labels; {loaded.starts} starts so far"
     text = f"{text}, {len(loaded.deliveries)} undelivered labels"
     text += "; it is in use, so a node is running" if is_in_use else ""
-    is_whole = len(site.functions) == len(site.site.functions)  # else the file is not valid
-    if plan.is_change and is_whole:
+    if plan.is_change:
         text = f"{text}; the next start changes it: `covey plan {site.path}`"
     return Finding("store", OK, text)
-
-
-def _clock_of_contexts(site: SiteConfig) -> Iterator[Finding]:
-    """Say what happens where slots are contexts, or thresholds are for a number of slots."""
-    for scale in site.contexts.scales:
-        if isinstance(scale, Slot):
-            yield Finding("context slot", OK, scale.sequel)
-    settings = site.setup.settings
-    if settings.slots is not None:
-        yield Finding("horizon", OK, after_horizon(settings.slots))
-    elif settings.doubling is not None:
-        yield Finding("horizon", OK, in_epochs(settings.doubling.first_epoch))
-
-
-def _late_answers(site: SiteConfig) -> Iterator[Finding]:
-    late_s = site.serving.late_answer_s
-    if late_s and not site.site.peers:
-        text = "[node] late-answer-s is set, but the learner lists no peers; remove it"
-        yield Finding("late answers", WARNING, text)
-    elif site.site.peers:
-        text = f"dropped after {site.serving.timeout_s:g} s (timeout-s)"
-        if late_s:
-            text = f"learnt from for {late_s:g} s more (late-answer-s); labels wait for them"
-        yield Finding("late answers", OK, text)
-
-
-def _link_costs(site: SiteConfig) -> Iterator[Finding]:
-    """Say where the costs of links come from, if they are learnt."""
-    prices = site.learner.prices
-    columns = [] if prices is None else sorted(set(prices.columns))
-    if columns:
-        text = f"learnt every {site.setup.settings.relearn_every} slots from `cost` of labels"
-        yield Finding("link costs", OK, f"{text}, which has {', '.join(columns)} by name")
-
-
-def _account(site: SiteConfig) -> Iterator[Finding]:
-    cost = site.site.serving_cost
-    if not cost:
-        return
-    if any(peer.may_ask for peer in site.neighbours.values()):
-        text = f"each answer to a peer costs this site {cost:g}; `covey status` has the utility"
-        yield Finding("serving-cost", OK, text)
-    else:
-        text = "there is a serving-cost, but no [[peer]] has may-ask = true, so nothing is served"
-        yield Finding("serving-cost", WARNING, text)
 
 
 def _functions(site: SiteConfig) -> Iterator[Finding]:
@@ -393,7 +307,7 @@ def _answering(site: SiteConfig, function: Function) -> Finding:
     what = f"function {function.name}"
     try:
         given = [_made_up(site, function.name, k) for k in (0, 1)]
-        answers = [plain_label(function.answer(instance)) for instance in given]
+        answers = _called(function, given)
     except (FunctionError, DataError) as error:
         has_text = "BYTES" in site.serving.features.values()
         hint = "; made-up text may be unknown to it" if has_text else ""
@@ -405,9 +319,34 @@ def _answering(site: SiteConfig, function: Function) -> Finding:
     return Finding(what, OK, f"answers made-up instances with {answers[0]!r} and {answers[1]!r}")
 
 
+def _called(function: Function, instances: Sequence[Any]) -> list[Label]:
+    """Return the answers of a function, called as a site does: in a thread, within its deadline.
+
+    Whatever it raises there is a failure, and one that never returns does not keep this process.
+    """
+    answers: Future[list[Label]] = Future()
+
+    def call() -> None:
+        try:
+            answers.set_result([plain_label(function.answer(instance)) for instance in instances])
+        except BaseException as error:
+            answers.set_exception(error)
+
+    Thread(target=call, daemon=True).start()
+    try:
+        return answers.result(len(instances) * function.timeout_s)
+    except TimeoutError:
+        raise FunctionError(f"{function} did not return within {function.timeout_s:g} s") from None
+
+
 def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
-    record = {name: MADE_UP[kind][number] for name, kind in site.serving.features.items()}
-    instance: Any = record if site.serving.instance == "record" else list(record.values())
+    vectors = site.contexts.vectors
+    record = {
+        name: [MADE_UP[kind][number]] * vectors[name] if name in vectors else MADE_UP[kind][number]
+        for name, kind in site.serving.features.items()
+    }
+    is_record = site.serving.instance == "record"
+    instance: Any = record if is_record else oip.TensorRow(record, None).flat
     if not site.site.views:
         return instance
     width = site.contexts.dimension or site.serving.dimension or 0
@@ -487,7 +426,7 @@ def _relaying(site: SiteConfig) -> Iterator[Finding]:
         return
     asking = [name for name, one in site.neighbours.items() if one.may_ask]
     peers = [one for place, one in enumerate(site.setup.sites) if place in site.site.peers]
-    names = ", ".join(one.name for one in peers)
+    names = ", ".join(peer.name for peer in peers)
     if asking:
         text = f"forwards questions of {len(asking)} peers that may ask to {names}"
         yield Finding("relay", OK, f"{text}; they see what these ask")
@@ -511,11 +450,7 @@ LOOKS: dict[str, Look] = {
     "address": _ports,
     "open files": _files,
     "store": _store,
-    "contexts": _clock_of_contexts,
-    "serving-cost": _account,
-    "late answers": _late_answers,
     "relay": _relaying,
-    "link costs": _link_costs,
     "functions": _functions,
     "peers": _peers,
     "trust": _trust,

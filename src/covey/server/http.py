@@ -279,19 +279,12 @@ class ConnectionLimit:
     def __len__(self) -> int:
         return self._here.total()
 
-    def enter(self, address: str, *, is_forced: bool = False) -> bool:
+    def enter(self, address: str) -> bool:
         """Count one more connection; return False if a limit is reached."""
-        is_full = len(self) >= self._most or self._here[address] >= self._most_each
-        if is_full and not is_forced:
+        if len(self) >= self._most or self._here[address] >= self._most_each:
             return False
         self._here[address] += 1
         return True
-
-    def rival(self, address: str) -> str | None:
-        """Return the address with the most connections, if it has to make room for another."""
-        here = self._here[address]
-        most = max(self._here, key=self._here.__getitem__, default=address)
-        return most if here < self._most_each and self._here[most] > here + 1 else None
 
     def leave(self, address: str) -> None:
         """Count a connection that was closed."""

@@ -216,8 +216,8 @@ class Listener:
         except TimeoutError:
             for task in port.tasks.values():
                 task.cancel()
-            for one in port.connections:
-                one.abort()
+            for connection in port.connections:
+                connection.abort()
         self._sweeper.cancel()
 
     def _connection(self) -> Connection:
@@ -228,21 +228,18 @@ class Listener:
 
         None: there are too many even for a refusal.
         """
-        port, limit = self._port, self._limit
-        if not limit.enter(host):
-            port.metrics.turn_away(port.side)
-            rival = port.silent_one(limit.rival(host))
-            if rival is None:
-                is_told = self._excess.enter(host)
-                return (partial(self._excess.leave, host), BUSY) if is_told else None
-            rival.abort()
-            limit.enter(host, is_forced=True)
-        return partial(limit.leave, host), None
+        if self._limit.enter(host):
+            return partial(self._limit.leave, host), None
+        self._port.metrics.turn_away(self._port.side)
+        is_told = self._excess.enter(host)
+        return (partial(self._excess.leave, host), BUSY) if is_told else None
 
     def _sweep(self) -> None:
         """End the connections whose time is over, and look again soon."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        for one in [one for one in self._port.connections if one.due_s <= now_s]:
+        for one in [
+            connection for connection in self._port.connections if connection.due_s <= now_s
+        ]:
             one.expire()
         self._sweeper = loop.call_later(MOST_LATE_S, self._sweep)

@@ -14,8 +14,7 @@ from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node
-from covey.node.spans import NO_SPANS, Spans
-from covey.node.status import State
+from covey.node.status import NO_SPANS, Spans, State
 from covey.server.http import HttpResponse
 
 
@@ -173,7 +172,6 @@ class Metrics:
         self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
-        """Return all metrics as text."""
         return HttpResponse(body=generate_latest(self._registry), kind=CONTENT_TYPE_LATEST)
 
     def answer(self, side: str, path: str, status: int, took_s: float) -> None:

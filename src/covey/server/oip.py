@@ -8,7 +8,9 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
@@ -69,14 +71,6 @@ class Feedback(msgspec.Struct, forbid_unknown_fields=True):
     parameters: Parameters = None
     # Of the arm, beyond its price; or by the columns of the arm and of the links that were used.
     cost: float | dict[str, float] | list[float | dict[str, float] | None] | None = None
-
-
-class BinaryFeedback(msgspec.Struct, forbid_unknown_fields=True):
-    """Labels for rows of a request, as the tensors `rows` and `truth`."""
-
-    id: Id
-    inputs: list[RemoteTensor]
-    parameters: Parameters = None
 
 
 class Live(msgspec.Struct):
@@ -141,6 +135,7 @@ NUMBERS = ("FP16", "FP32", "FP64")
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")
 Column = list[Any] | np.ndarray
 Parts = Mapping[str, memoryview]  # name -> bytes of a binary tensor
+NO_VECTORS: Mapping[str, int] = MappingProxyType({})
 _LITTLE = {"BOOL": "|u1", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8"} | {
     name: f"<{name[0].lower()}{int(name.lstrip('UINT')) // 8}" for name in WHOLE
 }
@@ -154,11 +149,16 @@ class TensorRow(NamedTuple):
     record: dict[str, Any]
     context: Context | None
 
+    @property
+    def flat(self) -> list[Any]:
+        """The values as one row, in which those of a vector follow each other."""
+        return _flattened(self.record.values())
+
 
 class TensorTable(msgspec.Struct, frozen=True):
     """The rows of a request by column, with the client's contexts, if any."""
 
-    columns: dict[str, Column]
+    columns: dict[str, Column]  # a vector has a row of numbers for each
     contexts: Column | None  # flat
     count: int
 
@@ -187,7 +187,12 @@ class TensorTable(msgspec.Struct, frozen=True):
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
             return np.column_stack(arrays)
-        return [list(row) for row in zip(*map(plain, columns), strict=True)]
+        return [_flattened(row) for row in zip(*map(plain, columns), strict=True)]
+
+
+def _flattened(values: Iterable[Any]) -> list[Any]:
+    lists = [value if isinstance(value, list) else [value] for value in values]
+    return [entry for entries in lists for entry in entries]
 
 
 def parts_of(inputs: Sequence[RemoteTensor], tail: bytes | memoryview) -> Parts:
@@ -219,13 +224,17 @@ def table_of(
     *,
     dimension: int | None,
     most: int,
+    vectors: Mapping[str, int] = NO_VECTORS,
 ) -> TensorTable:
-    """Return up to `most` rows; with a `dimension`, the client sends contexts."""
+    """Return up to `most` rows; with a `dimension`, the client sends contexts.
+
+    `vectors` are the features with several numbers in each row, and how many.
+    """
     tensors = by_name(inputs)
     check_counts(inputs, most)
     context = tensors.pop(CONTEXT, None)
     contexts = _contexts(context, parts, dimension)
-    columns = _columns(tensors, parts, features)
+    columns = _columns(tensors, parts, features, vectors)
     count = len(next(iter(columns.values())))
     if any(len(column) != count for column in columns.values()):
         raise invalid("the inputs differ in their number of rows")
@@ -256,15 +265,13 @@ def by_name(inputs: Sequence[RemoteTensor]) -> dict[str, RemoteTensor]:
     return tensors
 
 
-def column_of(tensor: RemoteTensor, parts: Parts, kind: FeatureType | None = None) -> Column:
-    """Return a tensor of one column; the default `kind` is its own datatype."""
+def column_of(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
     if len(tensor.shape) not in (1, 2) or tensor.shape[1:] not in ([], [1]):
         raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows]")
-    return _values(tensor, parts, kind or _own_kind(tensor))
+    return _values(tensor, parts, kind)
 
 
 def plain(column: Column) -> list[Any]:
-    """Return a column as plain values."""
     return column.tolist() if isinstance(column, np.ndarray) else column
 
 
@@ -318,13 +325,16 @@ def _check_unit(values: Column) -> None:
 
 
 def _columns(
-    tensors: Mapping[str, RemoteTensor], parts: Parts, features: Mapping[str, FeatureType]
+    tensors: Mapping[str, RemoteTensor],
+    parts: Parts,
+    features: Mapping[str, FeatureType],
+    vectors: Mapping[str, int],
 ) -> dict[str, Column]:
     """Return a column per feature, sent separately or together in one tensor of any name."""
     if len(tensors) == 1:
         (tensor,) = tensors.values()
         if tensor.name == INSTANCES or (tensor.name not in features and len(tensor.shape) == 2):
-            return _together(tensor, parts, features)
+            return _together(tensor, parts, features, vectors)
     if INSTANCES in tensors and INSTANCES not in features:
         others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
         raise invalid(f"'instances' contains all features; remove {others}")
@@ -334,24 +344,39 @@ def _columns(
     for name in features:
         if name not in tensors:
             raise invalid(f"input {name!r} is missing")
-    return {name: column_of(tensors[name], parts, kind) for name, kind in features.items()}
+    return {
+        name: _vector(tensors[name], parts, vectors[name])
+        if name in vectors
+        else column_of(tensors[name], parts, kind)
+        for name, kind in features.items()
+    }
+
+
+def _vector(tensor: RemoteTensor, parts: Parts, size: int) -> Column:
+    if len(tensor.shape) != 2 or tensor.shape[1] != size:
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {size}]")
+    return np.asarray(_values(tensor, parts, "FP64"), np.float64).reshape(-1, size)
 
 
 def _together(
-    tensor: RemoteTensor, parts: Parts, features: Mapping[str, FeatureType]
+    tensor: RemoteTensor,
+    parts: Parts,
+    features: Mapping[str, FeatureType],
+    vectors: Mapping[str, int],
 ) -> dict[str, Column]:
-    width = len(features)
+    width = len(features) + sum(vectors.values()) - len(vectors)
     if len(tensor.shape) != 2 or tensor.shape[1] != width:
         raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {width}]")
     (kind, *others) = set(features.values())
     if others:
         raise invalid("the features have different datatypes; send each as a separate input")
     values = _values(tensor, parts, kind)
-    return {name: values[k::width] for k, name in enumerate(features)}
-
-
-def _own_kind(tensor: RemoteTensor) -> FeatureType:
-    return next(kind for kind, (takes, _) in _KINDS.items() if tensor.datatype in takes)
+    if not vectors:
+        return {name: values[k::width] for k, name in enumerate(features)}
+    ends = accumulate(vectors.get(name, 1) for name in features)
+    pieces = np.split(np.asarray(values, np.float64).reshape(-1, width), [*ends][:-1], axis=1)
+    pairs = zip(features, pieces, strict=True)
+    return {name: part if name in vectors else part[:, 0] for name, part in pairs}
 
 
 def _values(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
@@ -477,21 +502,9 @@ def halves(call: HttpRequest, limits: Limits) -> tuple[bytes, memoryview | None]
     return call.body[:size], memoryview(call.body)[size:]
 
 
-def feedback(body: bytes, tail: memoryview | None = None, *, most: int) -> Feedback:
-    """Return up to `most` true labels: JSON, or tensors with `tail`."""
-    raw = _parsed(body)
-    request = _plain_feedback(raw) if tail is None else _binary_feedback(raw, tail, most)
-    if request.rows is not None and isinstance(request.truth, list):
-        if not request.rows:
-            raise invalid("there are no rows")
-        check_count(len(request.rows), most)
-        if len(request.rows) != len(request.truth):
-            raise invalid(f"there are {len(request.rows)} rows and {len(request.truth)} labels")
-    return request
-
-
-def _plain_feedback(raw: Any) -> Feedback:
-    request: Feedback = _typed(raw, Feedback)
+def feedback(body: bytes, *, most: int) -> Feedback:
+    """Return up to `most` true labels."""
+    request: Feedback = _typed(_parsed(body), Feedback)
     if (request.rows is None) == isinstance(request.truth, list):
         raise invalid(
             "truth must be a list where there are rows, and one label where there are not"
@@ -504,21 +517,13 @@ def _plain_feedback(raw: Any) -> Feedback:
     truths = request.truth if isinstance(request.truth, list) else [request.truth]
     if any(isinstance(truth, int) and abs(truth) > MOST_WHOLE for truth in truths):
         raise invalid("truth is a whole number beyond 2**53")
+    if request.rows is not None:
+        if not request.rows:
+            raise invalid("there are no rows")
+        check_count(len(request.rows), most)
+        if len(request.rows) != len(truths):
+            raise invalid(f"there are {len(request.rows)} rows and {len(truths)} labels")
     return request
-
-
-def _binary_feedback(raw: Any, tail: memoryview, most: int) -> Feedback:
-    request: BinaryFeedback = _typed(raw, BinaryFeedback)
-    parts = parts_of(request.inputs, tail)
-    inputs = by_name(request.inputs)
-    if inputs.keys() != {"rows", "truth"}:
-        raise invalid("labels are the inputs 'rows' and 'truth', and no others")
-    check_counts(request.inputs, most)
-    rows = plain(column_of(inputs["rows"], parts, "INT64"))
-    if rows and not 0 <= min(rows) <= max(rows) <= MOST_ROW:
-        raise invalid(f"input 'rows' holds a row that is not one from 0 to {MOST_ROW}")
-    truths = plain(column_of(inputs["truth"], parts))
-    return Feedback(request.id, truths, rows, request.parameters)
 
 
 def wanted_of(request: Inference) -> Sequence[Wanted]:
@@ -541,10 +546,9 @@ def inference(body: bytes, tail: bytes | memoryview = b"") -> Asked:
     return Asked(request, digest.hexdigest(), parts_of(request.inputs, tail))
 
 
-def rows_of(asked: Asked, serving: NodeTable, *, dimension: int | None, most: int) -> TensorTable:
-    """Return up to `most` rows; with a `dimension`, contexts are sent beside them."""
-    inputs, features = asked.request.inputs, serving.features
-    return table_of(inputs, asked.parts, features, dimension=dimension, most=most)
+def rows_of(asked: Asked, serving: NodeTable, **expected: Any) -> TensorTable:
+    """Return the rows of a request; `expected` is as in `table_of`."""
+    return table_of(asked.request.inputs, asked.parts, serving.features, **expected)
 
 
 def slot_of(request: Inference) -> Any:
@@ -588,27 +592,39 @@ def answer(
 
 
 def metadata(
-    serving: NodeTable, *, dimension: int | None, classes: Sequence[Label]
+    serving: NodeTable,
+    *,
+    dimension: int | None,
+    classes: Sequence[Label],
+    vectors: Mapping[str, int] = NO_VECTORS,
 ) -> ModelMetadata:
     """Return what the model takes and gives; its labels are of the datatype of its classes."""
-    inputs = [TensorKind(name, kind, [-1]) for name, kind in serving.features.items()]
+    inputs = [
+        TensorKind(name, kind, [-1, vectors[name]] if name in vectors else [-1])
+        for name, kind in serving.features.items()
+    ]
     if dimension is not None:
         inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
     if len(set(serving.features.values())) == 1:
         (kind,) = set(serving.features.values())
         together = {"instead_of": ", ".join(serving.features)}
-        shape = [-1, len(serving.features)]
+        shape = [-1, len(serving.features) + sum(vectors.values()) - len(vectors)]
         inputs.append(TensorKind(INSTANCES, kind, shape, together))
     kinds = {"label": datatype_of(classes) or "BYTES", "price": "FP64"}
     outputs = [TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in get_args(OutputName)]
     return ModelMetadata(serving.name, [VERSION], "covey", inputs, outputs)
 
 
-def example(serving: NodeTable, *, dimension: int | None) -> Inference:
+def example(
+    serving: NodeTable, *, dimension: int | None, vectors: Mapping[str, int] = NO_VECTORS
+) -> Inference:
     """Return a request of one row that the model takes."""
     values: dict[FeatureType, Any] = {"BOOL": True, "INT64": 1, "FP64": 0.5, "BYTES": "text"}
     inputs = [
-        RemoteTensor(name, [1], kind, [values[kind]]) for name, kind in serving.features.items()
+        RemoteTensor(name, [1, vectors[name]], kind, [values[kind]] * vectors[name])
+        if name in vectors
+        else RemoteTensor(name, [1], kind, [values[kind]])
+        for name, kind in serving.features.items()
     ]
     if dimension:
         inputs.append(RemoteTensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))

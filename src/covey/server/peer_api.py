@@ -16,22 +16,16 @@ from covey.errors import (
 )
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.node import Node
-from covey.node.requests import NO_INSTANCE, AskRow
+from covey.node.requests import ALARM, NO_INSTANCE, AskRow, alarm_id, alarm_of
 from covey.node.workers import Limits
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
-from covey.server.http import (
-    AdmissionQueue,
-    HttpProblem,
-    HttpRequest,
-    HttpResponse,
-    TokenBucket,
-)
+from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, TokenBucket
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 from covey.server.spaces import SpaceNames
 
 ROOT = peer_messages.ROOT
-NAMES = ("ask", "report", "estimate", "labels", "hello")
+NAMES = ("ask", "report", "labels", "hello")
 PATHS = tuple(f"{ROOT}/{name}" for name in NAMES)
 MESSAGES_PER_S = 1_000.0  # of a peer whose table has no number; a decision can take three
 RIGHTLESS_PER_S = 20.0  # messages of a peer that may not ask
@@ -70,7 +64,7 @@ class PeerApi:
         self._node = node
         self._headers = peer_messages.announcement()
         self._greeting_headers = {**self._headers, **self._spaces.description()}
-        self._features = [peer_messages.FeatureInfo(*one) for one in (features or {}).items()]
+        self._features = [peer_messages.FeatureInfo(*item) for item in (features or {}).items()]
         self._instance = instance
         self._neighbours = neighbours
         self._limits = Limits() if limits is None else limits
@@ -79,7 +73,7 @@ class PeerApi:
         self._messages = {name: TokenBucket(rate) for name, rate in self._rates_per_s.items()}
         self._rows = {name: TokenBucket(self._limits.peer_rows_per_s) for name in neighbours}
         self._in_flight = dict.fromkeys(neighbours, 0)
-        answers = (self._ask, self._report, self._estimate, self._labels, self._hello)
+        answers = (self._ask, self._report, self._labels, self._hello)
         self._calls = dict(zip(PATHS, answers, strict=True))
 
     def expect(self, name: str) -> int:
@@ -104,9 +98,9 @@ class PeerApi:
         peer = self._known(call.who)
         answer = self._calls.get(call.path)
         if answer is None:
-            raise HttpProblem(404, "not_found", f"there is nothing here; letters go to {ROOT}/...")
+            raise HttpProblem(404, "not_found", f"nothing is here; send messages to {ROOT}/...")
         if call.method != "POST":
-            raise HttpProblem(405, "method", "letters are posted", {"Allow": "POST"})
+            raise HttpProblem(405, "method", "send messages by POST", {"Allow": "POST"})
         if call.headers.get("content-type", "") != KIND:
             raise HttpProblem(415, "media_type", f"send {KIND}")
         if self._in_flight[peer.name] >= peer.in_flight:
@@ -139,26 +133,16 @@ class PeerApi:
         _check_may_ask(peer)
         query = self._read(call, peer, peer_messages.ReportQuery)
         cell = self._local(query.cell, call, peer)
-        arrivals, low, high = await self._node.report(
-            cell, query.slot, source=peer.name, route=peer_messages.route_of(query)
+        arrivals, low, high, told = await self._node.report(
+            cell, query.slot, query.what, source=peer.name, route=peer_messages.route_of(query)
         )
         return peer_messages.ReportReply(
-            version=VERSION, request=query.request, arrivals=arrivals, low=low, high=high
-        )
-
-    async def _estimate(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
-        _check_may_ask(peer)
-        query = self._read(call, peer, peer_messages.EstimateQuery)
-        cell = self._local(query.cell, call, peer)
-        accuracy, labels = await self._node.estimate(
-            cell,
-            query.slot,
-            source=peer.name,
-            is_by_context=query.is_by_context,
-            route=peer_messages.route_of(query),
-        )
-        return peer_messages.EstimateReply(
-            version=VERSION, request=query.request, accuracy=accuracy, labels=labels
+            version=VERSION,
+            request=query.request,
+            arrivals=arrivals,
+            low=low,
+            high=high,
+            told=list(told),
         )
 
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
@@ -167,7 +151,7 @@ class PeerApi:
             raise HttpProblem(403, "not_allowed", "you may not ask here, and never have")
         query = self._read(call, peer, peer_messages.LabelsQuery)
         self._spend_rows(peer, len(query.labels))
-        labels = [(one.id, one.label) for one in query.labels]
+        labels = [(self._local_id(label.id, call, peer), label.label) for label in query.labels]
         words = await self._node.take_labels(labels, source=peer.name)
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
@@ -208,6 +192,13 @@ class PeerApi:
     def _local(self, cell: str, call: HttpRequest, peer: PeerConfig) -> str:
         """Return the name here of a cell; raise `DataError` if the peer means other cells."""
         return self._spaces.local(cell, call.headers, sender=peer.name)
+
+    def _local_id(self, id: str, call: HttpRequest, peer: PeerConfig) -> str:
+        """Return the id of a label, or of an alarm as it is called here."""
+        if not id.startswith(ALARM):
+            return id
+        slot, cell = alarm_of(id)
+        return alarm_id(slot, self._local(cell, call, peer))
 
     def _local_rows(
         self, rows: Sequence[AskRow], call: HttpRequest, peer: PeerConfig

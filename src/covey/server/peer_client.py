@@ -32,8 +32,8 @@ from covey.functions.remote import HttpClient, read_refusal
 from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
-from covey.node.requests import AskRow, Assistance
-from covey.node.spans import TRACE
+from covey.node.requests import AskRow, Assistance, QueryKind
+from covey.node.status import TRACE
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import Address, HttpResponse
@@ -81,24 +81,12 @@ class PeerClient:
             given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
 
-    async def report(self, cell: str, slot: int) -> Report:
+    async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         query = peer_messages.ReportQuery(
-            version=VERSION, **self._head(), **self._route(), cell=cell, slot=slot
+            version=VERSION, **self._head(), **self._route(), cell=cell, slot=slot, what=what
         )
         reply = await self._send("report", query, peer_messages.ReportReply)
-        return reply.arrivals, reply.low, reply.high
-
-    async def estimate(self, cell: str, slot: int, *, is_by_context: bool) -> tuple[float, int]:
-        query = peer_messages.EstimateQuery(
-            version=VERSION,
-            **self._head(),
-            **self._route(),
-            cell=cell,
-            slot=slot,
-            is_by_context=is_by_context,
-        )
-        reply = await self._send("estimate", query, peer_messages.EstimateReply)
-        return reply.accuracy, reply.labels
+        return reply.arrivals, reply.low, reply.high, tuple(reply.told)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         query = peer_messages.delivery(labels, **self._head())
@@ -201,7 +189,11 @@ class HttpsPeers:
                 **(announced or {}),
             },
         )
-        self._urls = {one.name: one.url for one in neighbours.values() if one.url is not None}
+        self._urls = {
+            neighbour.name: neighbour.url
+            for neighbour in neighbours.values()
+            if neighbour.url is not None
+        }
         self.by_name = {
             name: PeerClient(neighbours[name], partial(self.post, name), chance, observed=observed)
             for name in self._urls
@@ -393,19 +385,14 @@ def _of_instances(site: SiteConfig, greeting: HelloReply) -> Iterator[str]:
     if greeting.instance != site.serving.instance:
         there = _shown(greeting.instance)
         yield f"functions are given a {site.serving.instance!r} here and a {there} there"
-    ours = [peer_messages.FeatureInfo(*one) for one in site.serving.features.items()]
-    if ours == greeting.features:
-        return
-    kinds = {one.name: one.datatype for one in greeting.features}
-    for one in ours:
-        if kinds.get(one.name) != one.datatype:
-            there = f"{_shown(kinds[one.name])} there" if one.name in kinds else "is not there"
-            yield f"feature {one.name!r} is {one.datatype!r} here and {there}"
+    ours = {name: str(kind) for name, kind in site.serving.features.items()}
+    theirs = {feature.name: feature.datatype for feature in greeting.features}
+    for name in {**ours, **theirs}:
+        if ours.get(name) != theirs.get(name):
+            here, there = (kinds.get(name, "missing") for kinds in (ours, theirs))
+            yield f"feature {_shown(name)} is {here!r} here and {_shown(there)} there"
             return
-    if len(ours) < len(greeting.features):
-        more = next(one.name for one in greeting.features if one not in ours)
-        yield f"it takes a feature {_shown(more)} that is not here"
-    elif site.serving.instance == "row":
+    if [*ours] != [*theirs] and site.serving.instance == "row":
         yield "features are in another order there, and rows have that order"
 
 

@@ -13,8 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
-from covey.node.peers import MOST_HOPS, MOST_PRICE, OUTCOMES, RelayRoute
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance
+from covey.node.peers import MOST_HOPS, MOST_PRICE, MOST_TOLD, OUTCOMES, RelayRoute
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
 from covey.server.http import HttpProblem, invalid
 from covey.types import Label
 
@@ -54,12 +54,12 @@ def block_of(instances: Sequence[Any]) -> NumericBlock | None:
     if keys is not None and not all(isinstance(key, str) for key in keys):
         return None
     values: list[Any] = []
-    for one in instances:
-        if type(one) is not type(first) or len(one) != len(first):
+    for instance in instances:
+        if type(instance) is not type(first) or len(instance) != len(first):
             return None
-        if keys is not None and list(one) != keys:
+        if keys is not None and list(instance) != keys:
             return None
-        values += one.values() if isinstance(one, dict) else one
+        values += instance.values() if isinstance(instance, dict) else instance
     types = set(map(type, values))
     is_whole = types == {int} and all(abs(value) <= MOST_WHOLE for value in values)
     if types != {float} and not is_whole:
@@ -113,10 +113,11 @@ NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
 MOST_DEADLINE_MS = 600_000
+MOST_CELL = 10_000  # characters of the name of a cell
 MOST_SPACES = 1_024  # that a greeting has
 
 Id = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\x00]*\Z")]  # to be stored
-CellName = Annotated[str, Meta(min_length=1, max_length=1_024)]
+CellName = Annotated[str, Meta(min_length=1, max_length=MOST_CELL)]
 Name = Annotated[str, Meta(max_length=1_024)]
 SiteName = Annotated[str, Meta(min_length=1, max_length=63)]
 Count = Annotated[int, Meta(ge=0, lt=MOST_WHOLE)]
@@ -172,18 +173,14 @@ class AskQuery(RoutedMessage, frozen=True, kw_only=True):
 
 
 class ReportQuery(RoutedMessage, frozen=True, kw_only=True):
-    """Asks for the arrivals in a cell, and for bounds of the best accuracy."""
+    """Asks for the arrivals in a cell and bounds of the best accuracy; or for labels and accuracy.
+
+    The accuracy is that of the site's functions, or that of the label seen most.
+    """
 
     cell: CellName
     slot: Slot
-
-
-class EstimateQuery(RoutedMessage, frozen=True, kw_only=True):
-    """Asks how accurate answers in a cell would be."""
-
-    cell: CellName
-    slot: Slot
-    is_by_context: bool
+    what: QueryKind = "arrivals"
 
 
 class LabelEntry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -217,14 +214,12 @@ class AskReply(PeerReply, frozen=True, kw_only=True):
 
 
 class ReportReply(PeerReply, frozen=True, kw_only=True):
+    """The answer to `ReportQuery`; `told` has what the policy tells besides."""
+
     arrivals: Count
-    low: Amount
+    low: Annotated[float, Meta(ge=-1, le=sys.float_info.max)]
     high: Amount
-
-
-class EstimateReply(PeerReply, frozen=True, kw_only=True):
-    accuracy: Annotated[float, Meta(ge=0, le=1)]
-    labels: Count
+    told: Annotated[list[Whole], Meta(max_length=MOST_TOLD)] = []
 
 
 class DeliveryReply(PeerReply, frozen=True, kw_only=True):
@@ -419,9 +414,9 @@ def _decoded(body: Any, kind: Any) -> Any:
     except msgspec.ValidationError as error:
         raise _other_or_invalid(body, kind, str(error)) from None
     except RecursionError:
-        raise HttpProblem(400, "bad_letter", "the message is nested too deeply") from None
+        raise HttpProblem(400, "bad_message", "the message is nested too deeply") from None
     except ValueError as error:  # what msgspec raises, and broken UTF-8
-        raise HttpProblem(400, "bad_letter", f"the message is not MessagePack: {error}") from None
+        raise HttpProblem(400, "bad_message", f"the message is not MessagePack: {error}") from None
 
 
 def _other_or_invalid(body: Any, kind: Any, detail: str) -> HttpProblem:

@@ -96,13 +96,13 @@ class SpaceNames:
 
 def names_of(setup: NetworkConfig, learner: Learner) -> SpaceNames:
     """Return the context spaces of a site's file."""
-    spaces, scales = setup.plan.spaces, setup.context.scales
+    spaces = setup.plan.spaces
     if not setup.plan.entries:
         return SpaceNames({}, (), site=learner.name)
     meanings = {
         title: Meaning(
             title or space_name(space, setup.context.names),
-            _digest([describe_scale(scales[k]) for k in space]),
+            _digest([describe_scale(scale) for scale in setup.context.scales_of(space)]),
         )
         for title, space in zip(learner.policies, spaces, strict=True)
     }
@@ -125,7 +125,7 @@ def _digest(lines: Sequence[str]) -> str:
 
 
 def _written(meanings: Sequence[Meaning]) -> str:
-    return ", ".join(f"{quote(one.name, safe='')}={one.digest}" for one in meanings)
+    return ", ".join(f"{quote(meaning.name, safe='')}={meaning.digest}" for meaning in meanings)
 
 
 def _read(header: str) -> dict[str, Meaning]:

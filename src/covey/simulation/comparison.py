@@ -1,4 +1,4 @@
-"""Comparison of policies: growth exponents, confidence intervals, theoretical limits."""
+"""Comparison of policies: growth exponents and confidence intervals."""
 
 import math
 from collections import defaultdict
@@ -7,14 +7,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from covey.bandit.bounds import MOST_SLOTS, Problem, bound, exploitation_begins
-from covey.bandit.partitions import Zooming
-from covey.bandit.policies import DCZA, CoS, Policy, PolicyRecord
-from covey.config import LearnerSpec
-from covey.errors import ConfigError
 from covey.replay.outcome import CERTAINTY, student
-from covey.simulation.environment import CASES, Environment
-from covey.simulation.run import Run, network
+from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 from covey.types import Interval
 
@@ -49,8 +43,8 @@ def exponent(slots: Sequence[int], regret: Sequence[float]) -> float | None:
 
 def growth_of(slots: Sequence[int], curves: Sequence[Sequence[float]]) -> Interval | None:
     """Return the estimated exponent over all seeds' curves; None if no curve has one."""
-    known = [value for curve in curves if (value := exponent(slots, curve)) is not None]
-    return mean_of(known) if known else None
+    exponents = [value for curve in curves if (value := exponent(slots, curve)) is not None]
+    return mean_of(exponents) if exponents else None
 
 
 def mean_of(values: Sequence[float]) -> Interval:
@@ -68,7 +62,6 @@ def mean_of(values: Sequence[float]) -> Interval:
 
 
 def band(curves: Sequence[Sequence[float]]) -> Band:
-    """Return the estimate at each point of the curves of all seeds."""
     points = [mean_of(values) for values in zip(*curves, strict=True)]
     return Band([p.mean for p in points], [p.low for p in points], [p.high for p in points])
 
@@ -91,114 +84,6 @@ def ratio(values: Sequence[float], others: Sequence[float]) -> Interval | None:
     return Interval(float(above / below), float(low), float(high))
 
 
-_FREE = ("horizon", "alpha", "split_scale", "seed", "label_wait", "max_cells")
-
-
-def regret_limit(scenario: Scenario, policy: str, environment: str) -> float | None:
-    """Return the bound on a learner's regret in a whole run; None if no theorem applies.
-
-    It is T1 for CoS and the environment's case of T6 for DCZA, with the constants of the paper. It
-    needs the theorems' parameters, no drift, and labels without delay.
-    """
-    world, settings = scenario.environments[environment], scenario.policies[policy]
-    theorem = _theorem(settings, world)
-    is_covered = world.drift is None and _has_all_labels(world) and policy not in scenario.contexts
-    if theorem is None or not is_covered:
-        return None
-    resolved = scenario.policy(policy, world)
-    if not _holds(theorem, resolved, world):
-        return None
-    try:
-        return bound(theorem, _problem(resolved, world, scenario.horizon)).value
-    except ConfigError:  # a number outside the theorem's range
-        return None
-
-
-def exploits_from(scenario: Scenario, policy: str, environment: str) -> int | None:
-    """Return the slot by which every cell exploits if contexts visit the cells in turn.
-
-    If cells are split, it is the first slot by which all of one level exploit. None: not within
-    2**53 slots, or unknown: labels are late or missing, or the policy restarts or uses an index.
-    """
-    world, settings = scenario.environments[environment], scenario.policies[policy]
-    if not _has_all_labels(world) or settings.doubling is not None:
-        return None
-    if world.learner or world.candidates or world.batch > 1 or world.link:
-        return None
-    resolved = scenario.policy(policy, world)
-    if resolved.by_index is not None:
-        return None
-    sites = [site for site in network(world, settings).sites if site.receives]
-    latest = max(_begins(resolved, site, world) for site in sites)
-    return int(latest) if latest < math.inf else None
-
-
-def _theorem(settings: PolicyRecord, world: Environment) -> str | None:
-    """Return the theorem whose parameters these are, or None."""
-    if not isinstance(settings, CoS | DCZA) or settings.doubling is not None:
-        return None
-    plain = type(settings)(parameters="theorem")
-    free = {name: getattr(plain, name) for name in _FREE if hasattr(plain, name)}
-    if msgspec.structs.replace(settings, **free) != plain:
-        return None
-    if settings.alpha != world.alpha or not world.is_plain or world.dependence:
-        return None
-    if isinstance(settings, CoS):
-        return "T1"
-    return next((case for case, process in CASES.items() if process == world.process), None)
-
-
-def _has_all_labels(world: Environment) -> bool:
-    return not world.delay_slots and world.label_probability >= 1
-
-
-def _holds(theorem: str, policy: Policy, world: Environment) -> bool:
-    """Return whether the other conditions of the theorem hold."""
-    if theorem in ("C2", "C4") and len(set(world.counts)) > 1:
-        return False  # peers with fewer functions need training, too
-    if theorem in ("C3", "C4") and isinstance(policy.partition, Zooming):
-        power = 3 * world.alpha if world.split_power is None else world.split_power
-        return power <= policy.partition.power  # otherwise the cube is too large
-    return True
-
-
-def _problem(policy: Policy, world: Environment, slots: int) -> Problem:
-    split = policy.partition if isinstance(policy.partition, Zooming) else None
-    return Problem(
-        # A grid is built for the policy's horizon, which may exceed the run's.
-        horizon=policy.settings.slots or slots,
-        alpha=world.alpha,
-        dimension=world.dimension,
-        lipschitz=world.lipschitz,
-        learners=len(world.names),
-        functions=max(world.counts[: world.receivers]),
-        most_functions=max(world.counts),
-        split_scale=1.0 if split is None else split.scale,
-        split_power=None if split is None else split.power,
-    )
-
-
-def _begins(policy: Policy, site: LearnerSpec, world: Environment) -> float:
-    arrivals, correlation = world.process
-    since = 0
-    for level in policy.partition.levels(policy.dimension):
-        cells = 1 if arrivals == "best" else level.side**policy.dimension
-        end = since + cells * math.ceil(min(level.split_at, MOST_SLOTS))
-        slot = exploitation_begins(
-            (policy.explore, policy.train, policy.explore_peers),
-            functions=len(site.functions),
-            peers=len(site.peers),
-            untrained=len(site.peers) if correlation == "worst" else 0,
-            cells=cells,
-            since=since,
-            most=min(end, MOST_SLOTS),
-        )
-        if slot is not None:
-            return slot
-        since = end
-    return math.inf
-
-
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """One policy in one environment; every regret is that of one receiving learner."""
 
@@ -214,11 +99,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     cost_per_slot: Interval
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
-    bound: list[float | None] | None = None  # on the regret, where it is below one per slot
     alarms: Interval = Interval(0.0)  # of the change detection in a run, over all learners
     utility: dict[str, float] = {}  # of each learner and the system, per slot
     ensemble: dict[str, float] = {}  # shares of errors, see `Run`
-    exploits_from: int | None = None  # slot by which all cells exploit under even visits
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +116,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
-    """Return the comparison of a scenario's runs."""
     policies, environments = scenario.titles(), scenario.descriptions()
     first_policy = next(iter(policies))
     groups: dict[tuple[str, str], list[Run]] = defaultdict(list)
@@ -246,13 +128,7 @@ def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
         policies=policies,
         environments=environments,
         scores=[
-            msgspec.structs.replace(
-                _score(groups[policy, environment], first=groups[first_policy, environment]),
-                bound=_informative(
-                    scenario.checkpoints, regret_limit(scenario, policy, environment)
-                ),
-                exploits_from=exploits_from(scenario, policy, environment),
-            )
+            _score(groups[policy, environment], first=groups[first_policy, environment])
             for environment in environments
             for policy in policies
         ],
@@ -260,7 +136,6 @@ def compare(scenario: Scenario, runs: Sequence[Run]) -> Comparison:
 
 
 def total(run: Run) -> list[float]:
-    """Return the total regret of one receiving learner at the checkpoints."""
     return [math.fsum(causes) / run.learners for causes in zip(*run.regret.values(), strict=True)]
 
 
@@ -293,10 +168,3 @@ def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:
         name: math.fsum(record.get(name, 0.0) for record in records) / len(records)
         for name in dict.fromkeys(name for record in records for name in record)
     }
-
-
-def _informative(slots: Sequence[int], limit: float | None) -> list[float | None] | None:
-    """Return a bound from where it is below one per slot: regret never falls, so it holds there."""
-    if limit is None or limit >= slots[-1]:
-        return None
-    return [limit if limit < slot else None for slot in slots]

@@ -2,17 +2,16 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from covey.bandit.links import Change, Pair, price_changes
-from covey.bandit.partitions import side
+from covey.bandit.partitions import places_of, side
 from covey.bandit.policies import PolicyRecord
 from covey.bandit.rewards import AnyReward, worths
-from covey.config import LearnerSpec, NetworkConfig
+from covey.config import NetworkConfig
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
@@ -36,7 +35,6 @@ class Losses(NamedTuple):
     paid: float  # by all learners; included in the losses
 
     def sums(self) -> Array:
-        """Return the loss of each receiving learner by cause."""
         sums = np.zeros((self.learners, len(CAUSES)))
         rare = np.flatnonzero(self.cause != _NEAR)
         kinds = rare % self.learners * len(CAUSES) + self.cause[rare]
@@ -51,142 +49,10 @@ class Losses(NamedTuple):
         return sums
 
 
-class SiteOracle:
-    """What all oracles share: who owns which function, who receives, and the causes of losses."""
-
-    def __init__(
-        self,
-        sites: Sequence[LearnerSpec],
-        *,
-        lipschitz: float,
-        alpha: float,
-        dimension: int | None = None,
-    ) -> None:
-        """`dimension` is that of all cells; None: as many as a cell's name has coordinates."""
-        self._smoothness = (lipschitz, alpha, dimension)
-        self._limits: dict[Label, float] = {}
-        counts = [len(site.functions) for site in sites]
-        ends = itertools.accumulate(counts)
-        self._owned = [slice(end - count, end) for count, end in zip(counts, ends, strict=True)]
-        self._receivers = tuple(index for index, site in enumerate(sites) if site.receives)
-
-    def judge(self, trace: Trace, stretch: WorldChunk, log: EncodedLog) -> Losses:
-        """Return the losses of the decisions on the rows of a chunk."""
-        raise NotImplementedError
-
-    def _causes(self, trace: Trace, lost: Array) -> Array:
-        """Return the causes; a choice is wrong if it lost more than the cell size explains."""
-        limits = np.array([self._limit(cell) for cell in trace.names["cell"]])
-        causes: Array = trace.phase.copy()
-        suspects = np.flatnonzero(lost > limits.min())
-        suspects = suspects[causes[suspects] == Phase.EXPLOIT]
-        causes[suspects[lost[suspects] > limits[trace.cell[suspects]]]] = _WRONG
-        return causes
-
-    def _limit(self, cell: Label) -> float:
-        """Return the loss that the cell size explains: twice the variation in the cell."""
-        if cell not in self._limits:
-            lipschitz, alpha, dimension = self._smoothness
-            name = str(cell).rpartition("/")[2]
-            diagonal = math.sqrt(dimension or name.count(":")) * side(name)
-            self._limits[cell] = 2 * lipschitz * diagonal**alpha
-        return self._limits[cell]
-
-
-class Oracle(SiteOracle):
-    """The best choices when all accuracies and prices are known.
-
-    Costs are rounded to multiples of 2**-22, as accuracies are, so that sums over causes and
-    chunks are exact in any order.
-    """
-
-    def __init__(self, sites: Sequence[LearnerSpec], **smoothness: Any) -> None:
-        super().__init__(sites, **smoothness)
-        counts = [len(site.functions) for site in sites]
-        # Per learner: the cost of each function, and the price of each peer.
-        self._costs = np.zeros((len(sites), sum(counts)), np.float32)
-        self._prices: list[dict[int, float]] = []
-        for index, (site, count) in enumerate(zip(sites, counts, strict=True)):
-            rounded = [round(cost * 2**22) / 2**22 for cost in site.costs]
-            prices = dict(zip(site.peers, rounded[count:], strict=True))
-            self._prices.append(prices)
-            self._costs[index, self._owned[index]] = rounded[:count]
-            for peer, price in prices.items():
-                self._costs[index, self._owned[peer]] = price
-
-    def losses(self, trace: Trace, accuracy: Array) -> Losses:
-        """Return the losses of the decisions in `trace`.
-
-        `accuracy` is stream, function, slot: either one stream for all learners, or one for each.
-        """
-        functions = accuracy.shape[1]
-        # Flat indices into the accuracies.
-        indices = trace.function.astype(np.int64)
-        indices *= accuracy.shape[2]
-        indices += _first_indices(accuracy.shape, self._receivers)
-        best = np.stack([accuracy[:, own].max(axis=1) for own in self._owned], axis=1)
-        lost = self._best(accuracy, best).reshape(-1)
-        lost -= accuracy.take(indices)
-        paid = self._pay(trace.function, lost)
-        by_helper = self._gaps(accuracy, best).take(indices)
-        by_helper *= (trace.phase == Phase.EXPLOIT) & (trace.arm >= functions)
-        lost -= by_helper
-        cause = self._causes(trace, lost)
-        return Losses(len(self._receivers), cause, lost, by_helper, paid)
-
-    def judge(self, trace: Trace, stretch: WorldChunk, log: EncodedLog) -> Losses:
-        return self.losses(trace, stretch.accuracy)
-
-    def _best(self, accuracy: Array, best: Array) -> Array:
-        """Return the value of the oracle's choice: slot, receiving learner."""
-        worth = np.empty((accuracy.shape[2], len(self._receivers)), np.float32)
-        for column, learner in enumerate(self._receivers):
-            own = self._owned[learner]
-            stream = learner if len(accuracy) > 1 else 0
-            most = (accuracy[stream, own] - self._costs[learner, own, None]).max(axis=0)
-            for peer, price in self._prices[learner].items():
-                np.maximum(most, best[stream, peer] - price, out=most)
-            worth[:, column] = most
-        return worth
-
-    def _gaps(self, accuracy: Array, best: Array) -> Array:
-        """Return the gap of each function to the best of the same learner."""
-        gaps = np.empty_like(accuracy)
-        for learner, own in enumerate(self._owned):
-            np.subtract(best[:, learner, None], accuracy[:, own], out=gaps[:, own])
-        return gaps
-
-    def _pay(self, function: Array, lost: Array) -> float:
-        """Add the cost of each decision to `lost`, and return the sum."""
-        costs = self._costs[[*self._receivers]]
-        if not costs.any():
-            return 0.0
-        first = np.arange(len(costs)) * costs.shape[1]
-        paid = costs.take(function.reshape(-1, len(costs)) + first)
-        lost += paid.reshape(-1)
-        return float(paid.sum(dtype=np.float64))
-
-
-@lru_cache(maxsize=1)
-def _first_indices(shape: tuple[int, ...], receivers: tuple[int, ...]) -> Array:
-    """Return the flat index of function 0, by slot and then by learner."""
-    streams, functions, slots = shape
-    stream = np.array(receivers) if streams > 1 else np.zeros(len(receivers), np.int64)
-    return (np.arange(slots)[:, None] + stream * (functions * slots)).reshape(-1)
-
-
 Part = tuple[int, ...]  # indices of coordinates
-
-
 MOST_COORDINATES = 2  # of a part
-
-
 _NODES = {0: 1, 1: 257, 2: 33}  # per coordinate of the part
-
-
 _SAMPLES = {0: 4096, 1: 4096, 2: 1024}  # of the other coordinates
-
-
 _BLOCK = 2**17  # contexts at a time
 
 
@@ -202,19 +68,19 @@ class Marginals:
         """Return accuracies (function, slot) given the coordinates `part` of `points`."""
         if part not in self._tables:
             self._tables[part] = self._table(part)
-        found = self._tables[part]
+        means = self._tables[part]
         if not part:
-            return np.repeat(found[:, None], len(points), axis=1)
+            return np.repeat(means[:, None], len(points), axis=1)
         steps = _NODES[len(part)] - 1
         low = [np.minimum(points[:, k] * steps, steps - 1).astype(np.int64) for k in part]
         share = [points[:, k] * steps - first for k, first in zip(part, low, strict=True)]
-        total = np.zeros((len(found), len(points)))
+        total = np.zeros((len(means), len(points)))
         for corner in itertools.product((0, 1), repeat=len(part)):
             weight = np.ones(len(points))
             for is_upper, above in zip(corner, share, strict=True):
                 weight *= above if is_upper else 1 - above
             index = tuple(first + step for first, step in zip(low, corner, strict=True))
-            total += weight * found[(slice(None), *index)]
+            total += weight * means[(slice(None), *index)]
         return total
 
     def _table(self, part: Part) -> Array:
@@ -259,10 +125,11 @@ class PriceSteps(NamedTuple):
     slots: tuple[int, ...]  # from which on each of the costs holds; the first is 1
     costs: tuple[float, ...]
 
-    def at(self, slots: Array) -> Array:
-        """Return the cost in each of these slots."""
-        found: Array = np.array(self.costs)[np.searchsorted(self.slots, slots, side="right") - 1]
-        return found
+    def at(self, slots: Array) -> Any:
+        """Return the cost in each of the slots; one number if it never changes."""
+        if len(self.costs) == 1:
+            return self.costs[0]
+        return np.array(self.costs)[np.searchsorted(self.slots, slots, side="right") - 1]
 
 
 class KnownArm(NamedTuple):
@@ -275,13 +142,37 @@ class KnownArm(NamedTuple):
     reward: AnyReward | None
     is_by_context: bool = False  # the helper sees the cell only
 
-    def worth(self, accuracy: Array, context: Array, cost: Array) -> Array:
-        """Return the value of answers with these accuracies and costs at these contexts."""
+    def worth(self, accuracy: Array, context: Array, cost: Any) -> Array:
         return worths(self.reward, accuracy, cost, context)
 
+    def rounded(self) -> "KnownArm":
+        """Return it with costs in multiples of 2**-22, as accuracies are, if they are finite.
 
-class ValueOracle(SiteOracle):
-    """The best choices by the expected value of each arm.
+        Then sums over causes and chunks are exact in any order.
+        """
+        costs = (
+            cost if cost == math.inf else round(cost * 2**22) / 2**22 for cost in self.costs.costs
+        )
+        return self._replace(costs=self.costs._replace(costs=tuple(costs)))
+
+
+class Seen(NamedTuple):
+    """What the oracle knows of the instances of a learner, in one of its context spaces."""
+
+    accuracy: Array  # function, slot
+    tops: Array  # learner, slot -> accuracy of its best function
+    usual: float  # probability of the most probable label
+
+    def at_best(self, arm: KnownArm) -> Array:
+        """Return the accuracy of an arm with its best answer."""
+        if arm.is_by_context:
+            return np.full(self.accuracy.shape[1], self.usual)
+        best: Array = self.accuracy[arm.code] if arm.helper < 0 else self.tops[arm.helper]
+        return best.astype(np.float64)
+
+
+class Oracle:
+    """The best choices by the expected value of each arm, and the causes of losses.
 
     The value of a decision is that of its arm, with the accuracy of the function that answered
     and the expected cost. So neither chance in answers nor chance in costs counts as regret.
@@ -292,51 +183,76 @@ class ValueOracle(SiteOracle):
     ) -> None:
         """`played` is the network under the policy; its contexts are those of the rewards."""
         setup = unrestricted(environment, settings)
-        self._width = width_of(environment, played)
-        super().__init__(setup.sites, lipschitz=environment.lipschitz, alpha=environment.alpha)
         self._environment = environment
+        self._dimension = None if played.plan.entries else environment.dimension
+        self._limits: dict[Label, float] = {}
+        ends = [0, *itertools.accumulate(environment.counts)]
+        self._owned = [slice(*pair) for pair in itertools.pairwise(ends)]
+        self._functions = ends[-1]
+        self._receivers = [index for index, site in enumerate(setup.sites) if site.receives]
         self._parts = parts_of(environment, setup)
+        check_parts(environment, setup, self._parts)
         self._marginals = Marginals(environment, seed)
-        self._functions = sum(environment.counts)
         steps = _prices(environment, setup)
         self._arms = [_arms(environment, setup, k, steps) for k in range(len(setup.sites))]
         self._has_tolls = setup.wiring is not None and bool(setup.wiring.tolls)
+        self._is_plain = _is_plain(setup) and all(own == [None] for own in self._parts)
+        if self._is_plain:
+            self._arms = [[arm.rounded() for arm in arms] for arms in self._arms]
+        self._width = width_of(environment, played)
         spaces = played.plan.of_width(self._width)
         self._coordinates = [[*spaces[site.spaces[0]]] for site in played.sites]
 
     def judge(self, trace: Trace, stretch: WorldChunk, log: EncodedLog) -> Losses:
-        slots, receivers = len(stretch.points), len(self._receivers)
-        contexts = np.asarray(log.contexts).reshape(slots, -1, self._width)
-        worth, gap = np.empty((slots, receivers)), np.zeros((slots, receivers))
-        best = np.empty((slots, receivers))
-        answered = self._answered(trace, stretch).reshape(slots, receivers)
+        """Return the losses of the decisions in `trace`."""
+        shape = (len(stretch.points), len(self._receivers))
+        contexts = np.asarray(log.contexts).reshape(shape[0], -1, self._width)
+        best, worth, gap, paid = np.zeros((4, *shape))
+        answered = self._answered(trace, stretch).reshape(shape)
+        codes, functions, slots = (
+            column.reshape(shape) for column in (trace.arm, trace.function, trace.slot)
+        )
+        costs = paid if self._is_plain else trace.cost.reshape(shape)
+        everything = [self._seen(accuracy, self._usual) for accuracy in stretch.accuracy]
         for column, learner in enumerate(self._receivers):
-            stream = learner if len(stretch.accuracy) > 1 else 0
+            stream = learner if len(everything) > 1 else 0
             context = contexts[:, stream, self._coordinates[learner]]
-            slot = trace.slot[column::receivers]
-            best[:, column] = self._best_worth(learner, stretch, stream, context, slot)
-            codes, functions = trace.arm[column::receivers], trace.function[column::receivers]
-            owned = self._owned[learner]
-            accuracy = stretch.accuracy[stream]
+            seen, owned = everything[stream], self._owned[learner]
+            spaces = self._spaces(learner, seen, stretch.points[:, stream])
+            best[:, column] = self._best(learner, spaces, context, slots[:, column])
+            if self._is_plain:  # the same as below, for all arms at once
+                costs_of, helper_of = self._by_code(learner)
+                code, right = codes[:, column], answered[:, column]
+                paid[:, column] = costs_of[code]
+                worth[:, column] = right - paid[:, column]
+                top = seen.tops[helper_of[code], np.arange(shape[0])]
+                gap[:, column] = (code >= self._functions) * (top - right)
+                continue
             for arm in self._arms[learner]:
-                at = np.flatnonzero(codes == arm.code)
-                cost = arm.costs.at(slot[at])
-                if self._has_tolls:  # which path was used is not in the trace, its cost is
-                    cost = trace.cost[column::receivers][at]
+                at = np.flatnonzero(codes[:, column] == arm.code)
+                # Which path was used is not in the trace, its cost is.
+                cost = costs[at, column] if self._has_tolls else arm.costs.at(slots[at, column])
+                paid[at, column] = cost
                 worth[at, column] = arm.worth(answered[at, column], context[at], cost)
-                if arm.helper >= 0 and len(at):
-                    is_helped = (functions[at] < owned.start) | (functions[at] >= owned.stop)
-                    most = arm.worth(
-                        self._at_best(arm, accuracy[:, at], self._usual), context[at], cost
-                    )
+                if arm.helper >= 0:
+                    used = functions[at, column]
+                    is_helped = (used < owned.start) | (used >= owned.stop)
+                    most = arm.worth(seen.at_best(arm)[at], context[at], cost)
                     gap[at, column] = is_helped * (most - worth[at, column])
-        gap[trace.phase.reshape(gap.shape) != Phase.EXPLOIT] = 0
+        gap[trace.phase.reshape(shape) != Phase.EXPLOIT] = 0
         lost = (best - worth - gap).reshape(-1)
         cause = self._causes(trace, lost)
-        return Losses(receivers, cause, lost, gap.reshape(-1), float(trace.cost.sum()))
+        return Losses(shape[1], cause, lost, gap.reshape(-1), float(costs.sum()))
+
+    def _by_code(self, learner: int) -> tuple[Array, Array]:
+        """Return the costs of arms and the learners behind them, by the codes of a trace."""
+        costs = np.zeros(self._functions + len(self._owned))
+        helpers = np.zeros(len(costs), np.int64)
+        for arm in self._arms[learner]:
+            costs[arm.code], helpers[arm.code] = arm.costs.costs[0], max(0, arm.helper)
+        return costs, helpers
 
     def _answered(self, trace: Trace, stretch: WorldChunk) -> Array:
-        """Return the accuracy of each answer, given its context."""
         slots = np.repeat(np.arange(len(stretch.points)), len(self._receivers))
         streams = np.tile(self._receivers, len(stretch.points))
         streams = streams if len(stretch.accuracy) > 1 else np.zeros_like(streams)
@@ -351,49 +267,60 @@ class ValueOracle(SiteOracle):
             accuracy[remembered] = chances(classes, usual, trace.prediction[remembered])
         return accuracy
 
-    def _at_best(self, arm: KnownArm, accuracy: Array, usual: float) -> Array:
-        """Return the accuracy of an arm with its best answer, from those of all functions.
-
-        `usual` is the probability of the most probable label.
-        """
-        if arm.is_by_context:
-            return np.full(accuracy.shape[1], usual)
-        own = (
-            accuracy[arm.code] if arm.helper < 0 else accuracy[self._owned[arm.helper]].max(axis=0)
-        )
-        best: Array = own.astype(np.float64)
-        return best
-
-    def _best_worth(
-        self, learner: int, stretch: WorldChunk, stream: int, context: Array, slot: Array
-    ) -> Array:
-        """Return the largest value of an arm in each slot, over all that the learner may see."""
-        values = []
-        for accuracy, usual in self._known(learner, stretch, stream):
-            stand_in = accuracy[self._owned[learner]].max(axis=0)
+    def _best(self, learner: int, spaces: Iterable[Seen], context: Array, slots: Array) -> Array:
+        best = np.full(len(slots), -math.inf)
+        for seen in spaces:
             for arm in self._arms[learner]:
-                most = self._at_best(arm, accuracy, usual)
-                expected = (1 - arm.late) * most + arm.late * stand_in
-                values.append(arm.worth(expected, context, arm.costs.at(slot)))
-        best: Array = np.max(values, axis=0)
+                expected = seen.at_best(arm)
+                if arm.late:
+                    expected = (1 - arm.late) * expected + arm.late * seen.tops[learner]
+                worth = arm.worth(expected, context, arm.costs.at(slots))
+                np.maximum(best, worth, out=best)
         return best
 
-    def _known(
-        self, learner: int, stretch: WorldChunk, stream: int
-    ) -> Iterator[tuple[Array, float]]:
-        """Yield, per context space, the accuracies of all functions and of the best label."""
+    def _seen(self, accuracy: Array, usual: float) -> Seen:
+        tops = np.stack([accuracy[own].max(axis=0) for own in self._owned])
+        return Seen(accuracy, tops, usual)
+
+    def _spaces(self, learner: int, everything: Seen, points: Array) -> Iterator[Seen]:
+        """Yield what is known in each context space of a learner."""
+        classes = self._environment.classes
         for part in self._parts[learner]:
             if part is None:
-                yield stretch.accuracy[stream], self._usual
-                continue
-            classes = self._environment.classes
-            usual = self._usual if 0 in part or classes is None else 1 / classes.number
-            yield self._marginals.at(part, stretch.points[:, stream]), usual
+                yield everything
+            else:
+                usual = self._usual if 0 in part or classes is None else 1 / classes.number
+                yield self._seen(self._marginals.at(part, points), usual)
 
     @property
     def _usual(self) -> float:
         classes = self._environment.classes
         return 0.0 if classes is None else classes.usual
+
+    def _causes(self, trace: Trace, lost: Array) -> Array:
+        """Return the causes; a choice is wrong if it lost more than the cell size explains."""
+        limits = np.array([self._limit(cell) for cell in trace.names["cell"]])
+        causes: Array = trace.phase.copy()
+        suspects = np.flatnonzero(lost > limits.min())
+        suspects = suspects[causes[suspects] == Phase.EXPLOIT]
+        causes[suspects[lost[suspects] > limits[trace.cell[suspects]]]] = _WRONG
+        return causes
+
+    def _limit(self, cell: Label) -> float:
+        """Return the loss that the cell size explains: twice the variation in the cell."""
+        if cell not in self._limits:
+            world, name = self._environment, str(cell).rpartition("/")[2]
+            diagonal = math.sqrt(self._dimension or len(places_of(name))) * side(name)
+            self._limits[cell] = 2 * world.lipschitz * diagonal**world.alpha
+        return self._limits[cell]
+
+
+def _is_plain(setup: NetworkConfig) -> bool:
+    """Return whether costs are fixed, and values differences of accuracies and costs."""
+    return not (setup.wiring is not None and setup.wiring.is_moving) and not any(
+        site.rewards or site.cost_columns or site.context_peers or site.answer_wait is not None
+        for site in setup.sites
+    )
 
 
 def parts_of(environment: Environment, setup: NetworkConfig) -> list[list[Part | None]]:
@@ -405,37 +332,15 @@ def parts_of(environment: Environment, setup: NetworkConfig) -> list[list[Part |
     everything = tuple(range(environment.dimension))
     if not setup.plan.entries:
         return [[None] for _ in setup.sites]
-    found: list[list[Part | None]] = []
+    every: list[list[Part | None]] = []
     for site in setup.sites:
         spaces = [[setup.plan.entries[k] for k in setup.plan.spaces[own]] for own in site.spaces]
         parts = [
             tuple(sorted(names.index(entry) for entry in space if isinstance(entry, str)))
             for space in spaces
         ]
-        found.append([None if part == everything else part for part in parts])
-    return found
-
-
-def oracle_of(
-    environment: Environment, settings: PolicyRecord, played: NetworkConfig, *, seed: int
-) -> SiteOracle:
-    """Return the oracle of an environment for the values of a policy."""
-    setup = unrestricted(environment, settings)
-    sites = setup.sites
-    is_general = (setup.wiring is not None and setup.wiring.is_moving) or any(
-        site.rewards or site.cost_columns or site.context_peers or site.answer_wait is not None
-        for site in sites
-    )
-    parts = parts_of(environment, setup)
-    check_parts(environment, setup, parts)
-    if is_general or any(own != [None] for own in parts):
-        return ValueOracle(environment, settings, played=played, seed=seed)
-    return Oracle(
-        sites,
-        lipschitz=environment.lipschitz,
-        alpha=environment.alpha,
-        dimension=None if played.plan.entries else environment.dimension,
-    )
+        every.append([None if part == everything else part for part in parts])
+    return every
 
 
 def check_parts(
@@ -444,7 +349,7 @@ def check_parts(
     """Raise `ConfigError` if accuracies given a part of the coordinates are not known."""
     where = f"environment {environment.name!r}"
     for site, own in zip(setup.sites, parts, strict=True):
-        slopes = any(not isinstance(one, Reward) or one.context for one in site.rewards)
+        slopes = any(not isinstance(reward, Reward) or reward.context for reward in site.rewards)
         if len(own) > 1 and slopes:
             raise ConfigError(
                 f"{where}: a reward that depends on the context (reward.context, or a function) "
@@ -453,15 +358,14 @@ def check_parts(
     if all(part is None for own in parts for part in own):
         return
     what = "sites that see a part of the coordinates (context, candidates)"
-    given = {
+    others = {
         "drift": environment.drift,
         "environment": environment.entry,
-        "log": environment.log,
         "regions": environment.regions,
         "case": environment.case,
         "arrivals": environment.process.arrivals != "uniform",
     }
-    for key, value in given.items():
+    for key, value in others.items():
         if value:
             raise ConfigError(f"{where} has {what}, and {key}; remove one of them")
     longest = max(len(part) for own in parts for part in own if part is not None)
@@ -473,7 +377,6 @@ def check_parts(
 
 
 def _prices(environment: Environment, setup: NetworkConfig) -> dict[Pair, PriceSteps]:
-    """Return the prices of peers by asker and peer, where links change or have random costs."""
     wiring = setup.wiring
     if wiring is None or not wiring.is_moving:
         return {}
@@ -482,10 +385,10 @@ def _prices(environment: Environment, setup: NetworkConfig) -> dict[Pair, PriceS
     links.apply(Change(1, *pair, means[column]) for pair, column in wiring.tolls.items())
     first = links.prices()
     later = price_changes(links, wiring.changes)
-    found = {pair: [(1, first.get(pair, math.inf))] for pair in wiring.reach}
+    moves_of = {pair: [(1, first.get(pair, math.inf))] for pair in wiring.reach}
     for slot, asker, peer, price in later:
-        found[asker, peer].append((slot, math.inf if price is None else price))
-    steps = {pair: zip(*moves, strict=True) for pair, moves in found.items()}
+        moves_of[asker, peer].append((slot, math.inf if price is None else price))
+    steps = {pair: zip(*moves, strict=True) for pair, moves in moves_of.items()}
     return {pair: PriceSteps(*moves) for pair, moves in steps.items()}
 
 
@@ -496,42 +399,32 @@ def _arms(
     functions, first = sum(environment.counts), sum(environment.counts[:place])
     columns = [environment.columns[name] if name else None for name in site.cost_columns]
     means = [0.0 if column is None else (column.low + column.high) / 2 for column in columns]
+    own = len(site.functions)
+    seen = own + len(site.peers)
     codes = [
-        *range(first, first + len(site.functions)),
+        *range(first, first + own),
         *(functions + peer for peer in site.peers),
         *(functions + learners + peer for peer in site.context_peers),
     ]
-    seen = len(site.functions) + len(site.peers)
-    return [
-        KnownArm(
-            code=codes[number],
-            helper=helper,
-            costs=_steps(setup, place, number, prices, more=means[number] if means else 0.0),
-            late=_late(environment, setup, place, helper) if number < seen else 0.0,
-            reward=site.rewards[number] if site.rewards else None,
-            is_by_context=number >= seen,
+    arms = []
+    for number, helper in enumerate(site.behind):
+        more = means[number] if means else 0.0
+        steps = PriceSteps((1,), (site.costs[number],))
+        if prices and own <= number < seen:
+            peer = setup.sites[helper]
+            more += peer.serving_cost * setup.settings.carry_serving_costs
+            steps = prices[site.name, peer.name]
+        arms.append(
+            KnownArm(
+                code=codes[number],
+                helper=helper,
+                costs=steps._replace(costs=tuple(cost + more for cost in steps.costs)),
+                late=_late(environment, setup, place, helper) if number < seen else 0.0,
+                reward=site.rewards[number] if site.rewards else None,
+                is_by_context=number >= seen,
+            )
         )
-        for number, helper in enumerate(site.behind)
-    ]
-
-
-def _steps(
-    setup: NetworkConfig,
-    place: int,
-    arm: int,
-    prices: Mapping[Pair, PriceSteps],
-    *,
-    more: float,
-) -> PriceSteps:
-    """Return the expected cost of an arm, `more` than the fixed one."""
-    site = setup.sites[place]
-    is_peer = len(site.functions) <= arm < len(site.functions) + len(site.peers)
-    if not prices or not is_peer:
-        return PriceSteps((1,), (site.costs[arm] + more,))
-    helper = setup.sites[site.behind[arm]]
-    carried = helper.serving_cost if setup.settings.carry_serving_costs else 0.0
-    slots, costs = prices[site.name, helper.name]
-    return PriceSteps(slots, tuple(cost + carried + more for cost in costs))
+    return arms
 
 
 def _late(environment: Environment, setup: NetworkConfig, asker: int, helper: int) -> float:

@@ -17,8 +17,8 @@ from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
-from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, oracle_of, parts_of
-from covey.simulation.sites import PolicyContext, WorldLog, log_of, network, unrestricted, width_of
+from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
+from covey.simulation.sites import WorldLog, log_of, network, unrestricted, width_of
 from covey.simulation.world import World, WorldChunk
 from covey.types import PHASES, Array
 
@@ -63,19 +63,16 @@ def play(
     seed: int,
     horizon: int,
     checkpoints: Sequence[int],
-    context: PolicyContext | None = None,
 ) -> Run:
-    """Run a policy in the world of `seed` and return its regret at the checkpoints.
-
-    `context` is what the policy uses of the contexts; None: what the environment lets it see.
-    """
+    """Run a policy in the world of `seed` and return its regret at the checkpoints."""
     began = perf_counter()
     _keep_memory()
-    check(environment, settings, horizon, checkpoints, context)
+    check(environment, settings, horizon, checkpoints)
     world = World(environment, seed=seed, horizon=horizon)
-    setup = network(context.within(environment) if context else environment, settings)
+    setup = network(environment, settings)
     game = start(setup, setup.sites, width_of(environment, setup), environment.labels)
-    log, oracle = WorldLog(environment, setup), oracle_of(environment, settings, setup, seed=seed)
+    log = WorldLog(environment, setup)
+    oracle = Oracle(environment, settings, played=setup, seed=seed)
     sums = _Sums(environment, setup, horizon)
     voters = [setup.sites[place].name for place in environment.receiving]
     wait = setup.settings.label_wait
@@ -161,7 +158,6 @@ class _Sums:
         return 1 - float(self._right.max()) / slots
 
     def shares(self) -> dict[str, Any]:
-        """Return the fields of a run that are relative to its decisions."""
         decisions = int(self._phases.sum())
         return {
             "errors": self._errors / decisions,
@@ -199,14 +195,13 @@ class _Accounts:
         self._slots += len(trace) // len(np.unique(trace.learner))
 
     def shares(self) -> dict[str, float]:
-        """Return the utility per slot of each learner, and of all together."""
         if not self._slots:
             return {}
         costs = self._served * self._serving
         utilities = self._right - self._paid + costs * self._are_carried - costs
         names = [site.name for site in self._sites]
-        found = dict(zip(names, utilities.tolist(), strict=True)) | {"system": sum(utilities)}
-        return {name: float(utility / self._slots) for name, utility in found.items()}
+        by_name = dict(zip(names, utilities.tolist(), strict=True)) | {"system": sum(utilities)}
+        return {name: float(utility / self._slots) for name, utility in by_name.items()}
 
 
 class _Visits:
@@ -241,7 +236,6 @@ class _Visits:
 
 
 def lengths(environment: Environment, slots: int) -> Iterator[int]:
-    """Yield the chunk lengths for so many slots."""
     answers = environment.answers
     fewest = max(1, min(1_024, _MUCH // answers))
     most = min(MOST_SLOTS, max(fewest, _MOST_ANSWERS // answers))
@@ -253,18 +247,19 @@ def lengths(environment: Environment, slots: int) -> Iterator[int]:
 
 
 def check(
-    environment: Environment,
-    settings: PolicyRecord,
-    horizon: int,
-    checkpoints: Sequence[int],
-    context: PolicyContext | None = None,
+    environment: Environment, settings: PolicyRecord, horizon: int, checkpoints: Sequence[int]
 ) -> None:
     """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
-    setup = network(context.within(environment) if context else environment, settings)
+    setup = network(environment, settings)
     seen = unrestricted(environment, settings)
     check_parts(environment, seen, parts_of(environment, seen))
     if settings.doubling is None:
         setup.policies(width_of(environment, setup))
+    if setup.shares_slots and setup.context.has_slot:
+        raise ConfigError(
+            f'environment {environment.name!r}: a context of scale "slot" counts instances here, '
+            'so it cannot be combined with batch = "slot" of the policy; remove one of them'
+        )
     for scale in setup.context.scales:
         if isinstance(scale, Slot) and scale.horizon < horizon:
             raise ConfigError(

@@ -1,7 +1,7 @@
 """Run a scenario in worker processes or on a cluster; interrupted runs resume."""
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,10 +16,9 @@ from covey.jobs.running import finished, keep, kept
 from covey.replay.replay import Progress
 from covey.simulation import run as simulation_run
 from covey.simulation.run import Run
-from covey.simulation.scenario import Scenario, load
+from covey.simulation.scenario import Scenario
 
-# Called with an environment, settings, and the keywords seed, horizon and checkpoints, and with
-# context if the policy has its own.
+# Called with an environment, settings, and the keywords seed, horizon and checkpoints.
 Play = Callable[..., Run]
 
 
@@ -31,16 +30,14 @@ class Task(NamedTuple):
     seed: int
 
     def title(self) -> str:
-        """Return what errors name."""
         return f"policy {self.policy!r} in environment {self.environment!r}, seed {self.seed}"
 
     def path(self, folder: Path) -> Path:
-        """Return the file of the finished run."""
         return folder / "runs" / self.policy / self.environment / f"{self.seed}.json"
 
 
 def simulate(
-    scenario: Scenario | str | Path | Mapping[str, Any] | None,
+    scenario: Scenario,
     folder: str | Path,
     *,
     play: Play = simulation_run.play,
@@ -49,12 +46,11 @@ def simulate(
 ) -> list[Run]:
     """Run what is not finished yet in `folder`, and return all runs of the scenario.
 
-    `scenario` is a checked one, a TOML file, its tables, or None for the embedded one. Raises
-    `ConfigError` if the folder belongs to another scenario or version. Interrupted simulations
-    resume. `on` is a Ray cluster, "ray" or "ray://host:port", in place of processes here.
+    Raises `ConfigError` if the folder belongs to another scenario or version. Interrupted
+    simulations resume. `on` is a Ray cluster, "ray" or "ray://host:port", in place of processes.
     """
     parquet_module()  # fail now if it is missing, not after hours
-    folder, scenario = Path(folder), checked(scenario)
+    folder = Path(folder)
     claim(folder, scenario)
     tasks = [
         Task(policy, environment, seed)
@@ -76,13 +72,6 @@ def simulate(
     return ordered
 
 
-def checked(source: Scenario | str | Path | Mapping[str, Any] | None) -> Scenario:
-    """Return the scenario of a TOML file or its tables; a checked one as it is."""
-    if isinstance(source, Scenario):
-        return source
-    return load(Path(source) if isinstance(source, str) else source)
-
-
 def claim(folder: Path, scenario: Scenario) -> None:
     """Mark `folder` as the scenario's, or raise `ConfigError` if it is another's.
 
@@ -99,9 +88,8 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
         "checkpoints": scenario.checkpoints,
         "policy": scenario.policies,
         "environment": scenario.environments,
-        "context": scenario.contexts,
     }
-    packed = msgspec.json.encode(identity)
+    packed = msgspec.json.encode(identity, enc_hook=str)
     decoded: dict[str, Any] = msgspec.json.decode(packed)
     return decoded
 
@@ -109,7 +97,6 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
 def _runs(
     scenario: Scenario, tasks: Sequence[Task], play: Play, on: str | None
 ) -> Generator[tuple[Task, Run], None, None]:
-    """Yield each task with its run, in the order in which they finish."""
     # Worker processes find a class of the user's by its name only.
     are_found = all(settings.is_importable for settings in scenario.policies.values()) and all(
         toml.is_importable(world.entry) and not world.entry.startswith("__main__:")
@@ -118,7 +105,6 @@ def _runs(
     )
 
     def call_of(task: Task) -> Callable[[], Run]:
-        context = scenario.contexts.get(task.policy)
         return partial(
             play,
             scenario.environments[task.environment],
@@ -126,7 +112,6 @@ def _runs(
             seed=task.seed,
             horizon=scenario.horizon,
             checkpoints=list(scenario.checkpoints),
-            **({} if context is None else {"context": context}),
         )
 
     return finished(
@@ -139,17 +124,16 @@ def _runs(
     )
 
 
-def _write_results(found: Sequence[Run], path: Path) -> None:
+def _write_results(runs: Sequence[Run], path: Path) -> None:
     """Write one row per run, checkpoint and cause, atomically."""
     with TraceFile(path) as table:
-        table.write(curves_of(found))
+        table.write(curves_of(runs))
 
 
-def curves_of(found: Sequence[Run]) -> dict[str, Sequence[Any]]:
-    """Return the regret of runs as columns, with one row per run, checkpoint and cause."""
+def curves_of(runs: Sequence[Run]) -> dict[str, Sequence[Any]]:
     rows = [
         (run.policy, run.environment, run.seed, run.learners, slot, cause, value)
-        for run in found
+        for run in runs
         for cause, curve in run.regret.items()
         for slot, value in zip(run.slots, curve, strict=True)
     ]

@@ -20,7 +20,7 @@ from covey.simulation.environment import (
     check_horizon,
     environment_from,
 )
-from covey.simulation.sites import PolicyContext, network, width_of, with_horizon
+from covey.simulation.sites import network, width_of, with_horizon
 from covey.simulation.world import World
 
 _FIRST_CHECKPOINT = 10  # slots
@@ -51,42 +51,32 @@ class Scenario(NamedTuple):
     workers: int
     policies: dict[str, PolicyRecord]
     environments: dict[str, Environment]
-    contexts: dict[str, PolicyContext]  # of policies that do not use all that they can see
 
     def titles(self) -> dict[str, str]:
-        """Return one line per policy, for reports."""
-        worlds, titles = self.environments.values(), {}
-        for name in self.policies:
-            listed = dict.fromkeys(self.policy(name, world).title for world in worlds)
-            seen = [self.contexts[name].title] if name in self.contexts else []
-            titles[name] = "; ".join([" / ".join(listed), *seen])
-        return titles
+        worlds = self.environments.values()
+        return {
+            name: " / ".join(dict.fromkeys(self.policy(name, world).title for world in worlds))
+            for name in self.policies
+        }
 
     def descriptions(self) -> dict[str, str]:
-        """Return one line per environment, for reports."""
         return {name: _described(world) for name, world in self.environments.items()}
 
     def policy(self, name: str, environment: Environment) -> Policy:
         """Return the policy resolved for an environment; of several epochs, in the last one."""
         settings = self.policies[name]
+        setup = network(environment, settings)
         doubling = settings.doubling
         if doubling is not None:
             settings = settings.in_epoch(doubling.slots(doubling.number_at(self.horizon)))
         return settings.resolve(
-            dimension=max(self.dimensions(name, environment)),
+            dimension=max(map(len, setup.plan.of_width(width_of(environment, setup)))),
             most_functions=max(environment.counts),
         )
 
-    def dimensions(self, policy: str, environment: Environment) -> list[int]:
-        """Return the dimension of each context space of a policy."""
-        context = self.contexts.get(policy)
-        seen = context.within(environment) if context else environment
-        setup = network(seen, self.policies[policy])
-        return [*map(len, setup.plan.of_width(width_of(seen, setup)))]
-
 
 def load(
-    source: Path | Mapping[str, Any] | None = None,
+    source: str | Path | Mapping[str, Any] | None = None,
     *,
     usual_workers: int = 1,
     **changes: int | None,
@@ -97,18 +87,26 @@ def load(
     `changes` override keys of `[scenario]` unless None. Raises `ConfigError` for whatever cannot
     be simulated.
     """
-    folder = source.parent if isinstance(source, Path) else Path()
+    with toml.modules_beside(source):
+        return _load(source, usual_workers, changes)
+
+
+def _load(
+    source: str | Path | Mapping[str, Any] | None,
+    usual_workers: int,
+    changes: Mapping[str, int | None],
+) -> Scenario:
     tables = DEFAULT if source is None else source
     if not isinstance(tables, Mapping):
-        tables = toml.read_toml(tables)
-    known = ("scenario", "policy", "environment")
+        tables = toml.read_toml(Path(tables))
+    allowed = ("scenario", "policy", "environment")
     for key in tables:
-        if key not in known:
-            raise ConfigError(f"unknown table [{key}]{toml.nearest(key, known)}")
+        if key not in allowed:
+            raise ConfigError(f"unknown table [{key}]{toml.nearest(key, allowed)}")
     changed = {key.replace("_", "-"): value for key, value in changes.items() if value is not None}
     plan = toml.read({**tables.get("scenario", {}), **changed}, ScenarioTable, where="[scenario]")
     environments = {
-        name: with_horizon(environment_from(table, folder=folder), plan.horizon_slots)
+        name: with_horizon(environment_from(table), plan.horizon_slots)
         for name, table in named_tables(tables, "environment").items()
     }
     scenario = Scenario(
@@ -123,34 +121,20 @@ def load(
         workers=plan.workers or usual_workers,
         policies={
             name: policy_from(
-                {key: value for key, value in table.items() if key not in _OF_CONTEXT},
+                {key: value for key, value in table.items() if key != "name"},
                 where=f"[[policy]] {name!r}",
             )
             for name, table in named_tables(tables, "policy").items()
         },
         environments=environments,
-        contexts={
-            name: with_horizon(found, plan.horizon_slots)
-            for name, table in named_tables(tables, "policy").items()
-            if (found := _policy_context(table, f"[[policy]] {name!r}")) is not None
-        },
     )
     for environment in scenario.environments.values():
         check_horizon(environment, scenario.horizon)
-        for name, settings in scenario.policies.items():
-            context = scenario.contexts.get(name)
-            run.check(environment, settings, scenario.horizon, scenario.checkpoints, context)
-        if not environment.is_embedded:  # find mistakes of a class or log before anything runs
+        for settings in scenario.policies.values():
+            run.check(environment, settings, scenario.horizon, scenario.checkpoints)
+        if not environment.is_embedded:  # find mistakes of a class before anything runs
             World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
     return scenario
-
-
-_OF_CONTEXT = ("name", "context", "candidates")  # keys of a policy that are not settings
-
-
-def _policy_context(table: Mapping[str, Any], where: str) -> PolicyContext | None:
-    given = {key: table[key] for key in _OF_CONTEXT[1:] if key in table}
-    return toml.read(given, PolicyContext, where=where) if given else None
 
 
 def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
@@ -178,11 +162,11 @@ def _checkpoints(wanted: int | list[int], horizon: int, *, every: int) -> tuple[
 
 def named_tables(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
     """Return the `[[kind]]` tables by name; names differ and are valid folder names."""
-    found = tables.get(kind, [])
-    if not isinstance(found, Sequence) or isinstance(found, str) or not found:
+    listed = tables.get(kind, [])
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
         raise ConfigError(f"no {kind}; add a [[{kind}]] table with a name")
     named: dict[str, dict[str, Any]] = {}
-    for number, table in enumerate(found, 1):
+    for number, table in enumerate(listed, 1):
         name = table.get("name") if isinstance(table, Mapping) else None
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
@@ -199,12 +183,10 @@ def named_tables(tables: Mapping[str, Any], kind: str) -> dict[str, dict[str, An
 def _described(environment: Environment) -> str:
     arrivals, correlation = environment.process
     source = f"{arrivals} arrivals" if environment.is_embedded else f"{environment.entry}"
-    if environment.log is not None:
-        source = f"blocks of {Path(environment.log.path).name}"
-    told = ("case", "arrivals", "correlation", "surfaces", "environment", "log")
+    shown = ("case", "arrivals", "correlation", "surfaces", "environment")
     defaults = msgspec.to_builtins(Environment(name=environment.name))
-    values = msgspec.to_builtins(environment).items()
-    changed = [f"{key} {new}" for key, new in values if new != defaults[key] and key not in told]
+    values = msgspec.to_builtins(environment, enc_hook=str).items()
+    changed = [f"{key} {new}" for key, new in values if new != defaults[key] and key not in shown]
     return ", ".join([source, f"{correlation} correlation", *changed])
 
 

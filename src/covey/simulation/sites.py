@@ -1,7 +1,7 @@
 """The sites of an environment: the configuration of a replay, and its instances as a log."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -10,7 +10,6 @@ from covey import toml
 from covey.bandit.ensemble import weighing_from
 from covey.bandit.policies import PolicyRecord
 from covey.config import (
-    Candidates,
     Data,
     Entry,
     LearnerTable,
@@ -25,50 +24,21 @@ from covey.simulation.world import Labelled, WorldChunk
 from covey.types import MILLIONTHS, Array
 
 
-class PolicyContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a policy uses of the contexts of a world; the oracle is not restricted by it."""
-
-    context: list[Entry] = []
-    candidates: Candidates | None = None
-
-    @property
-    def title(self) -> str:
-        """What is used, in one line for reports."""
-
-        def named(entry: Any) -> str:
-            if isinstance(entry, list):
-                return " and ".join(map(named, entry))
-            return entry if isinstance(entry, str) else f"{entry.get('scale')}"
-
-        listed = self.context if self.candidates is None else self.candidates
-        kind = "context" if self.candidates is None else "candidates"
-        return f"{kind} {', '.join(map(named, listed))}"
-
-    def within(self, environment: Environment) -> Environment:
-        """Return the environment as the policy sees it."""
-        return msgspec.structs.replace(
-            environment, context=self.context, candidates=self.candidates
-        )
-
-
-_Seen = TypeVar("_Seen", Environment, PolicyContext)
-
-
-def with_horizon(seen: _Seen, horizon: int) -> _Seen:
-    """Return contexts of time with this horizon where they name none."""
+def with_horizon(environment: Environment, horizon: int) -> Environment:
+    """Return the environment with the horizon of contexts of time that have none."""
 
     def filled(entry: Any) -> Any:
         if isinstance(entry, list):
-            return [filled(one) for one in entry]
+            return [filled(part) for part in entry]
         is_time = isinstance(entry, Mapping) and entry.get("scale") == "slot"
         return {"horizon": horizon, **entry} if is_time else entry
 
-    candidates = None if seen.candidates is None else filled(seen.candidates)
-    return msgspec.structs.replace(seen, context=filled(seen.context), candidates=candidates)
+    return msgspec.structs.replace(
+        environment, context=filled(environment.context), candidates=filled(environment.candidates)
+    )
 
 
 def network(environment: Environment, settings: PolicyRecord) -> NetworkConfig:
-    """Return the replay configuration of an environment under a policy."""
     check(environment)
     members = [_member(environment, place) for place in range(len(environment.names))]
     if environment.liars:
@@ -110,7 +80,6 @@ def unrestricted(environment: Environment, settings: PolicyRecord) -> NetworkCon
 
 
 def width_of(environment: Environment, setup: NetworkConfig) -> int:
-    """Return the number of coordinates of a context."""
     return setup.context.dimension or environment.dimension
 
 
@@ -167,13 +136,10 @@ class WorldLog:
         self._environment = environment
         self._context = setup.context
         # The kernel writes answers from stored labels into further rows, one per learner.
-        has_memory = any(site.context_peers for site in setup.sites)
-        self._room = len(setup.sites) if has_memory else 0
         self._cost_columns = setup.cost_columns
         self._answer_delays = setup.answer_delays
 
     def rows(self, stretch: WorldChunk) -> EncodedLog:
-        """Return the next chunk as rows of a log."""
         log = log_of(stretch)
         changes: dict[str, Any] = {}
         if self._context.dimension:
@@ -204,10 +170,7 @@ class WorldLog:
         return np.ascontiguousarray(np.stack(seen, axis=1))
 
     def _classes(self, labelled: Labelled) -> Mapping[str, memoryview]:
-        answers = labelled.answers[0]
-        unknown = np.full((self._room, answers.shape[1]), -1, np.int32)
-        predictions = np.concatenate([answers, unknown])
-        return {"labels": labelled.labels.data, "predictions": predictions.data}
+        return {"labels": labelled.labels.data, "predictions": labelled.answers[0].data}
 
     def _costs(self, stretch: WorldChunk) -> Array:
         drawn = [self._environment.columns[name] for name in self._cost_columns]

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from covey.simulation.environment import Environment, Surface, spread
+from covey.simulation.environment import Environment, Surface
 from covey.types import Array
+
+Change = Callable[[Array, int], None]  # accuracies (stream, function, slot) from a slot on
 
 
 class Purpose(enum.IntEnum):
@@ -28,7 +30,6 @@ class Purpose(enum.IntEnum):
 
 
 def bits_for(seed: int, purpose: Purpose, *which: int) -> np.random.SFC64:
-    """Return the bit generator for a purpose."""
     return np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(purpose, *which)))
 
 
@@ -61,7 +62,8 @@ class AccuracyField:
         self._lipschitz, self._alpha = environment.lipschitz, environment.alpha
         kind = None if environment.drift is None else environment.drift.kind
         self._motion = Motion(environment, rng) if kind == "gradual" else None
-        self._change = AccuracyChange(environment, rng) if kind not in (None, "gradual") else None
+        self._change = None if kind in (None, "gradual") else _CHANGES[kind](environment, rng)
+        self._region = environment.drift.region if environment.drift else ()
         kept = [1.0 - environment.failing.get(name, 0.0) for name in environment.names]
         self._kept = np.repeat(kept, environment.counts).astype(np.float32)
 
@@ -79,10 +81,21 @@ class AccuracyField:
             for stream in range(streams):
                 self._measure(surface, points[:, stream].T, at, heights[stream, k])
         if self._change is not None:
-            self._change.apply(heights, points, first_slot)
+            self._apply(self._change, heights, points, first_slot)
         for failing in np.flatnonzero(self._kept < 1):
             heights[:, failing] *= self._kept[failing]
         return heights
+
+    def _apply(self, change: Change, heights: Array, points: Array, first_slot: int) -> None:
+        """Change accuracies (stream, function, slot) in place, within the region of the drift."""
+        before = heights.copy() if self._region else None
+        change(heights, first_slot)
+        if before is None:
+            return
+        inside = np.ones(points.shape[:2], bool)
+        for coordinate, (low, high) in enumerate(self._region):
+            inside &= (points[..., coordinate] >= low) & (points[..., coordinate] <= high)
+        np.copyto(heights, before, where=~inside.T[:, None, :])
 
     def _measure(self, surface: Surface, points: Array, at: Sequence[Any], out: Array) -> None:
         """Write `high - L * distance ** alpha`, at least `low`, with the distance to the region.
@@ -152,27 +165,6 @@ class Motion:
         return folded
 
 
-class AccuracyChange:
-    """A change of the accuracies themselves, of some functions and in some contexts."""
-
-    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
-        drift = environment.drift
-        assert drift is not None
-        self._region = drift.region
-        self._change = _CHANGES[drift.kind](environment, rng)
-
-    def apply(self, heights: Array, points: Array, first_slot: int) -> None:
-        """Change accuracies (stream, function, slot) in place; slots must come in order."""
-        before = heights.copy() if self._region else None
-        self._change(heights, first_slot)
-        if before is None:
-            return
-        inside = np.ones(points.shape[:2], bool)
-        for coordinate, (low, high) in enumerate(self._region):
-            inside &= (points[..., coordinate] >= low) & (points[..., coordinate] <= high)
-        np.copyto(heights, before, where=~inside.T[:, None, :])
-
-
 def changing(environment: Environment) -> Array:
     """Return the functions whose accuracies change, by their index."""
     assert environment.drift is not None
@@ -188,7 +180,7 @@ class _Switches:
         assert environment.drift is not None
         self._every = environment.drift.every_slots
         # Two surfaces differ by at most the spread; this fraction of it is the severity.
-        self._part = np.float32(environment.drift.severity / (spread(environment) or 1.0))
+        self._part = np.float32(environment.drift.severity / (environment.spread or 1.0))
         self._rng = rng
         self._changing = changing(environment)
         self._order = self._first = np.arange(sum(environment.counts))
@@ -224,8 +216,12 @@ class _Recurrence(_Switches):
         self._order = self._second if self._epoch % 2 else self._first
 
 
-class _SuddenChange:
-    """One change of all accuracies by the same amount, after `every-slots` slots."""
+class _CommonChange:
+    """A change of all accuracies by the same amount.
+
+    It comes after `every-slots` slots at once; functions that improve begin too low, and reach
+    their surfaces after so many slots.
+    """
 
     def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
         assert environment.drift is not None
@@ -233,29 +229,17 @@ class _SuddenChange:
         self._changing = changing(environment)
 
     def __call__(self, heights: Array, first_slot: int) -> None:
-        amounts = self._amounts(np.arange(first_slot - 1, first_slot - 1 + heights.shape[2]))
+        kind, severity, every = self._drift.kind, self._drift.severity, self._drift.every_slots
+        slots = np.arange(first_slot - 1, first_slot - 1 + heights.shape[2])
+        amounts = np.where(slots < every, 0.0, severity if kind == "rise" else -severity)
+        if kind == "improve":
+            amounts = -severity * np.maximum(0.0, 1 - slots / every)
         raised = heights[:, self._changing] + amounts.astype(np.float32)
         heights[:, self._changing] = np.clip(raised, 0, 1)
 
-    def _amounts(self, slots: Array) -> Array:
-        """Return what is added after so many slots."""
-        drift = self._drift
-        sign = 1 if drift.kind == "rise" else -1
-        return np.where(slots < drift.every_slots, 0.0, sign * drift.severity)
 
-
-class _Improvement(_SuddenChange):
-    """Accuracies that begin too low, and reach their surfaces after `every-slots` slots."""
-
-    def _amounts(self, slots: Array) -> Array:
-        drift = self._drift
-        return -drift.severity * np.maximum(0.0, 1 - slots / drift.every_slots)
-
-
-_CHANGES: dict[str, Callable[[Environment, np.random.Generator], Callable[[Array, int], None]]] = {
+_CHANGES: dict[str, Callable[[Environment, np.random.Generator], Change]] = {
     "switch": _Switches,
     "recur": _Recurrence,
-    "rise": _SuddenChange,
-    "fall": _SuddenChange,
-    "improve": _Improvement,
+    **dict.fromkeys(("rise", "fall", "improve"), _CommonChange),
 }

@@ -3,23 +3,21 @@
 Every purpose has its own source of random bits, so a world is the same on every machine.
 """
 
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
 
-from covey.errors import ConfigError, CoveyError
+from covey import toml
+from covey.errors import ConfigError, DataError, place_of
 from covey.simulation.environment import Classes, Environment, check, check_horizon
-from covey.simulation.sources import LogSource, OwnSource, recorded_rows
 from covey.simulation.surfaces import AccuracyField, Purpose, bits_for
 from covey.types import WHOLE, Array, Loss
 
 
 class Source(Protocol):
-    """What gives the instances of a world: covey, a log, or a class of the user's."""
+    """What gives the instances of a world: covey, or a class of the user's."""
 
     def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, Array | None]:
         """Return the next slots, as a `WorldChunk` has them: points, accuracy, right.
@@ -33,15 +31,7 @@ def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
     if environment.is_embedded:
         return EmbeddedSource(environment, seed=seed, horizon=horizon)
     rng = np.random.Generator(bits_for(seed, Purpose.OWN))
-    log, where = environment.log, f"environment {environment.name!r}"
-    if log is None:
-        return OwnSource(environment, rng, f"{where}: {environment.entry}")
-    file = os.stat(log.path) if os.path.exists(log.path) else None
-    try:
-        rows = recorded_rows(msgspec.json.encode(log), file and (file.st_mtime_ns, file.st_size))
-    except CoveyError as error:
-        raise type(error)(f"{where}: {error}") from None
-    return LogSource(rows, rng, streams=environment.drawn_streams)
+    return OwnSource(environment, rng, f"environment {environment.name!r}: {environment.entry}")
 
 
 class EmbeddedSource:
@@ -61,6 +51,83 @@ class EmbeddedSource:
             low, high = self._regions[..., 0], self._regions[..., 1]
             points = low + points * (high - low)
         return points, self.accuracies.measure(points, first_slot), None
+
+
+_OWN_SLOTS = 1_024  # that a class of the user's draws at a time, whatever the chunks
+
+
+class OwnSource:
+    """The user's class or function; what it returns is checked."""
+
+    def __init__(self, environment: Environment, rng: np.random.Generator, where: str) -> None:
+        """Call it; `where` names the environment and the class in messages."""
+        self._where = where
+        assert environment.entry is not None
+        entry = toml.imported(environment.entry, where=f"environment {environment.name!r}:")
+        made = self._call(entry, rng=rng, **environment.options)
+        self._draw = getattr(made, "draw", made)
+        if not callable(self._draw):
+            raise ConfigError(f"{where} returned {made!r}, which has no method draw")
+        streams, functions = environment.drawn_streams, sum(environment.counts)
+        # Name -> shape, and the axis of the streams.
+        self._shapes = {
+            "contexts": ((_OWN_SLOTS, streams, environment.dimension), 1),
+            "accuracies": ((streams, functions, _OWN_SLOTS), 0),
+            "answers": ((streams, functions, _OWN_SLOTS), 0),
+        }
+        self._left: list[Array] = []  # drawn, but not used yet; slots are the last axis
+        self._slots = 0  # drawn
+
+    def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, Array | None]:
+        blocks = [self._left] if self._left else []
+        while self._slots < first_slot + slots - 1:
+            blocks.append(self._block())
+            self._slots += _OWN_SLOTS
+        if len(set(map(len, blocks))) > 1:
+            raise DataError(f"{self._where} gives answers for some slots only")
+        whole = [np.concatenate(parts, axis=-1) for parts in zip(*blocks, strict=True)]
+        self._left = [part[..., slots:] for part in whole]
+        points, accuracy, *right = (part[..., :slots] for part in whole)
+        points = np.ascontiguousarray(np.moveaxis(points, -1, 0))
+        answers = right[0].astype(np.int32, order="C") if right else None
+        return points, accuracy.astype(np.float32, order="C"), answers
+
+    def _block(self) -> list[Array]:
+        drawn = self._call(self._draw, self._slots + 1, _OWN_SLOTS)
+        if not isinstance(drawn, tuple) or len(drawn) not in (2, 3):
+            raise DataError(
+                f"{self._where} drew {type(drawn).__name__}; it must return a tuple of contexts, "
+                "accuracies and, if it draws them, answers"
+            )
+        points, *others = map(self._checked, drawn, self._shapes)
+        return [np.moveaxis(points, 0, -1), *others]
+
+    def _checked(self, values: Any, what: str) -> Array:
+        """Return an array of numbers from 0 to 1; a single stream needs no axis."""
+        try:
+            array = np.array(values, np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"{self._where} gives {what} that are not numbers") from None
+        full, axis = self._shapes[what]
+        short = full[:axis] + full[axis + 1 :] if full[axis] == 1 else full
+        if array.shape not in (full, short):
+            raise DataError(
+                f"{self._where} gives {what} of shape {array.shape}; it must be {short}"
+            )
+        is_valid, wanted = (array >= 0) & (array <= 1), "lie from 0 to 1"
+        if what == "answers":
+            is_valid, wanted = (array == 0) | (array == 1), "be 0 or 1"
+        if not is_valid.all():
+            value = array[~is_valid][0]
+            raise DataError(f"{self._where} gives {value} in {what}; they must {wanted}")
+        return array.reshape(full)
+
+    def _call(self, call: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except Exception as error:
+            raised = f"{type(error).__name__}: {error} ({place_of(error)})"
+            raise ConfigError(f"{self._where} raised {raised}") from error
 
 
 class Labelled(NamedTuple):
@@ -104,8 +171,8 @@ class World:
         self._source = source_of(environment, seed=seed, horizon=horizon)
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
-        make = partial(_Persistent, environment.dependence) if environment.dependence else _Fresh
-        self._uniforms: list[list[_Fresh | _Persistent]] = [
+        make = partial(_Persistent, environment.dependence) if environment.dependence else _fresh
+        self._uniforms: list[list[_Uniform | _Persistent]] = [
             [make(seed, stream, function) for function in range(sum(environment.counts))]
             for stream in range(environment.drawn_streams)
         ]
@@ -153,7 +220,7 @@ class World:
         accuracy += 2
         loss = self.environment.loss
         if right is None and loss is not None:
-            drawn = [[one.draw(slots) for one in uniforms] for uniforms in self._uniforms]
+            drawn = [[uniform.draw(slots) for uniform in uniforms] for uniforms in self._uniforms]
             right = draw_gains(loss, np.array(drawn, np.float64) - 2, accuracy - 2.0)
         elif right is None:
             right = np.empty(accuracy.shape, np.int32)
@@ -252,7 +319,6 @@ class _Shuffle:
         self._terms = rng.integers(0, 2**63, 6, np.uint64)
 
     def places(self, first: int, count: int) -> Array:
-        """Return the images of the numbers from `first` on."""
         numbers = self._permuted(np.arange(first, first + count, dtype=np.uint64))
         beyond = np.flatnonzero(numbers >= self._size)
         while len(beyond):
@@ -290,11 +356,9 @@ class _Uniform:
         return bits.view(np.float32)
 
 
-class _Fresh(_Uniform):
-    """What decides on the answers of one function: it is right where the draw is small enough."""
-
-    def __init__(self, seed: int, stream: int, function: int) -> None:
-        super().__init__(bits_for(seed, Purpose.ANSWERS, stream, function))
+def _fresh(seed: int, stream: int, function: int) -> _Uniform:
+    """Return what decides on the answers of a function: right where the draw is small enough."""
+    return _Uniform(bits_for(seed, Purpose.ANSWERS, stream, function))
 
 
 class _Persistent:
@@ -305,7 +369,7 @@ class _Persistent:
     """
 
     def __init__(self, share: float, seed: int, stream: int, function: int) -> None:
-        self._fresh = _Fresh(seed, stream, function)
+        self._fresh = _fresh(seed, stream, function)
         self._keeping = _Uniform(bits_for(seed, Purpose.DEPENDENCE, stream, function))
         self._limit = np.float32(2 + share)
         self._latest = self._fresh.draw(1)
@@ -339,7 +403,6 @@ class ClassSource:
 
 
 def chances(classes: Classes, usual: Array, answers: Array) -> Array:
-    """Return the probability of each answer to be the label, given the usual class."""
     rest = (1 - classes.usual) / (classes.number - 1)
     return np.where(answers == usual, classes.usual, rest)
 

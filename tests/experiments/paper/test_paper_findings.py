@@ -6,8 +6,8 @@ import pytest
 
 from reproduction.claims import CLAIMS, keys_of
 from reproduction.data import PRINTED, TABLES
-from reproduction.experiments import Case, CaseResult, paper_trials
-from reproduction.findings import figures_of, table_of
+from reproduction.experiments import Case, CaseResult
+from reproduction.findings import table_of
 from reproduction.report import (
     REMARKS,
     BulletList,
@@ -15,7 +15,7 @@ from reproduction.report import (
     Paragraph,
     table_blocks,
 )
-from reproduction.tables import BEYOND, ELSEWHERE, NAMES, PLANS, TableEntry, printed_key
+from reproduction.tables import BEYOND, NAMES, PLANS, TableEntry, printed_key
 from support.required import ROOT
 
 ENTRIES = [entry for make in PLANS.values() for entry in make()]
@@ -38,16 +38,6 @@ def test_a_number_is_the_median_of_its_seeds_and_counts_those_that_match() -> No
     assert (number.printed.text, number.found.value) == ("13.9", 14.0)
     assert (number.found.low, number.found.high) == (12.0, 50.0)
     assert (number.agrees, number.seeds_that_agree) == (True, 3)
-
-
-def test_the_logarithm_of_src_bytes_can_replace_src_bytes() -> None:
-    entry, done = played({0: 14.0})
-    start = ("sim_results", "CoS", "Z1", "S1")
-    logged = entry._replace(keys={"error": (*start, "A2 log", "error")})
-    table = table_of("sim_results", [logged], done)
-
-    assert (*start, "A2", "error") not in figures_of([table], "paper")
-    assert figures_of([table], "paper", is_log=True)[*start, "A2", "error"] == 14.0
 
 
 def test_every_printed_number_has_an_entry() -> None:
@@ -86,21 +76,11 @@ def test_a_mismatch_is_marked_and_its_reason_is_listed() -> None:
     assert "DCZA, other, error in `paper` with 1 of 3" in reasons.lines[0]
 
 
-def test_every_other_window_has_every_table_of_the_paper() -> None:
-    windows = [trial._replace(name=f"{trial.name} from row 9", start=9) for trial in paper_trials()]
-    lines = [entry.line for entry in ELSEWHERE["further"](windows) if entry.reading != "yardsticks"]
-    there = {line.removeprefix("from row 9, ").partition(":")[0] for line in lines}
-
-    assert there == set(TABLES) - {"par_setup", "nlearn"}
-    cases = [case for entry in ELSEWHERE["further"](windows) for case in entry.cases]
-    assert {case.trial for case in cases} == {trial.name for trial in windows}
-
-
 def test_lines_quoted_in_the_documents_are_in_the_generated_report() -> None:
     report = (ROOT / "experiments" / "paper" / "README.md").read_text().splitlines()
     page = (ROOT / "docs" / "research" / "paper.md").read_text()
     quoted = page[page.index("## Which numbers match") :].splitlines()
     lines = [line for line in quoted if re.match(r"\||- Goal|Claims of the text", line)]
 
-    assert len(lines) > 30
+    assert len(lines) > 20
     assert [line for line in lines if line not in report] == []

@@ -11,10 +11,8 @@ from flows import flows
 from reproduction import data
 from reproduction.data import FileText, LabelledStream, Labels
 from reproduction.models import (
-    ALWAYS_0,
     KINDS,
     LAST_LABEL,
-    RANDOM,
     SETS,
     SLOTS,
     START,
@@ -48,25 +46,6 @@ def test_the_last_label_is_the_label_of_the_previous_row(start: int) -> None:
     (said,) = PredictionCache(stream).predict([LAST_LABEL], start=start, slots=50).tolist()
 
     assert said == [int(stream.labels[row - 1]) if row else 0 for row in range(start, start + 50)]
-
-
-def test_random_functions_are_independent_and_repeat_with_the_seed() -> None:
-    def tosses(seed: int) -> Labels:
-        return PredictionCache(stream_of(), seed=seed).predict(
-            [RANDOM, ALWAYS_0, RANDOM], start=0, slots=200
-        )
-
-    first, _, second = tosses(1)
-    assert np.array_equal(tosses(1)[[0, 2]], [first, second])
-    assert not np.array_equal(first, second)
-    assert not np.array_equal(first, tosses(2)[0])
-    assert 60 < first.sum() < 140
-
-
-def test_trained_functions_are_accurate_on_a_learnable_stream() -> None:
-    errors = PredictionCache(stream_of()).error_rates(TRAINED, start=100, slots=100)
-
-    assert max(errors) < 20.0
 
 
 def test_cached_predictions_are_not_computed_again(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reproduction.data import Floats, Instances, Labels
-from reproduction.models import KINDS, RbfNetwork, VotedPerceptron, train
+from reproduction.models import KINDS, VotedPerceptron, train
 
 
 def instances(count: int, *, seed: int) -> tuple[Instances, Labels]:
@@ -61,13 +61,3 @@ def test_the_voted_perceptron_equals_its_definition(seed: int, count: int) -> No
     perceptron.fit(points, labels)
 
     assert perceptron.predict(new).tolist() == voted(points, labels, new)
-
-
-def test_the_rbf_network_separates_a_disc_from_its_surroundings() -> None:
-    rng = np.random.default_rng(1)
-    points = rng.normal(size=(400, 2)) * 3.0
-    labels = (np.hypot(*points.T) < 2.0).astype(np.int8)
-    network = RbfNetwork()
-    network.fit(points, labels)
-
-    assert network.predict(np.array([[0.0, 0.0], [7.0, 0.0], [0.0, -7.0]])).tolist() == [1, 0, 0]

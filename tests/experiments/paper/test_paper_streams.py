@@ -75,17 +75,6 @@ def test_electricity_has_a_header_and_the_hour_first(tmp_path: Path) -> None:
     assert stream.rows(1, 1).words.shape == (1, 0)
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=10))
-def test_the_text_is_rebuilt_from_the_table_of_scikit_learn(labels: list[bool]) -> None:
-    text = flows(labels).encode()
-    table = np.array([line.split(b",") for line in text.splitlines()], object)
-    for place, name in enumerate(KDD_NAMES):
-        if name not in KDD_WORDS:
-            table[:, place] = [float(v) if b"." in v else int(v) for v in table[:, place]]
-
-    assert data.text_from(table[:, :-1], table[:, -1]) == text
-
-
 @has_data
 def test_the_real_streams_have_the_known_sizes() -> None:
     kdd, electricity = data.load_kdd(Path(DATA)), data.load_electricity(Path(DATA))

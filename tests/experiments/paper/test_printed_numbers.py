@@ -2,12 +2,9 @@
 
 from collections import Counter
 
-import pytest
-
 from reproduction.data import (
     PRINTED,
     TABLES,
-    printed_figures,
 )
 from reproduction.models import SETS
 
@@ -26,24 +23,6 @@ def test_the_ten_tables_are_complete() -> None:
         "onlycontext": 6,
     }
     assert len(TABLES) == 10
-
-
-@pytest.mark.parametrize(("name", "other"), [("CoS", "A1"), ("DCZA", "A1")])
-@pytest.mark.parametrize("functions", ["S1", "S2"])
-def test_tables_that_print_the_same_figure_agree(name: str, other: str, functions: str) -> None:
-    given = printed_figures()
-
-    assert (
-        given["error_comp", name, functions, "error"]
-        == (given["sim_results", name, "Z1", functions, other, "error"])
-    )
-
-
-@pytest.mark.parametrize("price", ["0", "0.5", "0.7"])
-def test_selections_add_up_to_100_percent(price: str) -> None:
-    given = printed_figures()
-
-    assert sum(given["callcost", price, "selection", one] for one in "1234") == pytest.approx(100)
 
 
 def test_the_functions_of_the_table_are_the_trained_ones() -> None:

@@ -1,7 +1,6 @@
 """The baselines of `experiments/regret` learn, pay the same prices, and know no more."""
 
 import importlib
-import math
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -9,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import covey
 from covey.bandit.policies import policy_from
@@ -105,40 +102,3 @@ def test_labels_teach_when_they_come_and_not_before(baselines: ModuleType) -> No
     for name in baselines.BASELINES:
         assert lost(baselines, name, late) == lost(baselines, name, never)
         assert lost(baselines, name, soon) < lost(baselines, name, never)
-
-
-@given(st.floats(0, 1), st.floats(1e-6, 20))
-def test_the_kl_bound_is_approached_from_above(
-    baselines: ModuleType, mean: float, level: float
-) -> None:
-    def kl(q: float) -> float:
-        low = mean * math.log(mean / q) if mean > 0 else 0.0
-        high = (1 - mean) * math.log((1 - mean) / (1 - q)) if mean < 1 else 0.0
-        return low + high
-
-    below, above = mean, 1 - 1e-12
-    for _ in range(60):
-        middle = (below + above) / 2
-        below, above = (
-            (middle, above) if 0 < middle < 1 and kl(middle) <= level else (below, middle)
-        )
-    few, many = (float(baselines.klucb(np.array(mean), np.array(level), k)) for k in (3, 200))
-
-    assert below - 1e-6 <= many <= few + 1e-6
-    assert many == pytest.approx(below, abs=2e-3)
-
-
-def test_linear_policies_of_ones_own_find_the_best_function_where_it_is_the_best(
-    baselines: ModuleType,
-) -> None:
-    environment = environment_from({"name": "x", "prices": 0.05, "surfaces": WORLDS[0]["surfaces"]})
-    names = importlib.import_module("linear").POLICIES
-
-    def loss(preset: str, slots: int) -> float:
-        how: dict[str, Any] = {"horizon": slots, "checkpoints": [slots]}
-        run = simulation_run.play(environment, policy_from({"preset": preset}), seed=3, **how)
-        return float(sum(curve[-1] for curve in run.regret.values())) / slots / run.learners
-
-    assert len(names) == 3
-    for name in names:  # by one arm throughout a learner loses more than 0.15 in a slot
-        assert loss(name, 600) < 0.1

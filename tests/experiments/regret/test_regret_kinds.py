@@ -7,10 +7,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import msgspec
 import pytest
 
-from covey.bandit.policies import PRESETS, policy_from
+from covey.bandit.policies import PRESETS
 from covey.simulation.environment import Environment
 from covey.simulation.run import Run
 from support.required import ROOT
@@ -48,14 +47,6 @@ def kept(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): path.stat().st_ino for path in folder.rglob("*.json")}
 
 
-def test_more_seeds_play_those_that_are_missing_only(kinds: ModuleType, tmp_path: Path) -> None:
-    first = kinds.play(part(kinds), tmp_path, workers=1)
-    more = kinds.play(part(kinds, seeds=(0, 1, 2)), tmp_path, workers=1)
-
-    assert {pair: runs[:2] for pair, runs in more.items()} == first
-    assert len(more["auto", "b"]) == 3
-
-
 def test_another_default_leaves_the_runs_of_baselines(
     kinds: ModuleType,
     modules: dict[str, ModuleType],
@@ -82,16 +73,6 @@ def test_a_fingerprint_tells_worlds_apart_and_not_their_names(kinds: ModuleType)
     assert len({print_of(), *(print_of(**keys) for keys in changed)}) == 6
 
 
-def test_policies_are_told_apart_by_what_they_decide(modules: dict[str, ModuleType]) -> None:
-    names = [
-        modules["playing"].behaviour(policy_from({"preset": preset, **keys}))
-        for preset, keys in (("cos", {}), ("cos", {"slices": 3}), ("dcza", {}), ("cos", {}))
-    ]
-
-    assert names[0] == names[3]
-    assert len({*names}) == 3
-
-
 @pytest.mark.parametrize("name", ["worlds", "worlds-short", "worlds-long", "growth-presets"])
 def test_the_numbers_of_the_former_default_are_of_the_worlds_of_today(
     kinds: ModuleType, name: str
@@ -101,15 +82,6 @@ def test_the_numbers_of_the_former_default_are_of_the_worlds_of_today(
 
     assert sorted(former) == sorted((kinds.FORMER, world) for world in today.environments)
     assert {len(runs) for runs in former.values()} == {len(today.seeds)}
-
-
-def test_numbers_of_other_worlds_are_not_recalled(kinds: ModuleType) -> None:
-    today = kinds.part_of("worlds-short")
-    changed = dict(today.environments)
-    changed["all receive"] = msgspec.structs.replace(changed["all receive"], prices=0.06)
-
-    assert kinds.recalled(today._replace(environments=changed)) == {}
-    assert kinds.recalled(today._replace(seeds=tuple(range(500)))) == {}
 
 
 def test_every_preset_plays_in_every_part(kinds: ModuleType) -> None:

@@ -38,12 +38,6 @@ def test_a_short_run_writes_a_line_for_every_scene(tmp_path: Path, sites: Module
     assert text.endswith("\nafter\n")
 
 
-def test_the_page_has_the_scenes_that_are_played(sites: ModuleType) -> None:
-    text = (FOLDER / "README.md").read_text()
-
-    assert [name for name in sites.HONEST | sites.FALSE if f"\n| {name} |" not in text] == []
-
-
 def test_a_liar_is_parted_and_honest_sources_are_not(sites: ModuleType) -> None:
     lies = sites.play(sites.FALSE["every label false"], "earned", 1, 300)
     honest = sites.play(sites.HONEST["honest, other instances in the cells"], "earned", 1, 300)
