@@ -5,12 +5,12 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.ports import free_port
 from support.required import require
 
 FOLDERS = sorted(Path("/usr/lib/postgresql").glob("*/bin"))  # where Debian has the servers
@@ -135,9 +135,3 @@ def run(program: str, *arguments: object) -> None:
         as_user(programs() / program, *arguments), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any
 from covey.server import keys
 from covey.server.config import PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
+from support.ports import free_port
 
 TESTS = Path(__file__).parents[1]
 SRC = TESTS.parent / "src"
@@ -84,7 +84,7 @@ class Offices:
         keys.new_authority(folder / "office")
         for name in names:
             keys.new_site(name, authority=folder / "office", folder=folder)
-        self.ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self.ports = {name: free_port() for name in names}
 
     def node(self, name: str, **more: Any) -> str:
         """Return the lines of `[node]` that say who a site is, and where."""
@@ -168,12 +168,6 @@ def _stop(process: "subprocess.Popen[str]") -> None:
         said = lines.read()  # `communicate` would miss what `readline` has buffered
     more = [line for line in said.splitlines() if not FOR_PEERS.fullmatch(line)]
     assert (process.returncode, more) == (0, []), f"{process.returncode}: {more}"
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in taken]
 
 
 def _toml(value: Any) -> str:
