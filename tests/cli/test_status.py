@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from covey.cli import serve
 from covey.errors import ConfigError, PeerError
 from covey.report.text import NONE
 from covey.server import keys, tokens
+from support.ports import free_port
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 from support.site_processes import SRC
 
@@ -134,8 +134,7 @@ def test_a_url_that_cannot_be_used_is_refused_before_anything_is_sent(url: str, 
 def test_an_unreachable_node_gives_a_message_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     code = cli.main(["status", f"http://127.0.0.1:{port}/v2/models/north"])
 

@@ -16,6 +16,7 @@ from covey.errors import ConfigError, FunctionError
 from covey.functions import remote
 from covey.server import keys
 from support.models import ROWS, Answer, Table, as_protocol, loaded, serving, trained
+from support.ports import free_port
 
 MODEL = trained()
 CLASSES = MODEL.classes_.tolist()
@@ -326,9 +327,7 @@ def test_a_truncated_response_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_unreachable_server_is_an_error(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    function = loaded(table(f"http://127.0.0.1:{port}/v2/models/f"), tmp_path)
+    function = loaded(table(f"http://127.0.0.1:{free_port()}/v2/models/f"), tmp_path)
 
     with pytest.raises(FunctionError, match="no response: Connection refused"):
         function.answer(ROWS[0])

@@ -18,6 +18,7 @@ from covey.server import app, config, doctor, keys, tokens
 from covey.server.doctor import Finding
 from support.coroutines import looped
 from support.examined import FEATURES, FUNCTION, examine, states
+from support.ports import free_port
 from support.served import SITE, serving, serving_all
 from support.site_processes import Offices, table
 
@@ -129,9 +130,7 @@ def test_beside_a_node_its_address_is_its_own_and_that_of_another_a_failure(
     tmp_path: Path, site: str
 ) -> None:
     tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    text = SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}")
+    text = SITE.replace("127.0.0.1:0", f"127.0.0.1:{free_port()}")
     if "tokens" in site:
         text = text.replace("dimension", 'tokens = "tokens.json"\ndimension')
     other = text.replace('"north"', '"south"').replace("north.store", "south.store")

@@ -107,12 +107,14 @@ async def test_the_statements_of_two_sites_agree_but_for_answers_that_came_too_l
     offices: Offices,
 ) -> None:
     folder, months = offices.folder, {this_month()}
-    late = {"south": south(offices), "north": north(offices)}
+    usual = {"south": south(offices), "north": north(offices)}
+    hasty = {"south": south(offices), "north": north(offices, node={"timeout-s": 1.0})}
     refused = {"south": south(offices, may_ask=False), "north": north(offices)}
 
-    async with serving_all(folder, late) as clients:
+    async with serving_all(folder, usual) as clients:
         await ask(clients["north"], (f"a{k}" for k in range(20)))
         await clients["north"].post(INFER, infer("batch", inputs=row(1.0, 2.0, 3.0)))
+    async with serving_all(folder, hasty) as clients:
         await ask_late(clients["north"])
     async with serving_all(folder, refused) as clients:
         await ask(clients["north"], (f"c{k}" for k in range(5)))

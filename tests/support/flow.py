@@ -137,7 +137,7 @@ def site_file(
     rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
     return "\n".join(
         [
-            offices.node(own["name"], **node, **{"timeout-s": 30.0}),
+            offices.node(own["name"], **node),
             table("[policy]", config["policy"]),
             table("[[learner]]", own),
             *(
@@ -176,7 +176,7 @@ def column_file(
     """
     features = dict.fromkeys(stream.columns, "FP64")
     features |= {f"f{k}": "INT64" for k in range(len(stream.predictions))}
-    node = {"features": features, "slots": "given", "timeout-s": 30.0}
+    node = {"features": features, "slots": "given"}
     rights = {"share": "data", "trust": "full", "may-ask": True, "functions": 2}
     (own,) = (one for one in config["learner"] if one["name"] == name)
     others = [one["name"] for one in config["learner"] if one["name"] != name]

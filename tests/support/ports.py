@@ -1,22 +1,18 @@
 """Ports for servers of tests that others must know before they listen."""
 
-import itertools
-import os
 import socket
-
-# Below the range from which Linux takes ports of outgoing connections: a port that is drawn
-# there may be in use by some client's connection when its server begins to listen.
-LOWEST, HIGHEST = 15_000, 32_000
-# Processes of one test run, and runs side by side, begin at different ports.
-_NEXT = itertools.count(os.getpid() * 101)
 
 
 def free_port() -> int:
-    """Return a port of the loopback at which nobody listens; each call gives another one."""
-    while True:
-        port = LOWEST + next(_NEXT) % (HIGHEST - LOWEST)
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        return port
+    """Return a port of the loopback that stays reserved for the server of a test.
+
+    A socket that is bound there, and never listens, keeps it: the system gives the port to no
+    outgoing connection and to no other test, and whoever sets SO_REUSEADDR, as servers do, can
+    listen there. Until then connections to it are refused.
+    """
+    reserved = socket.socket()
+    reserved.bind(("127.0.0.1", 0))  # without SO_REUSEADDR: nobody else is bound there
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port: int = reserved.getsockname()[1]
+    reserved.detach()  # stays open until this process ends
+    return port

@@ -96,6 +96,7 @@ class Offices:
             "key": f"{name}.key",
             "authority": "office/ca.crt",
             "peer-address": f"127.0.0.1:{self.ports[name]}",
+            "timeout-s": 30.0,  # on a machine however busy
             **more,
         }
         return table("[node]", told)
