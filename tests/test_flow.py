@@ -41,16 +41,6 @@ def test_replay_and_the_network_in_process_decide_the_same(stream: Stream, prese
 
 
 @pytest.mark.parametrize("preset", EVERY_POLICY)
-def test_replay_and_nodes_over_a_slow_network_decide_the_same(stream: Stream, preset: str) -> None:
-    config = config_of(preset)
-
-    live = virtual.run(through_nodes(stream, config, restart_every=NODE_SLOTS + 1))
-
-    assert live == replayed(stream, config)[:NODE_SLOTS]
-    assert any(row[1].startswith("site") for row in live)
-
-
-@pytest.mark.parametrize("preset", EVERY_POLICY)
 def test_nodes_that_are_restarted_all_the_time_decide_the_same(stream: Stream, preset: str) -> None:
     config = config_of(preset, "spec")
 
