@@ -1,6 +1,7 @@
 """Callers of the journal return once their commit is written, or learn that it may not be."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -107,7 +108,9 @@ def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Exceptio
     assert numbers.written == []
 
 
-def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing() -> None:
+def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     numbers, tried, room = Numbers(), list[list[int]](), [False]
 
     async def commit(batch: list[int]) -> None:
@@ -135,8 +138,13 @@ def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing() -> None:
         await add(journal, 4)
         assert not journal.is_broken.is_set()
 
-    virtual.run(main())
+    with caplog.at_level(logging.INFO):
+        virtual.run(main())
     assert tried == [[1, 2]] * 5 + [[3, 4]]
+    lines = [(one.levelname, one.message) for one in caplog.records]
+    assert [level for level, _ in lines] == ["ERROR", "INFO"]  # at the begin and at the end
+    assert "full" in lines[0][1]
+    assert "room" in lines[1][1]
     assert numbers.written == [[1, 2], [3, 4]]
 
 

@@ -52,6 +52,7 @@ PEER_TICKETS = 100_000  # rows of each peer in memory, labelled or not
 MOST_ROUNDS = 16  # of the event loop, for which a commit is held back while more is added to it
 LONGEST_CALL_S = 30.0  # that the server of a store may take to write a commit, or to find ids
 RETRY_S = 1.0  # after which a commit that found the disk full is written again
+FULL_WARNING_S = 600.0  # between lines of the log while the disk is full
 Waiting = asyncio.Future[None]
 Found = tuple[Request, int | None]  # a request, and a row if the id is that of a row
 
@@ -473,6 +474,7 @@ class Journal:
         self._writing: asyncio.Task[None] | None = None
         self.failure: StoreError | None = None
         self.is_broken = asyncio.Event()  # set by a failure other than a full disk
+        self._throttle = LogThrottle(FULL_WARNING_S)
 
     async def flush(self) -> None:
         """Return when all that has happened so far is durable.
@@ -529,10 +531,13 @@ class Journal:
                 break
             except StoreFull as full:
                 self._fail(full, waiting)
+                if self._throttle.is_due():
+                    log.error("%s", full)
             await asyncio.sleep(RETRY_S)
         self._state.is_written(commit)
         if isinstance(self.failure, StoreFull):
-            self.failure = None
+            self.failure, self._throttle = None, LogThrottle(FULL_WARNING_S)
+            log.info("the store can be written again: the disk has room")
 
     def fail(self, failure: StoreError) -> None:
         """Take a failure of the store that was met outside a commit."""
