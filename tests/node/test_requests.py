@@ -29,8 +29,6 @@ from support.lives import (
 from support.presets import INDEXED
 from support.virtual import Link, Weather, World
 
-BY_INDEX = sorted(name for name, policy in POLICIES.items() if policy["preset"] in INDEXED)
-BY_PHASE = sorted(set(POLICIES) - {*BY_INDEX})
 ASKED = Question("", "a", "digest")
 EACH_SIZE = pytest.mark.parametrize("count", [1, 8], ids=["1 row", "n rows"])
 
@@ -68,27 +66,16 @@ def test_a_large_request_uses_what_peers_reported_at_its_first_row_of_a_cell(nam
     assert many == single
 
 
-@pytest.mark.parametrize("name", BY_PHASE)
+@pytest.mark.parametrize("name", sorted(POLICIES))
 @settings(max_examples=8)
 @given(trust=st.sampled_from(["full", "isolated"]), seed=st.integers(0, 2**31))
 def test_restarts_between_requests_change_nothing(name: str, trust: Trust, seed: int) -> None:
+    """Cells in which an index knows nothing of a peer need not be known after a start."""
     script = script_of(seed, restarts=True)
-
     many, single = (run(name, trust, script, is_batched=one) for one in (True, False))
-    assert many == single
+    if POLICIES[name]["preset"] in INDEXED:
+        many, single = ([one for one in life if type(one) is not list] for life in (many, single))
 
-
-@pytest.mark.parametrize("name", BY_INDEX)
-@settings(max_examples=8)
-@given(trust=st.sampled_from(["full", "isolated"]), seed=st.integers(0, 2**31))
-def test_restarts_between_requests_change_nothing_that_an_index_decides(
-    name: str, trust: Trust, seed: int
-) -> None:
-    """Cells that a peer was asked about and knows nothing of need not be known after a start."""
-    script = script_of(seed, restarts=True)
-    lives = [run(name, trust, script, is_batched=is_batched) for is_batched in (True, False)]
-
-    many, single = ([one for one in life if not isinstance(one, list)] for life in lives)
     assert many == single
 
 
