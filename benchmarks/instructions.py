@@ -102,8 +102,14 @@ def _play(policy: dict[str, Any], sites: int, delay: int) -> None:
         at=None,
         delays=np.full(SLOTS, delay, np.int64).data if delay else None,
     )
+    names = [f"site{k}" for k in range(sites)]
     learners = [
-        {"name": f"site{k}", "functions": functions[2 * k : 2 * k + 2]} for k in range(sites)
+        {
+            "name": name,
+            "functions": functions[2 * k : 2 * k + 2],
+            "peers": {peer: 0.0 for peer in names if peer != name},
+        }
+        for k, name in enumerate(names)
     ]
     setup = load({"policy": policy, "learner": learners})
     start(setup, setup.sites, 1, [0, 1]).play(log)

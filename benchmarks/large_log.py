@@ -53,8 +53,11 @@ def _group(rng: np.random.Generator, rows: int) -> dict[str, np.ndarray]:
 
 def write_config(path: Path, policy: str) -> None:
     """Write the configuration of a replay."""
+    peers = [
+        ", ".join(f'"site {peer}" = 0' for peer in range(SITES) if peer != k) for k in range(SITES)
+    ]
     sites = "".join(
-        f'[[learner]]\nname = "site {k}"\n'
+        f'[[learner]]\nname = "site {k}"\npeers = {{ {peers[k]} }}\n'
         f"functions = {[f'f{FUNCTIONS * k + j}' for j in range(FUNCTIONS)]}\n"
         for k in range(SITES)
     )

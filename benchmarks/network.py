@@ -18,7 +18,15 @@ class Recorded(NamedTuple):
 
 def config(**policy: Any) -> dict[str, Any]:
     """Return the configuration of the network under a policy."""
-    sites = [{"name": f"site{k}", "functions": FUNCTIONS[2 * k : 2 * k + 2]} for k in range(SITES)]
+    names = [f"site{k}" for k in range(SITES)]
+    sites = [
+        {
+            "name": name,
+            "functions": FUNCTIONS[2 * k : 2 * k + 2],
+            "peers": {peer: 0.0 for peer in names if peer != name},
+        }
+        for k, name in enumerate(names)
+    ]
     return {"policy": policy, "learner": sites}
 
 

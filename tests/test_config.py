@@ -74,7 +74,7 @@ def test_a_file_lists_the_learners(tmp_path: Path) -> None:
 
     assert config.load(str(path)).sites == (
         LearnerSpec("north", ("nb", "logistic"), (1,), (0.0, 0.25, 0.1), receives=True),
-        LearnerSpec("south", ("tree",), (0,), (0.0, 0.0), receives=False),
+        LearnerSpec("south", ("tree",), (), (0.0,), receives=False),
     )
 
 
@@ -86,17 +86,10 @@ def test_one_learner_is_enough() -> None:
     assert setup.settings == Auto()
 
 
-def test_the_default_peers_are_all_others_at_cost_zero() -> None:
-    first, second, third = sites_of(learner("a"), learner("b"), learner("c"))
+def test_a_learner_without_peers_asks_nobody() -> None:
+    sites = sites_of(learner("a"), learner("b", peers={}), learner("c"))
 
-    assert [site.peers for site in (first, second, third)] == [(1, 2), (0, 2), (0, 1)]
-    assert second.costs == (0.0, 0.0, 0.0)
-
-
-def test_an_empty_peers_table_means_no_peers() -> None:
-    first, _ = sites_of(learner("a", peers={}), learner("b"))
-
-    assert (first.peers, first.costs) == ((), (0.0,))
+    assert [(site.peers, site.costs) for site in sites] == [((), (0.0,))] * 3
 
 
 def test_peer_arms_are_in_the_order_of_the_learners() -> None:
@@ -147,7 +140,9 @@ def test_two_learners_may_list_the_same_column() -> None:
 def test_by_the_papers_reading_only_the_first_asks(
     policy: dict[str, Any], peers: list[Any]
 ) -> None:
-    sites = sites_of(learner("a"), learner("b"), learner("c"), **policy)
+    names = ("a", "b", "c")
+    every = [learner(name, peers={peer: 0.0 for peer in names if peer != name}) for name in names]
+    sites = sites_of(*every, **policy)
 
     assert [site.peers for site in sites] == peers
 

@@ -269,10 +269,7 @@ def assemble(tables: Tables) -> NetworkConfig:
     _check_unique([member.name for member in members], "learner name", "")
     for member in members:
         _check_member(member, places)
-    listed = {
-        member.name: None if member.peers is None else _listed(member, members)
-        for member in members
-    }
+    listed = {member.name: None if member.peers is None else _listed(member) for member in members}
     relays = [member.name for member in members if member.relay]
     links = None
     if tables.links or relays:
@@ -566,7 +563,7 @@ def _site(
     members, settings = tables.members, tables.settings
     member, own = members[place], plan.own[place]
     coordinates = plan.coordinates_of(place)
-    wanted = _listed(member, members) if links is None else links.peers(member.name)
+    wanted = _listed(member) if links is None else links.peers(member.name)
     if settings.carry_serving_costs:
         wanted = {name: cost + members[places[name]].serving_cost for name, cost in wanted.items()}
     shown = {peer: cost for peer, cost in member.context_peers.items() if cost <= 1}
@@ -604,11 +601,9 @@ def _site(
     return site
 
 
-def _listed(member: LearnerTable, members: Sequence[LearnerTable]) -> Mapping[str, float]:
+def _listed(member: LearnerTable) -> Mapping[str, float]:
     """Return the peers that a learner asks directly, with their prices."""
-    if member.peers is None:
-        return {other.name: 0.0 for other in members if other is not member}
-    return {name: cost for name, cost in member.peers.items() if cost <= 1}
+    return {name: cost for name, cost in (member.peers or {}).items() if cost <= 1}
 
 
 def _check_rewards(site: LearnerSpec, dimension: int) -> None:

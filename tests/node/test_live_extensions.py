@@ -112,7 +112,7 @@ def test_the_context_decides_which_columns_a_function_gets_to_see() -> None:
     ("view", "sentence"),
     [
         ({"columns": []}, "has no columns"),
-        ({"columns": ["x"], "arms": ["sout"]}, "did you mean 'south'"),
+        ({"columns": ["x"], "arms": ["sout"]}, "unknown arm 'sout'"),
         ({"columns": ["x"], "where": {"nigh": [0, 1]}}, "did you mean 'night'"),
         ({"columns": ["x"], "where": {"night": [0.7, 0.2]}}, "must be an interval in [0, 1]"),
     ],

@@ -113,7 +113,8 @@ def test_a_decision_is_not_blind_if_any_candidate_has_labels() -> None:
 
     def blind(candidates: list[Any]) -> int:
         sites = [{"name": "north", "functions": ["a"], "peers": {}}]
-        sites.append({"name": "south", "functions": ["b"], "supervised": False})
+        south = {"name": "south", "functions": ["b"], "peers": {"north": 0.0}}
+        sites.append({**south, "supervised": False})
         config = {
             "data": {"candidates": candidates},
             "policy": {"preset": "cos", "slices": 2},

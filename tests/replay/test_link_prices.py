@@ -208,12 +208,13 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
     log.write_text("\n".join(",".join(map(str, row)) for row in [list(columns), *rows]))
 
     def learners(**asks: Any) -> list[dict[str, Any]]:
-        north = {"name": "north", "functions": ["a", "b"], "cost-columns": {"a": "q", **asks}}
+        north = {"name": "north", "functions": ["a", "b"], "peers": dict.fromkeys(asks, 0.0)}
+        north["cost-columns"] = {"a": "q", **asks}
         south = {"name": "south", "functions": ["c", "d"], "peers": {}}
         return [north, {**south, "cost-columns": {"c": "q", "d": "r"}}]
 
     together = learners(south="p")
-    separate = [{**one, "peers": {}} for one in learners()]
+    separate = learners()
     errors = [
         [one.numbers.alone_percent for one in covey.replay(setup, log).outcome.learners]
         for setup in ({"learner": together}, {"learner": separate})

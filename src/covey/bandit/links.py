@@ -311,7 +311,7 @@ def wiring_of(
 ) -> Wiring | None:
     """Return the links of `[[link]]` tables, or those by which peers are asked through relays.
 
-    `peers` are the prices that each learner lists; None: it asks all others for nothing.
+    `peers` are the prices that each learner lists; None: it lists none.
     """
     if tables:
         for name, listed in peers.items():
@@ -320,10 +320,7 @@ def wiring_of(
                     f"learner {name!r} has peers, but prices come from [[link]] tables; remove one"
                 )
         return parse_links(tables, peers, relays=relays or None)
-    prices = {
-        name: {one: 0.0 for one in peers if one != name} if own is None else own
-        for name, own in peers.items()
-    }
+    prices = {name: own or {} for name, own in peers.items()}
     for name in relays:
         if has_ensemble:
             raise ConfigError(
