@@ -81,7 +81,6 @@ label = 1
 IDENTITY = """
 certificate = "north.crt"
 key = "north.key"
-authority = "office/ca.crt"
 tls = {tls}
 """
 # With these, peers are asked from the first slot on.
@@ -196,7 +195,7 @@ def _singles(seconds: float, *, has_tls: bool) -> Singles:
         for name in ("reference", "constant"):
             command = [sys.executable, __file__, "--serve", name]
             command += ["--keys", str(folder)] if has_tls else []
-            with started(command, _files(folder)[2]) as server:
+            with started(command, _files(folder)[0]) as server:
                 constants.append(asyncio.run(drive(server, _infers(), CONNECTIONS, seconds)))
         identity = IDENTITY.format(tls=str(has_tls).lower())
         with _site(folder, identity=identity) as server:
@@ -309,14 +308,13 @@ async def _serve(name: str, folder: Path | None) -> None:
 
 def _new_keys(folder: Path) -> str:
     """Make the keys of two sites, of which one is served; return the hash of the other."""
-    keys.new_authority(folder / "office")
     for name in ("north", "south"):
-        card = keys.new_site(name, hosts=["127.0.0.1"], authority=folder / "office", folder=folder)
-    return str(card.key_hash)
+        card = keys.new(name, hosts=["127.0.0.1"], folder=folder)
+    return str(card.key)
 
 
-def _files(folder: Path) -> tuple[Path, Path, Path]:
-    return folder / "north.crt", folder / "north.key", folder / "office" / "ca.crt"
+def _files(folder: Path) -> tuple[Path, Path]:
+    return folder / "north.crt", folder / "north.key"
 
 
 @contextlib.contextmanager
@@ -327,7 +325,7 @@ def _site(
     usual |= parts
     (folder / "site.toml").write_text(NODE.format(features=features, **usual) + more)
     command = [sys.executable, "-m", "covey", "serve", str(folder / "site.toml")]
-    with started(command, _files(folder)[2]) as server:
+    with started(command, _files(folder)[0]) as server:
         yield server
 
 

@@ -28,8 +28,8 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def started(command: Sequence[str], authority: Path | None = None) -> Iterator[Server]:
-    """Run a server that says its address; `authority` is the file of its certificates."""
+def started(command: Sequence[str], ca: Path | None = None) -> Iterator[Server]:
+    """Run a server that says its address; `ca` is the file that clients check it by."""
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             if process.stderr is None:
@@ -38,7 +38,7 @@ def started(command: Sequence[str], authority: Path | None = None) -> Iterator[S
             if not line.startswith("http"):
                 raise RuntimeError(line + process.stderr.read())
             has_tls = line.startswith("https")
-            trust = ssl.create_default_context(cafile=authority) if has_tls else None
+            trust = ssl.create_default_context(cafile=ca) if has_tls else None
             yield Server(int(line.split("/")[2].rpartition(":")[2]), process.pid, trust)
         finally:
             process.terminate()

@@ -47,14 +47,13 @@ def test_the_service_is_little_exposed() -> None:
 
 @with_systemd
 def test_systemd_finds_nothing_wrong_in_the_service(tmp_path: Path) -> None:
-    text = (DEPLOY / "covey.service").read_text()
-    here = text.replace("/opt/covey/bin/covey", sys.executable)
-    assert here != text
-    (tmp_path / "covey.service").write_text(here)
+    for name in ("covey.service", "covey-renew.service", "covey-renew.timer"):
+        text = (DEPLOY / name).read_text().replace("/opt/covey/bin/covey", sys.executable)
+        (tmp_path / name).write_text(text)
 
-    done = run(SYSTEMD, "verify", "--man=no", tmp_path / "covey.service")
+        done = run(SYSTEMD, "verify", "--man=no", tmp_path / name)
 
-    assert "covey.service" not in done.stderr
+        assert name not in done.stderr
 
 
 def manifests() -> list[dict[str, Any]]:

@@ -33,7 +33,6 @@ address = "127.0.0.1:{port}"
 tokens = "tokens.json"
 certificate = "{name}.crt"
 key = "{name}.key"
-authority = "../office/ca.crt"
 tls = true
 peer-address = "127.0.0.1:{peer_port}"
 
@@ -75,12 +74,11 @@ class Site:
         self.name = name
         self.sign = sign
         self.folder = root / name
-        self.office = root / "office"
         self.store = self.folder / f"{name}.store"
         self.log = self.folder / f"{name}.log"
         self.port, self.peer_port = ports
-        card = keys.new_site(name, hosts=["127.0.0.1"], authority=self.office, folder=self.folder)
-        self.key = card.key_hash
+        card = keys.new(name, hosts=["127.0.0.1"], folder=self.folder)
+        self.key = card.key
         scopes = ["infer", "feedback", "read"]
         self.token, _ = tokens.new(self.folder / "tokens.json", CLIENT, scopes=scopes)
         self.is_up = threading.Event()
@@ -137,7 +135,7 @@ class Client:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        context = ssl.create_default_context(cafile=site.office / "ca.crt")
+        context = ssl.create_default_context(cafile=site.folder / f"{site.name}.crt")
         self._way = http.client.HTTPSConnection(
             "127.0.0.1", site.port, timeout=WAIT_S, context=context
         )

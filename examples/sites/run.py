@@ -22,7 +22,6 @@ from traffic import SIGNS, Above, Flow, flows, mixed
 from covey.node.requests import PeerAnswer
 from covey.node.store import Store
 from covey.report.text import table
-from covey.server import keys
 
 NAMES = ("north", "east", "south", "west")
 
@@ -98,7 +97,6 @@ def main() -> int:
 
 def set_up(folder: Path, count: int, seed: int) -> list[Stream]:
     """Make keys, tokens and files of all sites, and what each will see."""
-    keys.new_authority(folder / "office")
     ports = free_ports(2 * len(NAMES))
     sites = [
         Site(name, sign, folder, ports[2 * place : 2 * place + 2])
@@ -106,7 +104,7 @@ def set_up(folder: Path, count: int, seed: int) -> list[Stream]:
     ]
     for site in sites:
         site.write([other for other in sites if other is not site])
-    say(f"fresh keys of an authority and {len(sites)} sites, a token for each client: {folder}")
+    say(f"fresh keys of {len(sites)} sites, a token for each client: {folder}")
     return [
         Stream(site, list(flows(seed * 1_000 + place, count))) for place, site in enumerate(sites)
     ]

@@ -30,7 +30,7 @@ MODULES = [
     "node.network",
     "replay.baselines",
     "report.results",
-    "server.certificates",
+    "server.keys",
     "simulation.comparison",
     "simulation.environment",
     "simulation.world",

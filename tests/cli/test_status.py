@@ -193,19 +193,18 @@ def test_watching_ends_with_an_interrupt(tmp_path: Path) -> None:
 
 def guarded(folder: Path, story: Callable[[str], None]) -> None:
     """Tell a story of a node with TLS and tokens, which is given the URL of its model."""
-    keys.new_authority(folder / "office")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=folder / "office", folder=folder)
+    keys.new("north", hosts=["127.0.0.1"], folder=folder)
     for name, scope in (("watch", "read"), ("camera", "infer")):
         secret, _ = tokens.new(folder / "tokens.json", name, scopes=[scope])
         (folder / f"{name}.token").write_text(f"{secret}\n")
     more = (
         'dimension = 1\ntls = true\ntokens = "tokens.json"\ncertificate = "north.crt"\n'
-        'key = "north.key"\nauthority = "office/ca.crt"'
+        'key = "north.key"'
     )
 
     async def main() -> None:
         text = SITE.replace("dimension = 1", more)
-        async with serving(folder, text, authority=folder / "office" / "ca.crt") as client:
+        async with serving(folder, text, ca=folder / "north.crt") as client:
             await asyncio.to_thread(story, f"{client.root}/v2/models/north")
 
     asyncio.run(main())
@@ -214,7 +213,7 @@ def guarded(folder: Path, story: Callable[[str], None]) -> None:
 def test_a_token_comes_from_a_file_or_from_the_environment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trust = ["--ca", str(tmp_path / "office" / "ca.crt")]
+    trust = ["--ca", str(tmp_path / "north.crt")]
 
     def story(url: str) -> None:
         token = ["--token-file", str(tmp_path / "watch.token")]
@@ -230,7 +229,7 @@ def test_a_token_comes_from_a_file_or_from_the_environment(
 def test_no_token_the_wrong_one_and_no_trust_are_sentences(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trust = ["--ca", str(tmp_path / "office" / "ca.crt")]
+    trust = ["--ca", str(tmp_path / "north.crt")]
 
     def story(url: str) -> None:
         wrong = ["--token-file", str(tmp_path / "camera.token")]

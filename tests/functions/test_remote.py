@@ -88,12 +88,10 @@ def test_requests_share_a_connection_and_start_no_timer(tmp_path: Path) -> None:
 
 
 def test_requests_share_a_connection_over_tls(tmp_path: Path) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("f", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
-    ca = tmp_path / "ca" / "ca.crt"
-    tls = keys.open_context(tmp_path / "f.crt", tmp_path / "f.key", ca)
+    keys.new("f", hosts=["127.0.0.1"], folder=tmp_path)
+    tls = keys.open_context(tmp_path / "f.crt", tmp_path / "f.key")
     with serving(as_protocol(MODEL.predict), tls) as (url, seen):
-        function = loaded(table(url, ca="ca/ca.crt"), tmp_path)
+        function = loaded(table(url, ca="f.crt"), tmp_path)
         many = np.tile(ROWS, (100, 1))  # more than a socket buffers
         assert function.answer_many(many) == MODEL.predict(many).tolist()
         assert [function.answer(row) for row in ROWS[:3]] == MODEL.predict(ROWS[:3]).tolist()

@@ -25,7 +25,7 @@ from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 WITH_TOKENS = SITE.replace("dimension", 'tokens = "tokens.json"\ndimension')
 WITH_TLS = WITH_TOKENS.replace(
     "dimension",
-    'tls = true\ncertificate = "north.crt"\nkey = "north.key"\nauthority = "ca/ca.crt"\ndimension',
+    'tls = true\ncertificate = "north.crt"\nkey = "north.key"\ndimension',
 )
 LABEL = {"id": "a", "truth": 0}
 Story = Callable[[Client, dict[str, str]], Awaitable[None]]
@@ -170,24 +170,23 @@ def test_a_broken_token_file_changes_nothing_and_a_missing_one_admits_no_client(
 async def test_clients_are_served_over_tls_and_a_new_certificate_is_taken_up(
     tmp_path: Path,
 ) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
+    keys.new("north", hosts=["127.0.0.1"], folder=tmp_path)
     secret = tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])[0]
 
     async def shown(port: int) -> bytes:
-        trust = ssl.create_default_context(cafile=tmp_path / "ca" / "ca.crt")
+        trust = ssl.create_default_context(cafile=tmp_path / "north.crt")
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
         der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.transport.abort()
         return der
 
-    async with serving(tmp_path, WITH_TLS, authority=tmp_path / "ca" / "ca.crt") as client:
+    async with serving(tmp_path, WITH_TLS, ca=tmp_path / "north.crt") as client:
         port = int(client.root.rpartition(":")[2])
         assert client.root.startswith("https://")
         assert (await client.known_by(secret).post(INFER, infer()))[0] == 200
         before = await shown(port)
 
-        keys.renew(tmp_path / "north.crt", authority=tmp_path / "ca", days=30)
+        keys.renew(tmp_path / "north.crt", days=30)
         os.kill(os.getpid(), signal.SIGHUP)
         while await shown(port) == before:
             pass  # the signal comes when the loop turns
@@ -271,9 +270,10 @@ async def called_by_south(
     folder: Path, allowed: dict[str, str], now: Callable[[], datetime] = lambda: datetime.now(UTC)
 ) -> AsyncIterator[Callable[[], Awaitable[tuple[int, str]]]]:
     """Yield a call that site south makes at north, always on the same connection."""
+    listed = {name: keys.show(folder / f"{name}.crt").key for name in ("north", "south")}
 
-    def files(name: str) -> tuple[Path, Path, Path]:
-        return folder / f"{name}.crt", folder / f"{name}.key", folder / "ca" / "ca.crt"
+    def files(name: str) -> tuple[Path, Path, dict[str, str]]:
+        return folder / f"{name}.crt", folder / f"{name}.key", listed
 
     listener = Listener(
         Echo(),
@@ -303,14 +303,13 @@ async def called_by_south(
 
 @pytest.fixture
 def two_sites(tmp_path: Path) -> Path:
-    keys.new_authority(tmp_path / "ca")
     for name in ("north", "south"):
-        keys.new_site(name, authority=tmp_path / "ca", folder=tmp_path)
+        keys.new(name, folder=tmp_path)
     return tmp_path
 
 
 def test_a_change_of_the_allow_list_counts_on_an_open_connection(two_sites: Path) -> None:
-    key, other = (keys.show(two_sites / f"{name}.crt").key_hash for name in ("south", "north"))
+    key, other = (keys.show(two_sites / f"{name}.crt").key for name in ("south", "north"))
     allowed = {"south": key}
 
     async def main() -> list[int]:
@@ -331,7 +330,7 @@ def test_a_certificate_that_expires_is_refused_on_an_open_connection(two_sites: 
     times = [info.valid_until, info.valid_until + timedelta(seconds=1)]
 
     async def main() -> list[int]:
-        allowed, clock = {"south": info.key_hash}, iter(times)
+        allowed, clock = {"south": info.key}, iter(times)
         async with called_by_south(two_sites, allowed, lambda: next(clock)) as call:
             return [(await call())[0] for _ in times]
 

@@ -102,8 +102,8 @@ def test_a_peer_with_a_new_key_continues_and_its_old_key_is_refused(offices: Off
 
     async def story(client: Client) -> None:
         assert await is_let_in(offices, "south")
-        site_keys.new_site("south", authority=folder / "office", folder=folder / "new")
-        key = site_keys.show(folder / "new" / "south.crt").key_hash
+        site_keys.new("south", folder=folder / "new")
+        key = site_keys.show(folder / "new" / "south.crt").key
         plan = await applied(offices, client, north(offices, "south", south=key))
         assert {one["what"] for one in plan["steps"]} == {"keep"}
         assert not await is_let_in(offices, "south")

@@ -57,9 +57,8 @@ async def test_a_client_that_does_not_read_the_answer_is_cut_off(port: Port) -> 
 
 
 def test_a_failed_tls_handshake_is_cut_off(tmp_path: Path) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
-    files = (tmp_path / "north.crt", tmp_path / "north.key", tmp_path / "ca" / "ca.crt")
+    keys.new("north", hosts=["127.0.0.1"], folder=tmp_path)
+    files = tmp_path / "north.crt", tmp_path / "north.key"
 
     async def story(port: Port) -> None:
         assert await port.answers(b"") == b""
@@ -196,9 +195,8 @@ def test_a_client_above_its_rate_gets_retry_after(tmp_path: Path) -> None:
 
 
 def test_by_default_only_clients_of_other_machines_have_a_rate_limit(tmp_path: Path) -> None:
-    keys.new_authority(tmp_path / "ca")
-    keys.new_site("north", hosts=["127.0.0.1"], authority=tmp_path / "ca", folder=tmp_path)
-    identity = 'certificate = "north.crt"\nkey = "north.key"\nauthority = "ca/ca.crt"\n'
+    keys.new("north", hosts=["127.0.0.1"], folder=tmp_path)
+    identity = 'certificate = "north.crt"\nkey = "north.key"\n'
     outside = SITE.replace("127.0.0.1:0", "0.0.0.0:0").replace(
         "dimension", identity + 'tokens = "tokens.json"\ndimension'
     )

@@ -21,28 +21,23 @@ from covey.server.peer_client import HttpsPeers
 from support.coroutines import looped
 
 HELLO = peer_messages.HelloReply(version=1, request="an older one", name="south", incarnation=7)
-Files = tuple[Path, Path, Path]
+Files = tuple[Path, Path, dict[str, str]]
 Answer = Callable[[web.Request, bytes], Awaitable[web.StreamResponse]]
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sites")
-    for office in ("office", "elsewhere"):
-        keys.new_authority(folder / office)
     for name in ("north", "south", "east"):
-        keys.new_site(name, authority=folder / "office", folder=folder)
-    keys.new_site("south", authority=folder / "office", folder=folder / "again")
-    keys.new_site("south", authority=folder / "elsewhere", folder=folder / "other")
+        keys.new(name, folder=folder)
+    keys.new("south", folder=folder / "again")
     return folder
 
 
-def files(sites: Path, name: str, folder: str = "", office: str = "office") -> Files:
-    return (
-        sites / folder / f"{name}.crt",
-        sites / folder / f"{name}.key",
-        sites / office / "ca.crt",
-    )
+def files(sites: Path, name: str) -> Files:
+    """Return the certificate and the key of a site, and the keys that it lists."""
+    listed = {other: key_of(sites, other) for other in ("north", "south")}
+    return sites / f"{name}.crt", sites / f"{name}.key", listed
 
 
 async def greet(request: web.Request, body: bytes) -> web.StreamResponse:
@@ -81,7 +76,8 @@ async def north(sites: Path, url: str, key: str, caller: str = "north") -> Async
     """Yield the way to south from a site that knows it by this key."""
     known = {"south": PeerConfig(name="south", key=key, url=url, share="data")}
     chance = random.Random(2)  # noqa: S311
-    peers = HttpsPeers(known, partial(keys.client_context, *files(sites, caller)), chance)
+    own = sites / f"{caller}.crt", sites / f"{caller}.key"
+    peers = HttpsPeers(known, partial(keys.client_context, *own, {"south": key}), chance)
     try:
         yield peers.by_name["south"]
     finally:
@@ -89,7 +85,7 @@ async def north(sites: Path, url: str, key: str, caller: str = "north") -> Async
 
 
 def key_of(folder: Path, name: str = "south") -> str:
-    return keys.show(folder / f"{name}.crt").key_hash
+    return keys.show(folder / f"{name}.crt").key
 
 
 async def greeted(sites: Path, answer: Answer = greet, times: int = 1) -> Any:
@@ -102,13 +98,11 @@ async def greeted(sites: Path, answer: Answer = greet, times: int = 1) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("folder", "name", "office"),
-    [("again", "south", "office"), ("other", "south", "elsewhere"), ("", "east", "office")],
-    ids=["another key", "another authority", "another name"],
+    ("folder", "name"), [("again", "south"), ("", "east")], ids=["another key", "another name"]
 )
 @looped
 async def test_a_site_that_is_not_the_one_on_the_list_is_sent_nothing(
-    sites: Path, folder: str, name: str, office: str
+    sites: Path, folder: str, name: str
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # it admits every client
     context.load_cert_chain(sites / folder / f"{name}.crt", sites / folder / f"{name}.key")
@@ -136,20 +130,16 @@ async def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_ne
 
     own = tmp_path / "north.crt", tmp_path / "north.key"
 
-    def take(*parts: str) -> None:
-        for file in own:
-            file.write_bytes(sites.joinpath(*parts, file.name).read_bytes())
-            file.chmod(0o600)
-
-    keys.new_site("north", authority=sites / "office", folder=sites / "later")
-    take()
-    office = sites / "office" / "ca.crt"
+    for file in own:
+        file.write_bytes((sites / file.name).read_bytes())
+        file.chmod(0o600)
+    listed = files(sites, "north")[2]
     async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
         south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-        identify = partial(keys.client_context, *own, office)
+        identify = partial(keys.client_context, *own, listed)
         peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
         await peers.by_name["south"].hello()
-        take("later")
+        keys.renew(own[0])
         peers.reload()
         await peers.by_name["south"].hello()
         own[0].write_text("nothing")
@@ -173,7 +163,7 @@ def test_a_peer_whose_certificate_is_not_valid_now_is_refused_with_what_to_do(
     sites: Path, tmp_path: Path, days_ago: int, said: str
 ) -> None:
     moment = datetime.now(UTC) - timedelta(days=days_ago)
-    keys.new_site("south", authority=sites / "office", folder=tmp_path, days=3, now=moment)
+    keys.new("south", folder=tmp_path, days=3, now=moment)
 
     async def main() -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -13,7 +13,7 @@ from covey.server import config
 from covey.server.config import PeerConfig
 from support.served import CONSTANTS
 
-KEY = "sha256:" + "0" * 64
+KEY = "p256:A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW"
 SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'
 SITE = (
     """
@@ -24,7 +24,6 @@ store = "north.store"
 dimension = 1
 certificate = "north.crt"
 key = "north.key"
-authority = "ca.crt"
 peer-address = "127.0.0.1:0"
 
 [policy]

@@ -18,7 +18,6 @@ features = {{ size = "FP64" }}
 store = "north.store"
 certificate = "north.crt"
 key = "north.key"
-authority = "ca.crt"
 peer-address = "127.0.0.1:0"
 dimension = 1
 
@@ -33,7 +32,7 @@ peers = {{ south = 0.1 }}
 [[peer]]
 share = "data"
 name = "south"
-key = "sha256:{"0" * 64}"
+key = "p256:A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW"
 url = "https://127.0.0.1:8443"
 may-ask = true
 {served.CONSTANTS}"""

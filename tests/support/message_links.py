@@ -14,7 +14,7 @@ from covey.server.peer_messages import KIND, HelloReply
 from covey.types import Label
 from support import virtual
 
-KEY = "sha256:" + "0" * 64
+KEY = "p256:A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW"
 HEADERS = {"content-type": KIND}
 
 

@@ -112,9 +112,9 @@ def promised(method: str, path: str, status: int, told: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, text: str = SITE, *, authority: Path | None = None, spans: Spans | None = None
+    folder: Path, text: str = SITE, *, ca: Path | None = None, spans: Spans | None = None
 ) -> AsyncIterator[Client]:
-    """Serve a site; its client trusts the `authority` where there is TLS."""
+    """Serve a site; its client trusts the file `ca` where there is TLS."""
     (folder / "site.toml").write_text(text)
     is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     served = config.load(folder / "site.toml")
@@ -125,7 +125,7 @@ async def serving(
     if task.done():
         await task
     root = (await is_up).partition("/v2/")[0]
-    trust = ssl.create_default_context(cafile=authority) if authority else True
+    trust = ssl.create_default_context(cafile=ca) if ca else True
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
         yield Client(session, root)
     task.cancel()
@@ -138,16 +138,16 @@ async def serving_all(
     folder: Path, texts: Mapping[str, str], spans: Mapping[str, Spans] | None = None
 ) -> AsyncIterator[dict[str, Client]]:
     """Serve sites, whose keys `Offices` has made in a folder, each from a folder of its name."""
-    authority, spans = folder / "office" / "ca.crt", spans or {}
+    spans = spans or {}
     for name in texts:
         if not (folder / name).exists():
             (folder / name).mkdir()
-            for path in [*folder.glob("*.crt"), *folder.glob("*.key"), folder / "office"]:
+            for path in [*folder.glob("*.crt"), *folder.glob("*.key")]:
                 (folder / name / path.name).symlink_to(path)
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(
-                serving(folder / name, text, authority=authority, spans=spans.get(name))
+                serving(folder / name, text, ca=folder / f"{name}.crt", spans=spans.get(name))
             )
             for name, text in texts.items()
         }

@@ -77,13 +77,12 @@ class Client:
 
 
 class Offices:
-    """An authority, and the keys of sites that it signed."""
+    """The keys and ports of sites."""
 
     def __init__(self, folder: Path, names: list[str]) -> None:
         self.folder = folder
-        keys.new_authority(folder / "office")
         for name in names:
-            keys.new_site(name, authority=folder / "office", folder=folder)
+            keys.new(name, folder=folder)
         self.ports = {name: free_port() for name in names}
 
     def node(self, name: str, **more: Any) -> str:
@@ -94,7 +93,6 @@ class Offices:
             "address": "127.0.0.1:0",
             "certificate": f"{name}.crt",
             "key": f"{name}.key",
-            "authority": "office/ca.crt",
             "peer-address": f"127.0.0.1:{self.ports[name]}",
             "timeout-s": 30.0,  # on a machine however busy
             **more,
@@ -112,8 +110,8 @@ class Offices:
         return table("[[peer]]", told)
 
     def key(self, name: str) -> str:
-        """Return the hash of a site's key."""
-        return keys.show(self.folder / f"{name}.crt").key_hash
+        """Return a site's public key."""
+        return keys.show(self.folder / f"{name}.crt").key
 
     def url(self, name: str) -> str:
         """Return where peers reach a site."""
@@ -183,12 +181,13 @@ def _toml(value: Any) -> str:
 async def way(offices: Offices, name: str) -> AsyncIterator[PeerClient]:
     """Yield the way of a site to north."""
     folder = offices.folder
-    files = (folder / f"{name}.crt", folder / f"{name}.key", folder / "office" / "ca.crt")
     known = PeerConfig(
         name="north", key=offices.key("north"), url=offices.url("north"), share="data"
     )
+    own = folder / f"{name}.crt", folder / f"{name}.key"
+    identify = partial(keys.client_context, *own, {"north": known.key})
     chance = random.Random(3)  # noqa: S311
-    peers = HttpsPeers({"north": known}, partial(keys.client_context, *files), chance)
+    peers = HttpsPeers({"north": known}, identify, chance)
     try:
         yield peers.by_name["north"]
     finally:

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +19,10 @@ if TYPE_CHECKING:
 
 KEYS_EXAMPLES = """\
 examples:
-  covey keys ca ca                                  once per network, where it is safe
-  covey keys request north --host 10.0.0.7          at each site; north.key stays there
-  covey keys sign north.csr --ca ca                 where the authority is
-  covey keys new south --ca ca --out south          both steps in one, to try things out
-  covey keys show north.crt                         the table for the files of its peers
-  covey keys show north.crt --key north.key --ca ca/ca.crt
-  covey keys renew north.crt --ca ca --days 90      same key, so its peers change nothing
+  covey keys new north --host 10.0.0.7             north.key stays there, north.crt is for clients
+  covey keys show north.crt                        the table for the files of its peers
+  covey keys show north.crt --key north.key
+  covey keys renew north.crt --before 30d          same key, so its peers change nothing
 """
 TOKENS_EXAMPLES = """\
 examples:
@@ -37,38 +35,25 @@ examples:
 
 def add_keys(command: argparse.ArgumentParser) -> None:
     verbs = _verbs(command, "Make, show and end keys and certificates of sites.", KEYS_EXAMPLES)
-    verb = _verb(verbs, "ca", "make the authority of a network: FOLDER/ca.key and ca.crt")
-    verb.add_argument("folder", type=Path, metavar="FOLDER")
-    verb.add_argument("--name", default="covey", help="that certificates show (default: covey)")
-    _add_days(verb, 3650)
-    add_common(verb, _keys)
-
-    verb = _verb(verbs, "request", "make a site's key, and a request for the authority to sign")
-    _add_site(verb)
-    add_common(verb, _keys)
-
-    verb = _verb(verbs, "sign", "sign a site's request with the authority")
-    verb.add_argument("request", type=Path, metavar="REQUEST", help="NAME.csr")
-    verb.add_argument("--out", type=Path, metavar="DIR", help="(default: beside the request)")
-    _add_authority(verb)
-    _add_days(verb, 90)
-    add_common(verb, _keys)
-
-    verb = _verb(verbs, "new", "make a site's key and certificate where the authority is")
-    _add_site(verb)
-    _add_authority(verb)
-    _add_days(verb, 90)
+    verb = _verb(verbs, "new", "make a site's key and certificate: NAME.key and NAME.crt")
+    verb.add_argument("name", metavar="NAME", help="of the site: a-z, 0-9, single hyphens")
+    verb.add_argument(
+        "--host", action="append", default=[], metavar="HOST", help="address or host name; repeat"
+    )
+    verb.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="(default: here)")
+    _add_days(verb, 365)
     add_common(verb, _keys)
 
     verb = _verb(verbs, "renew", "replace a certificate by a longer lasting one for the same key")
     verb.add_argument("certificate", type=Path, metavar="CERTIFICATE", help="NAME.crt")
-    _add_authority(verb)
-    _add_days(verb, 90)
+    verb.add_argument(
+        "--before", type=_days, metavar="DAYS", help="only if it lasts less, like 30d: for a timer"
+    )
+    _add_days(verb, 365)
     add_common(verb, _keys)
 
     verb = _verb(verbs, "show", "print a file's content, and its table for the files of peers")
     verb.add_argument("file", type=Path, metavar="FILE")
-    verb.add_argument("--ca", type=Path, metavar="FILE", help="fail unless this authority signed")
     verb.add_argument("--key", type=Path, metavar="FILE", help="fail unless this is its key")
     add_common(verb, _keys)
 
@@ -106,24 +91,6 @@ def _verb(verbs: Commands, name: str, text: str) -> argparse.ArgumentParser:
     return verb
 
 
-def _add_site(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("name", metavar="NAME", help="of the site: a-z, 0-9, single hyphens")
-    verb.add_argument(
-        "--host", action="append", default=[], metavar="HOST", help="address or host name; repeat"
-    )
-    verb.add_argument("--out", type=Path, default=Path(), metavar="DIR", help="(default: here)")
-
-
-def _add_authority(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--ca",
-        type=Path,
-        default=Path("ca"),
-        metavar="FOLDER",
-        help="of the authority (default: ca)",
-    )
-
-
 def _add_days(verb: argparse.ArgumentParser, days: int) -> None:
     verb.add_argument(
         "--days", type=int, default=days, metavar="N", help=f"how long it lasts (default: {days})"
@@ -135,38 +102,30 @@ def _add_file(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--file", type=Path, default=path, metavar="FILE", help=f"(default: {path})")
 
 
+def _days(text: str) -> int:
+    days = text.removesuffix("d")
+    if not days.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}; it must be a number of days, like 30d")
+    return int(days)
+
+
 def _keys(options: argparse.Namespace) -> None:
     # Not at the top: only these commands need cryptography.
     from covey.server import keys
 
     advice = ""
     match options.verb:
-        case "ca":
-            info = keys.new_authority(options.folder, name=options.name, days=options.days)
-            advice = f"give ca.crt to every site; keep {info.files[0]} offline, with a backup"
-        case "request":
-            info = keys.request(options.name, hosts=options.host, folder=options.out)
-            advice = f"send {info.files[1]} to the authority; {info.files[0]} stays here"
-        case "sign":
-            asked, folder = options.request, options.out
-            info = keys.sign(asked, authority=options.ca, folder=folder, days=options.days)
-            advice = (
-                "before you send it back: confirm the key hash with the site over another channel"
-            )
         case "new":
-            info = keys.new_site(
-                options.name,
-                hosts=options.host,
-                authority=options.ca,
-                folder=options.out,
-                days=options.days,
-            )
+            info = keys.new(options.name, hosts=options.host, folder=options.out, days=options.days)
+            advice = f"{info.files[0]} stays here; tell each peer the key over a channel you trust"
         case "renew":
-            info = keys.renew(options.certificate, authority=options.ca, days=options.days)
-        case _ if options.key is None and options.ca is None:
-            info = keys.show(options.file)
+            renewed = keys.renew(options.certificate, before=options.before, days=options.days)
+            info = renewed or keys.show(options.certificate)
+            if renewed is None:
+                advice = f"{options.certificate} lasts {info.days_left} days, so it is not renewed"
         case _:
-            info = keys.check(options.file, key=options.key, authority=options.ca)
+            check = keys.show if options.key is None else partial(keys.check, key=options.key)
+            info = check(options.file)
     print(_json(info) if options.json else "\n".join(_lines(info)))
     if advice:
         _say(advice, options)
@@ -209,8 +168,7 @@ def _lines(info: "KeyInfo") -> Sequence[str]:
         ("kind", info.kind),
         ("name", info.name),
         ("hosts", ", ".join(info.hosts)),
-        ("key", info.key_hash),
-        ("signed by", info.issuer),
+        ("key", info.key),
         ("valid", _validity(info)),
         ("files", ", ".join(info.files)),
     ]

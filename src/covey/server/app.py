@@ -216,13 +216,14 @@ class ServedSite:
         near = [name for name, one in served.neighbours.items() if one.url is not None]
         self.metrics.know([*near, *served.relays])
         certificate = self._certificate
-        ends = dict if certificate is None else certificate.ends
-        self.metrics.follow(node, store=served.store, ends=ends)
+        self.metrics.follow(node, store=served.store, certificate=certificate)
         self._stop_watching()
         watching = (self._watch(node), self._note(node))
         self._watching = [asyncio.ensure_future(one) for one in watching]
         if certificate is not None:
-            self._watching.append(asyncio.ensure_future(certificate.watch()))
+            self._watching.append(
+                asyncio.ensure_future(certificate.watch(self.reload_certificates))
+            )
         if self._greets and self._peers is not None:
             greetings = [self._greet(served, self._peers, name) for name in near]
             self._watching += [asyncio.ensure_future(greeting) for greeting in greetings]
@@ -297,10 +298,12 @@ class ServedSite:
             budgets=served.budgets,
         )
 
-    def identity(self, context: Callable[..., ssl.SSLContext]) -> ssl.SSLContext:
-        """Return a context of `keys` with the present files of the site."""
+    def for_tls(self, *, are_peers: bool) -> ssl.SSLContext:
+        """Return the context of a port, of the present files of the site."""
         assert self.served.identity is not None  # else it has no TLS
-        return context(*self.served.identity)
+        if are_peers:
+            return keys.server_context(*self.served.identity, self.allowed)
+        return keys.open_context(*self.served.identity)
 
     async def close(self) -> None:
         self._stop_watching()
@@ -490,7 +493,8 @@ def _peers(
     """Return the clients of the peers with a url; None for a site without keys."""
     if served.identity is None or certificate is None:
         return None
-    identify = partial(keys.client_context, *served.identity)
+    allowed = pinned_keys(served.neighbours)
+    identify = partial(keys.client_context, *served.identity, allowed)
     chance = random.SystemRandom()
     announced = served.spaces.announcement()
     return HttpsPeers(
@@ -516,7 +520,7 @@ def _gate(served: SiteConfig) -> Authenticator:
 
 def _for_clients(site: ServedSite) -> Listener:
     served, present = site.served, Present(site, lambda: site.for_clients, lambda: site.gate)
-    tls = partial(site.identity, keys.open_context)
+    tls = partial(site.for_tls, are_peers=False)
     return Listener(
         present,
         served.address,
@@ -536,7 +540,7 @@ def _for_peers(site: ServedSite) -> Listener:
         site.served.peer_address,
         gate=gate,
         limits=site.served.limits,
-        tls=partial(site.identity, keys.server_context),
+        tls=partial(site.for_tls, are_peers=True),
         side="back",
         metrics=site.metrics,
     )

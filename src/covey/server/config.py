@@ -29,7 +29,7 @@ from covey.node.requests import NO_INSTANCE, AskRow, Loaded
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import PEER_TICKETS, Limits
-from covey.server import certificates, http
+from covey.server import http, keys
 from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
 from covey.types import Label, Loss
@@ -43,7 +43,7 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A `[[peer]]` table: another site, identified by name and key."""
 
     name: str
-    key: str  # the hash that `covey keys show` prints
+    key: str  # the public key that `covey keys show` prints
     url: str | None = None  # None: it is never queried
     share: Literal["none", "context", "data"] = "none"  # what queries to it may contain
     trust: Trust = "earned"  # use of its labels
@@ -88,7 +88,7 @@ def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, Pe
 
 
 def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
-    """Return the allow list: names and key hashes."""
+    """Return the allow list: names and keys."""
     return {name: one.key for name, one in neighbours.items()}
 
 
@@ -176,10 +176,10 @@ def check_site(
 
 def _checked(one: PeerConfig, where: str) -> PeerConfig:
     try:
-        certificates.check_name(one.name)
+        keys.check_name(one.name)
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
-    certificates.check_key_hash(one.key, f"{WHERE} key of {one.name}")
+    keys.check_key(one.key, f"{WHERE} key of {one.name}")
     if one.rate_per_s is not None and not 0 < one.rate_per_s < math.inf:
         raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
     if one.asks_by_context and not one.may_ask:
@@ -203,7 +203,7 @@ def _root(url: str, where: str) -> str:
         raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
     if parts.query or parts.fragment:
         raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
-    (host,) = certificates.check_hosts([parts.hostname])
+    (host,) = keys.check_hosts([parts.hostname])
     return Address(host, port).url("https")
 
 
@@ -269,7 +269,6 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     tokens: str | None = None  # the file of `covey tokens`
     certificate: str | None = None  # the files of `covey keys`
     key: str | None = None
-    authority: str | None = None
     tls: bool | None = None  # for clients; None: unless the address is a loopback
     peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # input of functions
@@ -284,11 +283,10 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Identity(NamedTuple):
-    """The certificate, key and authority files of a site."""
+    """The certificate and key files of a site."""
 
     certificate: Path
     key: Path
-    authority: Path
 
 
 class SiteConfig(NamedTuple):
@@ -637,16 +635,15 @@ def _check_errors(loss: Loss | None, classes: Sequence[Label]) -> None:
 
 
 def _identity(serving: NodeTable, folder: Path) -> Identity | None:
-    names = {"certificate": serving.certificate, "key": serving.key, "authority": serving.authority}
-    missing = [name for name, file in names.items() if file is None]
-    if len(missing) == len(names):
+    if serving.certificate is None and serving.key is None:
         return None
-    if missing:
+    if serving.certificate is None or serving.key is None:
+        missing = "key" if serving.key is None else "certificate"
         raise ConfigError(
-            f"[node] {missing[0]} is missing; certificate, key and authority are needed together: "
-            "create them with `covey keys`"
+            f"[node] {missing} is missing; certificate and key are needed together: create them "
+            "with `covey keys new`"
         )
-    return Identity(*(folder / file for file in names.values() if file is not None))
+    return Identity(folder / serving.certificate, folder / serving.key)
 
 
 def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
@@ -654,14 +651,14 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
     address = Address.parse(serving.address, "[node] address")
     _hosts(serving)
     if identity is None and serving.tls:
-        raise ConfigError("[node] tls = true needs certificate, key and authority: `covey keys`")
+        raise ConfigError("[node] tls = true needs certificate and key: `covey keys new`")
     if not is_loopback(address.host) and (
         identity is None or serving.tokens is None or serving.tls is False
     ):
         raise ConfigError(
             f"[node] address is {serving.address!r}, which is not a loopback; that needs TLS "
-            "(certificate, key and authority: `covey keys`) and tokens (`covey tokens new`), or "
-            "serve on the loopback: 127.0.0.1:8080"
+            "(certificate and key: `covey keys new`) and tokens (`covey tokens new`), or serve on "
+            "the loopback: 127.0.0.1:8080"
         )
     return address
 
@@ -670,9 +667,7 @@ def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | No
     if serving.peer_address is None:
         return None
     if identity is None:
-        raise ConfigError(
-            "[node] peer-address needs certificate, key and authority: use `covey keys`"
-        )
+        raise ConfigError("[node] peer-address needs certificate and key: `covey keys new`")
     return Address.parse(serving.peer_address, "[node] peer-address")
 
 
@@ -680,8 +675,8 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
     """Raise `ConfigError` if the keys or the peer address for the listed peers are missing."""
     if (site.peers or site.context_peers) and serving.certificate is None:
         raise ConfigError(
-            f"learner {site.name!r} asks peers; [node] needs certificate, key and authority: "
-            "create them with `covey keys`"
+            f"learner {site.name!r} asks peers; [node] needs certificate and key: create them with "
+            "`covey keys new`"
         )
     for name, one in known.items():
         if one.may_ask and serving.peer_address is None:
@@ -698,7 +693,7 @@ def _hosts(serving: NodeTable) -> tuple[str, ...]:
             "[node] hosts: with tokens a site answers under every host name; remove hosts"
         )
     try:
-        return certificates.check_hosts(serving.hosts)
+        return keys.check_hosts(serving.hosts)
     except ConfigError as error:
         raise ConfigError(f"[node] hosts: {error}") from None
 

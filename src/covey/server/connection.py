@@ -1,6 +1,7 @@
 """One HTTP/1.1 connection: TLS, requests within the limits, and their responses in order."""
 
 import asyncio
+import logging
 import math
 import ssl
 import time
@@ -42,6 +43,7 @@ try:
 except ImportError as missing:
     raise MissingExtra(need_of("served sites", "httptools", extra="node")) from missing
 
+log = logging.getLogger(__name__)
 HANDSHAKE_S = 5.0  # within which TLS is agreed on
 HEAD_S = 5.0  # within which the head of a request comes
 BODY_S = 10.0  # within which its body comes
@@ -263,7 +265,9 @@ class Connection(asyncio.BufferedProtocol):
         """Return whether the handshake is complete."""
         try:
             is_done = tls.shake()
-        except ssl.SSLError:
+        except ssl.SSLError as error:
+            if isinstance(error, ssl.SSLCertVerificationError):
+                log.warning("peer refused: its key is not listed (%s)", error.verify_message)
             self._transport.write(tls.sealed(b""))  # the alert
             self._transport.close()
             self._is_deaf = True

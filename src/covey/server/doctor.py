@@ -34,7 +34,6 @@ from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig, rea
 from covey.server.http import Address
 from covey.types import Label
 
-SOON_DAYS = keys.SOON.days
 FAR_S = 300.0  # that clocks may differ
 LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
 AT_ONCE = 16  # peers that are probed together
@@ -124,29 +123,24 @@ def _certificate(site: SiteConfig) -> Iterator[Finding]:
     if site.identity is None:
         yield Finding("certificate", OK, "none: clients on this machine only, and no peers")
         return
-    certificate, key, authority = site.identity
-    info = keys.check(certificate, key=key, authority=authority)
+    certificate, key = site.identity
+    info = keys.check(certificate, key=key)
     if info.name != site.serving.name:
         text = f"{certificate} is of site {info.name!r}, and this one is {site.serving.name!r}"
         yield Finding("certificate", FAILURE, f"{text}; peers would refuse it")
-    renew = f"`covey keys renew {certificate}` where the authority is, then SIGHUP"
-    yield _lasting("certificate", str(certificate), info.days_left, renew)
-    left = keys.issuer(certificate, authority).days_left
-    advice = "make a new one in time (docs/operations/keys.md)"
-    yield _lasting("authority", str(authority), left, advice)
+    if info.days_left is not None and info.days_left < keys.SOON.days:
+        text = f"{certificate} ends in {info.days_left} days: `covey keys renew {certificate}`"
+        yield Finding("certificate", WARNING, text)
+    else:
+        text = f"{certificate} is valid for {info.days_left} more days"
+        yield Finding("certificate", OK, text)
     if site.has_tls and not info.hosts:
         text = f"{certificate} names no host, so clients that check the address will refuse it"
-        yield Finding("certificate", WARNING, f"{text}; request one with --host")
+        yield Finding("certificate", WARNING, f"{text}; make one with --host")
     if key.stat().st_mode & 0o070:
         yield Finding("key", WARNING, f"{key} can be used by its group; run: chmod 600 {key}")
     else:
         yield Finding("key", OK, f"{key} belongs to the certificate, and is its owner's alone")
-
-
-def _lasting(what: str, name: str, days: int | None, advice: str) -> Finding:
-    if days is not None and days < SOON_DAYS:
-        return Finding(what, WARNING, f"{name} ends in {days} days: {advice}")
-    return Finding(what, OK, f"{name} is valid for {days} more days")
 
 
 def _tokens(site: SiteConfig) -> Iterator[Finding]:
@@ -193,7 +187,7 @@ def _is_for_clients(site: SiteConfig) -> bool:
 
 
 def _is_own_key(address: Address, identity: Identity) -> bool:
-    return peer_client.shown_key(_near(address)) == keys.show(identity.certificate).key_hash
+    return peer_client.shown_key(_near(address)) == keys.show(identity.certificate).key
 
 
 def _near(address: Address) -> Address:
@@ -356,8 +350,8 @@ def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
 
 def _peers(site: SiteConfig) -> Iterator[Finding]:
     if site.identity is not None:
-        certificate, key, authority = site.identity
-        unusable = _failures("", partial(keys.check, certificate, key=key, authority=authority))
+        certificate, key = site.identity
+        unusable = _failures("", partial(keys.check, certificate, key=key))
         if unusable:
             text = "not asked, as the certificate of this site cannot be used (see above)"
             yield from (Finding(f"peer {name}", WARNING, text) for name in site.neighbours)

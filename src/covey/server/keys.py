@@ -1,137 +1,233 @@
-"""Key files of sites and of their authority, TLS contexts made from them, and TLS of bytes."""
+"""Keys and certificates of sites, the keys that a site accepts of its peers, and TLS of bytes.
+
+A site's certificate is signed by the site's own key. A peer's file has that key, so it is all that
+a certificate is checked against.
+"""
 
 import asyncio
+import base64
 import contextlib
+import hmac
+import ipaddress
 import logging
+import re
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from covey import files as files_module
-from covey.errors import ConfigError, PeerRefused
-from covey.server import certificates
-from covey.server.certificates import CertificateReading, Span
+from covey import files
+from covey.errors import ConfigError, MissingExtra, PeerRefused, need_of
 
-AUTHORITY_DAYS = 3650
-SITE_DAYS = 90
-MOST_DAYS = 36_500
-AUTHORITY_KEY, AUTHORITY_CERTIFICATE = "ca.key", "ca.crt"
-_SECRET, _PUBLIC = 0o600, 0o644
-_MOST_BYTES = 1 << 20
-# A certificate must be valid immediately, also at a site with a slow clock.
-_BACKDATED = timedelta(hours=1)
-SOON = timedelta(days=14)  # before its end a certificate is reported
-DAY = timedelta(days=1)  # after which that is repeated
+try:
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        PublicFormat,
+        load_pem_private_key,
+    )
+    from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+except ImportError as missing:
+    raise MissingExtra(need_of("keys and certificates", "cryptography", extra="node")) from missing
+
 log = logging.getLogger(__name__)
+Span = tuple[datetime, datetime]
+SITE_DAYS = 365
+MOST_DAYS = 36_500
+# A certificate must be valid immediately, also at a site with a slow clock.
+BACKDATED = timedelta(hours=1)
+SOON = timedelta(days=14)  # before its end a certificate is reported
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+LONGEST_NAME, LONGEST_HOST = 63, 253
+# Valid as host name labels, so that TLS can verify a site's name independently of its address.
+# No double hyphens: `xn--` is the prefix of encoded names.
+NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", re.ASCII)
+HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*", re.ASCII)
+SCHEME = "covey://"  # of the name of a site in its certificate
+KIND = "p256:"  # before the point of a public key on the curve P-256, compressed
+SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
+MOST_BYTES = 1 << 20
+OTHER_KIND = "unsupported key type; use `covey keys` (EC, P-256)"
+UNREADABLE = (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion)
 
 
 class KeyInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Public information about a key, a request or a certificate."""
+    """The public content of a key or of a certificate."""
 
-    kind: Literal["authority", "certificate", "request", "key"]
-    name: str | None
-    hosts: tuple[str, ...]
-    key_hash: str
-    issuer: str | None
-    valid_from: datetime | None
-    valid_until: datetime | None
-    days_left: int | None
-    state: Literal["valid", "expired", "not yet valid"] | None
-    allow: str | None
-    files: tuple[str, ...]
-
-
-def new_authority(
-    folder: Path, *, name: str = "covey", days: int = AUTHORITY_DAYS, now: datetime | None = None
-) -> KeyInfo:
-    """Create the key and the certificate of an authority in `folder`."""
-    key = certificates.new_key()
-    certificate = certificates.authority(key, name, _span(days, now))
-    contents = {folder / AUTHORITY_KEY: key, folder / AUTHORITY_CERTIFICATE: certificate}
-    return _create(contents, now)
+    kind: Literal["certificate", "key"]
+    key: str  # the public one, as peers list it
+    name: str | None = None
+    hosts: tuple[str, ...] = ()
+    valid_from: datetime | None = None
+    valid_until: datetime | None = None
+    days_left: int | None = None
+    state: Literal["valid", "expired", "not yet valid"] | None = None
+    allow: str | None = None  # the table for the files of peers
+    files: tuple[str, ...] = ()
 
 
-def request(name: str, *, hosts: Iterable[str] = (), folder: Path) -> KeyInfo:
-    """Create a site's key and a certificate request in `folder`."""
-    key = certificates.new_key()
-    asked = certificates.request(key, name, hosts)
-    return _create({folder / f"{name}.key": key, folder / f"{name}.csr": asked}, None)
+# -- names, hosts and public keys as text ---------------------------------------------------------
 
 
-def sign(
-    asked: Path,
-    *,
-    authority: Path,
-    folder: Path | None = None,
-    days: int = SITE_DAYS,
-    now: datetime | None = None,
-) -> KeyInfo:
-    """Sign a request with an authority; the default folder is that of the request."""
-    reading = _read(asked)
-    if reading.kind != "request":
-        raise ConfigError(f"{asked} is not a request; create one: `covey keys request NAME`")
-    certificate = _signed(reading, authority, _span(days, now))
-    path = (asked.parent if folder is None else folder) / f"{reading.name}.crt"
-    return _create({path: certificate}, now)
+def check_name(name: str) -> str:
+    """Return a site's name; raise `ConfigError` if it is invalid.
+
+    >>> check_name("north-2")
+    'north-2'
+    """
+    if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
+        raise ConfigError(
+            f"{_short(name)} is not a valid site name; use a-z, 0-9 and single hyphens inside, "
+            f"begin with a letter, at most {LONGEST_NAME} characters"
+        )
+    return name
 
 
-def new_site(
+def check_hosts(hosts: Iterable[str]) -> tuple[str, ...]:
+    """Return addresses and host names in normal form, without duplicates.
+
+    >>> check_hosts(["10.0.0.7", "Node.Example", "10.0.0.7", "::0001"])
+    ('10.0.0.7', 'node.example', '::1')
+    """
+    return tuple(dict.fromkeys(_host(host) for host in hosts))
+
+
+def check_key(key: str, where: str) -> None:
+    """Raise `ConfigError` that names the place unless this is the text of a public key."""
+    try:
+        _public(key)
+    except ValueError:
+        raise ConfigError(
+            f"{where}: {_short(key)} is not a public key; use the output of `covey keys show`, "
+            f'like "{KIND}A..."'
+        ) from None
+
+
+def check_peer(name: str, key: str, allowed: Mapping[str, str]) -> str:
+    """Return the name of a peer with a listed key; raise `PeerRefused` for any other."""
+    if name not in allowed:
+        raise PeerRefused(
+            f"site {name!r} is not on the allow list; "
+            f'to allow it, add [[peer]] with name = "{name}" and key = "{key}"'
+        )
+    if not hmac.compare_digest(key.encode(), allowed[name].encode()):
+        raise PeerRefused(
+            f"site {name!r} presented key {key}, which differs from the allow list; "
+            "if the key was replaced on purpose, update the list"
+        )
+    return name
+
+
+def _host(host: str) -> str:
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        lower = host.lower()
+    if len(lower) > LONGEST_HOST or not HOST.fullmatch(lower):
+        raise ConfigError(
+            f"{_short(host)} is not a valid host; use an address like 10.0.0.7 "
+            "or a name like node.example, without a port"
+        )
+    return lower
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_NAME else f"{text[:20]}...")
+
+
+def _text(public: object) -> str:
+    """Return a public key as peers list it."""
+    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
+        public.curve, ec.SECP256R1
+    ):
+        raise ConfigError(OTHER_KIND)
+    point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    return KIND + base64.urlsafe_b64encode(point).decode()
+
+
+def _public(text: str) -> ec.EllipticCurvePublicKey:
+    """Return the public key of a text; raise `ValueError` if it is none."""
+    point = base64.b64decode(text.removeprefix(KIND), altchars=b"-_", validate=True)
+    public = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
+    if _text(public) != text:  # a key has one text only
+        raise ValueError
+    return public
+
+
+# -- certificates ---------------------------------------------------------------------------------
+
+
+def new(
     name: str,
     *,
     hosts: Iterable[str] = (),
-    authority: Path,
     folder: Path,
     days: int = SITE_DAYS,
     now: datetime | None = None,
 ) -> KeyInfo:
-    """Create a site's key and its signed certificate."""
-    key = certificates.new_key()
-    asked = certificates.read(certificates.request(key, name, hosts))
-    certificate = _signed(asked, authority, _span(days, now))
-    return _create({folder / f"{name}.key": key, folder / f"{name}.crt": certificate}, now)
+    """Create a site's key and certificate, `NAME.key` and `NAME.crt`; overwrite neither."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    certificate = _signed(key, check_name(name), hosts, _span(days, now))
+    contents = {folder / f"{name}.key": secret, folder / f"{name}.crt": certificate}
+    made: list[Path] = []
+    try:
+        for path, content in contents.items():
+            with _file_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                mode = SECRET_MODE if content is secret else PUBLIC_MODE
+                files.create(path, content, mode=mode)
+            made.append(path)
+    except BaseException:
+        for path in made:
+            path.unlink()
+        raise
+    return _info(certificate, now, contents)
 
 
 def renew(
-    path: Path, *, authority: Path, days: int = SITE_DAYS, now: datetime | None = None
-) -> KeyInfo:
-    """Replace a site's certificate by a new one for the same key."""
-    old = _read(path)
-    if old.kind != "certificate":
+    path: Path, *, before: int | None = None, days: int = SITE_DAYS, now: datetime | None = None
+) -> KeyInfo | None:
+    """Replace a site's certificate by one for the same key, so that its peers change nothing.
+
+    With `before`, None is returned, and nothing is done, if it lasts that many days or more.
+    """
+    info = show(path, now=now)
+    if info.kind != "certificate" or info.name is None:
         raise ConfigError(f"{path} is not a site certificate; only these can be renewed")
-    _check_issuer(path, authority / AUTHORITY_CERTIFICATE)
-    certificate = _signed(old, authority, _span(days, now))
-    with _sentences(path):
-        files_module.replace(path, certificate, mode=_PUBLIC)
-    return _info(certificates.read(certificate), now, [path])
+    if before is not None and info.state == "valid" and (info.days_left or 0) >= before:
+        return None
+    secret = path.with_suffix(".key")
+    if _read_key(secret).key != info.key:
+        raise ConfigError(f"{secret} is not the key of {path}; use a matching pair")
+    certificate = _signed(_private(_bytes(secret)), info.name, info.hosts, _span(days, now))
+    with _file_errors(path):
+        files.replace(path, certificate, mode=PUBLIC_MODE)
+    return _info(certificate, now, [path])
 
 
 def show(path: Path, *, now: datetime | None = None) -> KeyInfo:
-    """Return the public information of a file."""
-    return _info(_read(path), now, [path])
+    """Return the public content of a file."""
+    with _file_errors(path):
+        return _info(_bytes(path), now, [path])
 
 
-def check(
-    certificate: Path,
-    *,
-    key: Path | None = None,
-    authority: Path | None = None,
-    now: datetime | None = None,
-) -> KeyInfo:
-    """Return a site's certificate if it is valid for this key and this authority.
-
-    Raises `ConfigError` if it is expired, or of another authority or key.
-    """
+def check(certificate: Path, *, key: Path | None = None, now: datetime | None = None) -> KeyInfo:
+    """Return a site's certificate if it is valid, and for this key; raise `ConfigError` if not."""
     info = show(certificate, now=now)
     if info.kind != "certificate":
         raise ConfigError(f"{certificate} is not a site certificate (kind: {info.kind})")
-    if key is not None and _read_key(key).key_hash != info.key_hash:
+    if key is not None and _read_key(key).key != info.key:
         raise ConfigError(f"{key} is not the key of {certificate}; use a matching pair")
-    if authority is not None:
-        _check_issuer(certificate, authority)
     if info.state == "expired":
         raise ConfigError(
             f"{certificate} expired on {info.valid_until:%Y-%m-%d}; renew it: `covey keys renew`"
@@ -142,116 +238,167 @@ def check(
     return info
 
 
-def _signed(asked: CertificateReading, folder: Path, span: Span) -> bytes:
-    path, key_path = folder / AUTHORITY_CERTIFICATE, folder / AUTHORITY_KEY
-    authority = _read(path)
-    if authority.kind != "authority" or authority.span is None:
-        raise ConfigError(f"{path} is not an authority certificate")
-    if authority.key_hash != _read_key(key_path).key_hash:
-        raise ConfigError(f"{key_path} is not the key of {path}; restore both from a backup")
-    end = authority.span[1]
-    if span[1] > end:
-        days = (end - span[0] - _BACKDATED).days
-        advice = f"sign for at most {days} days" if days > 0 else "create a new authority"
-        raise ConfigError(f"the authority in {folder} expires on {end:%Y-%m-%d}; {advice}")
-    return certificates.sign(asked, issuer=_bytes(path), issuer_key=_bytes(key_path), span=span)
+def _signed(key: ec.EllipticCurvePrivateKey, name: str, hosts: Iterable[str], span: Span) -> bytes:
+    """Return a site's certificate, and after it the one of its key, by which clients check it."""
+    public = key.public_key()
+    names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(SCHEME + name)]
+    for host in dict.fromkeys([name, *check_hosts(hosts)]):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    parent = x509.AuthorityKeyIdentifier.from_issuer_public_key(public)
+    certificate = (
+        _builder(name, name, public, span, signs=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(parent, critical=False)
+    )
+    signed = certificate.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return signed + _anchor(name, public, key)
 
 
-def issuer(path: Path, authority: Path) -> KeyInfo:
-    """Return the authority of a certificate, of those in a file; raise `ConfigError` if none is."""
-    return _info(_check_issuer(path, authority), None, [authority])
+def _anchor(
+    name: str, public: ec.EllipticCurvePublicKey, signer: ec.EllipticCurvePrivateKey
+) -> bytes:
+    """Return the certificate of a site's key, against which TLS checks that of the site."""
+    span = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+    made = _builder(name, None, public, span, signs=True)
+    return made.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-def _check_issuer(path: Path, authority: Path) -> CertificateReading:
-    if _read(authority).kind != "authority":
-        raise ConfigError(f"{authority} is not an authority certificate")
-    with _sentences(path):
-        found = certificates.issuer_of(_bytes(path), _bytes(authority))
-    if found is None:
-        raise ConfigError(
-            f"{path} was not signed by {authority}; it belongs to another network "
-            "or to an earlier authority"
+@lru_cache(maxsize=1_024)
+def _trusted(name: str, key: str) -> str:
+    """Return what TLS checks a peer's certificate against, made of the key that its table has.
+
+    TLS looks only at the key of what it trusts, so any key may sign this.
+    """
+    return _anchor(name, _public(key), ec.generate_private_key(ec.SECP256R1())).decode()
+
+
+def _builder(
+    site: str, name: str | None, public: ec.EllipticCurvePublicKey, span: Span, *, signs: bool
+) -> x509.CertificateBuilder:
+    key = f"key of {site}"
+    issuer, subject = (
+        x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])
+        for text in (key, name or key)
+    )
+    usage = x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+    path_length = 0 if signs else None
+    return (
+        x509.CertificateBuilder(
+            issuer_name=issuer,
+            subject_name=subject,
+            public_key=public,
+            serial_number=x509.random_serial_number(),
+            not_valid_before=span[0],
+            not_valid_after=span[1],
         )
-    return found
-
-
-def _read(path: Path) -> CertificateReading:
-    with _sentences(path):
-        return certificates.read(_bytes(path))
-
-
-def _read_key(path: Path) -> CertificateReading:
-    reading = _read(path)
-    if reading.kind != "key":
-        raise ConfigError(f"{path} is not a private key (kind: {reading.kind})")
-    if path.stat().st_mode & 0o007:
-        raise ConfigError(f"private key {path} is accessible to all users; run: chmod 600 {path}")
-    return reading
-
-
-def _bytes(path: Path) -> bytes:
-    with _sentences(path):
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ConfigError("too large for a key or a certificate")
-        return content
-
-
-def _info(reading: CertificateReading, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
-    moment = now or datetime.now(UTC)
-    begin, end = reading.span or (None, None)
-    allow = None
-    if reading.kind in ("certificate", "request"):
-        allow = f'[[peer]]\nname = "{reading.name}"\nkey = "{reading.key_hash}"'
-    return KeyInfo(
-        kind=reading.kind,
-        name=reading.name,
-        hosts=reading.hosts,
-        key_hash=reading.key_hash,
-        issuer=reading.issuer,
-        valid_from=begin,
-        valid_until=end,
-        days_left=None if end is None else max(0, (end - moment).days),
-        state=None if reading.span is None else _state(reading.span, moment),
-        allow=allow,
-        files=tuple(map(str, paths)),
+        .add_extension(x509.BasicConstraints(ca=signs, path_length=path_length), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
     )
 
 
-def _state(span: Span, now: datetime) -> Literal["valid", "expired", "not yet valid"]:
-    if now > span[1]:
-        return "expired"
-    return "valid" if now >= span[0] else "not yet valid"
+def _info(pem: bytes, now: datetime | None, paths: Iterable[Path]) -> KeyInfo:
+    """Return the content of a file; raise `ConfigError` for one that covey does not create."""
+    with _parsing_errors():
+        if b"-----BEGIN PRIVATE KEY-----" in pem:
+            info = KeyInfo(kind="key", key=_text(_private(pem).public_key()))
+        else:
+            info = _read(x509.load_pem_x509_certificates(pem)[0], now)
+    return msgspec.structs.replace(info, files=tuple(map(str, paths)))
 
 
-def _create(contents: dict[Path, bytes], now: datetime | None) -> KeyInfo:
-    """Write all files or none, without overwriting; return the information of the last one."""
-    made: list[Path] = []
+def _read(certificate: x509.Certificate, now: datetime | None) -> KeyInfo:
+    """Return the content of a certificate; it must have one name of a site."""
+    key = _text(certificate.public_key())
     try:
-        for path, content in contents.items():
-            with _sentences(path):
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                mode = _SECRET if path.suffix == ".key" else _PUBLIC
-                files_module.create(path, content, mode=mode)
-            made.append(path)
-    except BaseException:
-        for path in made:
-            path.unlink()
-        raise
-    return _info(certificates.read(content), now, contents)
+        extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        raise ConfigError("it is not the certificate of a site; name NAME.crt") from None
+    names = extension.value.get_values_for_type(x509.UniformResourceIdentifier)
+    sites = [name.removeprefix(SCHEME) for name in names if name.startswith(SCHEME)]
+    if len(sites) != 1:
+        raise ConfigError("it must contain exactly one site name, as covey://NAME")
+    name = check_name(sites[0])
+    hosts = [str(address) for address in extension.value.get_values_for_type(x509.IPAddress)]
+    hosts += extension.value.get_values_for_type(x509.DNSName)
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    moment = now or datetime.now(UTC)
+    state: Literal["valid", "expired", "not yet valid"] = "valid"
+    if not begin <= moment <= end:
+        state = "expired" if moment > end else "not yet valid"
+    return KeyInfo(
+        kind="certificate",
+        key=key,
+        name=name,
+        hosts=tuple(host for host in check_hosts(hosts) if host != name),
+        valid_from=begin,
+        valid_until=end,
+        days_left=max(0, (end - moment).days),
+        state=state,
+        allow=f'[[peer]]\nname = "{name}"\nkey = "{key}"',
+    )
+
+
+@lru_cache(maxsize=256)
+def _read_shown(der: bytes) -> KeyInfo:
+    """Return the content of a TLS peer's certificate; every request needs it, parsing is slow."""
+    with _parsing_errors():
+        return _read(x509.load_der_x509_certificate(der), None)
+
+
+def _read_key(path: Path) -> KeyInfo:
+    info = show(path)
+    if info.kind != "key":
+        raise ConfigError(f"{path} is not a private key (kind: {info.kind})")
+    if path.stat().st_mode & 0o007:
+        raise ConfigError(f"private key {path} is accessible to all users; run: chmod 600 {path}")
+    return info
+
+
+def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    key = load_pem_private_key(pem, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(OTHER_KIND)
+    return key
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ConfigError("too large for a key or a certificate")
+    return content
+
+
+def _span(days: int, now: datetime | None) -> Span:
+    if not 1 <= days <= MOST_DAYS:
+        raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
+    moment = (now or datetime.now(UTC)).replace(microsecond=0)
+    return moment - BACKDATED, moment + timedelta(days=days)
 
 
 @contextlib.contextmanager
-def _sentences(path: Path) -> Iterator[None]:
+def _file_errors(path: Path) -> Iterator[None]:
     """Add the name of the file to errors."""
     try:
         yield
     except ConfigError as error:
-        message = str(error)
-        if not message.startswith(f"{path}"):
-            message = f"{path}: {message}"
-        raise ConfigError(message) from None
+        raise ConfigError(f"{path}: {error}") from None
     except FileExistsError:
         raise ConfigError(
             f"{path} already exists and is never overwritten; move it first"
@@ -260,57 +407,70 @@ def _sentences(path: Path) -> Iterator[None]:
         raise ConfigError(f"{path}: {error.strerror}") from None
 
 
-def _span(days: int, now: datetime | None) -> Span:
-    if not 1 <= days <= MOST_DAYS:
-        raise ConfigError(f"days is {days}; it must lie from 1 to {MOST_DAYS}")
-    moment = (now or datetime.now(UTC)).replace(microsecond=0)
-    return moment - _BACKDATED, moment + timedelta(days=days)
+@contextlib.contextmanager
+def _parsing_errors() -> Iterator[None]:
+    """Convert parsing errors to a message that does not quote the input."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except UNREADABLE:
+        raise ConfigError("not a key or a certificate that can be read (PEM form)") from None
 
 
-def server_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return the context of the port for peers: they must show a certificate of the authority."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
+# -- TLS ------------------------------------------------------------------------------------------
+
+
+def server_context(certificate: Path, key: Path, allowed: Mapping[str, str]) -> ssl.SSLContext:
+    """Return the context of the port for peers: they must show a certificate of a listed key."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, allowed)
     # A resumed session would skip the check that the peer's certificate is still valid.
     context.num_tickets = 0
     return context
 
 
-def open_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+def open_context(certificate: Path, key: Path) -> ssl.SSLContext:
     """Return the context of the port for clients: it asks for no client certificate."""
-    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, authority)
+    context = _context(ssl.PROTOCOL_TLS_SERVER, certificate, key, {})
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def client_context(certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
+def client_context(certificate: Path, key: Path, allowed: Mapping[str, str]) -> ssl.SSLContext:
     """Return the context for calls to peers; set `server_hostname` to the peer's name."""
-    context = _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, authority)
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, certificate, key, allowed)
     context.check_hostname = True
     return context
 
 
-def peer_name_and_hash(connection: ssl.SSLObject | ssl.SSLSocket) -> tuple[str, str]:
-    """Return the name of the other site and the SHA-256 of its public key.
+def _context(
+    protocol: int, certificate: Path, key: Path, allowed: Mapping[str, str]
+) -> ssl.SSLContext:
+    """Return a context that trusts the listed keys; raise `ConfigError` if it cannot be made."""
+    check(certificate, key=key)
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    try:
+        if allowed:
+            anchors = "".join(_trusted(name, key) for name, key in allowed.items())
+            context.load_verify_locations(cadata=anchors)
+        context.load_cert_chain(certificate, key)
+    except OSError as error:
+        raise ConfigError(f"{certificate} and {key} cannot be used for TLS: {error}") from None
+    return context
 
-    Raises `PeerRefused` if it showed no certificate of a site.
-    """
-    reading = _shown(connection)
-    assert reading.name is not None
-    return reading.name, reading.key_hash
 
-
-def _shown(connection: ssl.SSLObject | ssl.SSLSocket) -> CertificateReading:
-    """Return the certificate that the other site showed."""
+def shown(connection: ssl.SSLObject | ssl.SSLSocket) -> KeyInfo:
+    """Return the certificate that the other site showed; raise `PeerRefused` if it is none."""
     der = connection.getpeercert(binary_form=True)
     if der is None:
         raise PeerRefused("the peer showed no certificate")
     try:
-        reading = certificates.read_verified(der)
+        return _read_shown(der)
     except ConfigError as error:
         raise PeerRefused(f"the peer's certificate: {error}") from None
-    if reading.kind != "certificate" or reading.name is None:
-        raise PeerRefused("the peer showed the certificate of an authority; it must show its own")
-    return reading
 
 
 def admit(
@@ -324,38 +484,13 @@ def admit(
     Raises `PeerRefused`, whose sentence is for the own log: do not send it to the peer. TLS looks
     at the end of a certificate in the handshake alone, and a connection may stay open for months.
     """
-    reading = _shown(connection)
-    name = certificates.check_peer(reading.name or "", reading.key_hash, allowed)
-    if reading.span is not None and _state(reading.span, now or datetime.now(UTC)) == "expired":
-        raise PeerRefused(f"the certificate of site {name!r} expired on {_moment(reading.span[1])}")
+    info = shown(connection)
+    name = check_peer(info.name or "", info.key, allowed)
+    if info.valid_until is not None and info.valid_until < (now or datetime.now(UTC)):
+        raise PeerRefused(
+            f"the certificate of site {name!r} expired on {_moment(info.valid_until)}"
+        )
     return name
-
-
-def valid_until(connection: ssl.SSLObject | ssl.SSLSocket) -> datetime:
-    """Return the end of the certificate of the site at the other end."""
-    span = _shown(connection).span
-    assert span is not None  # as of all certificates
-    return span[1]
-
-
-def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ssl.SSLContext:
-    """Return a context; raise `ConfigError` if the files cannot be used, or not together.
-
-    `authority` may hold several certificates one after the other, while one replaces another.
-    """
-    check(certificate, key=key, authority=authority)
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_STRICT
-    try:
-        context.load_verify_locations(authority)
-        context.load_cert_chain(certificate, key)
-    except OSError as error:
-        raise ConfigError(
-            f"{certificate}, {key} and {authority} cannot be used for TLS: {error}"
-        ) from None
-    return context
 
 
 class Tls:
@@ -404,67 +539,57 @@ class OwnCertificate:
         self,
         certificate: Path,
         key: Path,
-        authority: Path,
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Raise `ConfigError` if it cannot be used."""
-        self._files = certificate, key, authority
-        self._now = now
-        self._ends = self._read()
-
-    def ends(self) -> Mapping[str, datetime]:
-        """Return when the certificate (`site`) and its authority (`authority`) expire."""
-        return self._ends
+        self._certificate, self._key, self._now = certificate, key, now
+        self.end = self._read()
 
     def fault(self) -> str:
         """Return why peers refuse it; empty if they do not."""
-        of = min(self._ends, key=self._ends.__getitem__)
-        return f"this site's own {self._problem(of)}" if self._now() > self._ends[of] else ""
+        return f"this site's own {self.problem()}" if self._now() > self.end else ""
 
     def reload(self) -> None:
         """Take over a renewed file; one that cannot be used is reported where it is loaded."""
         with contextlib.suppress(ConfigError):
-            self._ends = self._read()
-            log.info("certificate in use until %s", _moment(self._ends["site"]))
+            self.end = self._read()
+            log.info("certificate in use until %s", _moment(self.end))
 
-    async def watch(self) -> None:
-        """Log the end of the certificate: at once, every day, and when it comes."""
+    async def watch(self, on_renewal: Callable[[], None]) -> None:
+        """Log the end of the certificate: at once, every day, and when it comes.
+
+        `on_renewal` is called when the file holds another one, which is looked for every hour.
+        """
+        logged = datetime.min.replace(tzinfo=UTC)
         while True:
-            self._log()
+            with contextlib.suppress(ConfigError):
+                if self._read() != self.end:
+                    on_renewal()
             now = self._now()
-            waits = [end - now for end in self._ends.values() if end >= now]
-            wait = min([DAY, *waits]).total_seconds()
-            await asyncio.sleep(wait + 1)  # so that it has expired, and not just about
+            is_over = logged <= self.end < now
+            if self.end - now < SOON and (is_over or now - logged >= DAY):
+                log.log(
+                    logging.ERROR if now > self.end else logging.WARNING, "the %s", self.problem()
+                )
+                logged = now
+            wait = min([HOUR, *([self.end - now] if self.end >= now else [])])
+            await asyncio.sleep(
+                wait.total_seconds() + 1
+            )  # so that it has expired, and not just about
 
-    def _read(self) -> dict[str, datetime]:
-        certificate, key, authority = self._files
-        found = check(certificate, key=key, authority=authority, now=self._now())
-        above = issuer(certificate, authority)
-        assert found.valid_until is not None  # as of all certificates
-        assert above.valid_until is not None
-        return {"site": found.valid_until, "authority": above.valid_until}
+    def problem(self) -> str:
+        """Return when it ends, and what to do."""
+        now = self._now()
+        left = f"expires in {(self.end - now).days} days, on" if now <= self.end else "expired on"
+        then = "then" if now <= self.end else "now"
+        text = f"certificate {self._certificate} {left} {_moment(self.end)}; peers refuse this site"
+        return f"{text} {then}: run `covey keys renew {self._certificate}`"
 
-    def _log(self) -> None:
-        for of, end in self._ends.items():
-            left = end - self._now()
-            if left < SOON:
-                level = logging.ERROR if left < timedelta(0) else logging.WARNING
-                log.log(level, "the %s", self._problem(of))
-
-    def _problem(self, of: str) -> str:
-        path = self._files[0 if of == "site" else 2]
-        what = "certificate" if of == "site" else "authority's certificate"
-        end, now = self._ends[of], self._now()
-        left = f"expires in {(end - now).days} days, on" if now <= end else "expired on"
-        text = f"{what} {path} {left} {_moment(end)}; peers refuse this site "
-        text += "now" if now > end else "then"
-        if of == "authority":
-            return f"{text}: make a new authority"
-        with contextlib.suppress(ConfigError):
-            if self._read()["site"] > end:
-                return f"{text}: the file is renewed, but not in use; send SIGHUP"
-        return f"{text}: run `covey keys renew` where the authority is, then send SIGHUP"
+    def _read(self) -> datetime:
+        end = check(self._certificate, key=self._key, now=self._now()).valid_until
+        assert end is not None  # as of all certificates
+        return end
 
 
 def _moment(end: datetime) -> str:

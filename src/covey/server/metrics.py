@@ -2,9 +2,8 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from covey.node.database import DatabaseUrl
 from covey.node.node import Node
 from covey.node.status import NO_SPANS, Spans, State
 from covey.server.http import HttpResponse
+from covey.server.keys import OwnCertificate
 
 
 class DiskUse(NamedTuple):
@@ -65,7 +65,6 @@ OTHER = "other"  # unknown paths share one label value (bounded cardinality)
 LABEL_STATES = ("joined", "repeated", "late", "unknown", "conflict", "unfit")
 OUTCOMES = ("answered", "failed", "busy", "given_up")  # of calls to peers
 PHASES = ("train", "explore", "exploit")  # of own clients' rows
-Ends = Callable[[], Mapping[str, datetime]]  # when the own certificate and its authority expire
 
 Values = Mapping[tuple[str, ...], float]  # by the values of labels
 TOTAL, NOW = CounterMetricFamily, GaugeMetricFamily
@@ -92,10 +91,7 @@ FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "peer_unfit_answers": (TOTAL, ("peer",), "Answers of a peer that are not among the classes."),
     "peer_pooled": (NOW, ("peer",), "0 while labels of a peer with earned trust are kept apart."),
     "outbox_labels": (NOW, ("peer",), "Undelivered labels to a peer."),
-    "certificate_expiry_timestamp_seconds": (
-        *(NOW, ("of",)),
-        "When the certificate that is in use, and its authority, expire.",
-    ),
+    "certificate_expiry_timestamp_seconds": (NOW, (), "When the certificate in use expires."),
     "store_bytes": (NOW, (), "Size of the store, its log included."),
     "store_free_bytes": (NOW, (), "Free space on the disk of the store."),
 }
@@ -163,12 +159,16 @@ class Metrics:
                 self._peer_calls.labels(peer, outcome)
 
     def follow(
-        self, node: Node, *, store: Path | DatabaseUrl | None = None, ends: Ends = dict
+        self,
+        node: Node,
+        *,
+        store: Path | DatabaseUrl | None = None,
+        certificate: OwnCertificate | None = None,
     ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
-        self._collector = _NodeCollector(node, store, ends)
+        self._collector = _NodeCollector(node, store, certificate)
         self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
@@ -221,10 +221,12 @@ class Metrics:
 class _NodeCollector(Collector):
     """Values that the node counts itself, read for every scrape."""
 
-    def __init__(self, node: Node, store: Path | DatabaseUrl | None, ends: Ends) -> None:
+    def __init__(
+        self, node: Node, store: Path | DatabaseUrl | None, certificate: OwnCertificate | None
+    ) -> None:
         self._node = node
         self._store = store
-        self._ends = ends
+        self._certificate = certificate
 
     def describe(self) -> list[Metric]:
         return []
@@ -267,18 +269,16 @@ class _NodeCollector(Collector):
         account, shadow = state.account, state.shadow
         yield "served_cost", {} if account is None else {(): account.served_cost}
         yield "utility", {} if account is None else {(): account.utility}
-        ends = () if shadow is None else ("complete", "incomplete", "dropped")
-        yield "shadow_rows", {(end,): getattr(shadow, end) for end in ends}
+        outcomes = () if shadow is None else ("complete", "incomplete", "dropped")
+        yield "shadow_rows", {(outcome,): getattr(shadow, outcome) for outcome in outcomes}
         yield "shadow_waiting_rows", {} if shadow is None else {(): shadow.waiting}
         yield "ready", {(): state.is_ready}
         yield "slot", {(): state.slot}
         yield "pending_labels", {(): state.open_tickets}
         yield "active_cells", {(): state.cells}
-        certificates = self._ends().items()
-        yield (
-            "certificate_expiry_timestamp_seconds",
-            {(of,): end.timestamp() for of, end in certificates},
-        )
+        own = self._certificate
+        ends: Values = {} if own is None else {(): own.end.timestamp()}
+        yield "certificate_expiry_timestamp_seconds", ends
         use = None if self._store is None else disk_use(self._store)
         yield "store_bytes", {} if use is None else {(): use.store_bytes}
         yield "store_free_bytes", {} if use is None else {(): use.free_bytes}

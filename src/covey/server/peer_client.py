@@ -141,9 +141,11 @@ except ImportError as missing:
 AT_ONCE = 8  # connections of a site to one peer
 IDLE_S = 15.0  # after which a connection is closed
 REMEDIES = {  # for what OpenSSL finds in the certificate of a peer
+    "self-signed certificate in certificate chain": "; its key is not the one that is listed here",
     "certificate has expired": "; its operator must renew it, or the clock here is ahead",
-    "certificate is not yet valid": "; the clock here is behind, or that of its authority ahead",
+    "certificate is not yet valid": "; the clock here is behind, or the one there ahead",
 }
+NOT_LISTED = "it does not list this site and its key"
 log = logging.getLogger(__name__)
 
 
@@ -260,7 +262,7 @@ class HttpsPeers:
                     keys.admit(self, {name: allowed[name]}, now=now())
                 except PeerRefused as error:
                     raise ssl.SSLCertVerificationError(str(error)) from None
-                ends[name] = keys.valid_until(self)
+                ends[name] = keys.shown(self).valid_until or now()
 
         context = self._identify()
         context.sslobject_class = Pinned
@@ -279,9 +281,11 @@ def _failure(error: Exception) -> CoveyError:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return PeerRefused(f"certificate refused: {reason}{REMEDIES.get(reason, '')}")
     if isinstance(cause, ssl.SSLError):
+        if "ALERT_UNKNOWN_CA" in reason:
+            return PeerRefused(NOT_LISTED)
         return PeerRefused(
-            f"no TLS connection ({reason}); check that both sites have the same authority, and "
-            "both clocks"
+            f"no TLS connection ({reason}); check that each site lists the other's key, and both "
+            "clocks"
         )
     if isinstance(error, aiohttp.ClientConnectorError):
         if cause.args and cause.args[0] == socket.EAI_NONAME:
@@ -447,7 +451,7 @@ async def greeted(name: str, peers: HttpsPeers, identity: Identity) -> Probe:
 async def _visit(
     peer: PeerConfig, identity: Identity, asks: Asks | None, relayed: Sequence[str]
 ) -> Probe:
-    identify = partial(keys.client_context, *identity)
+    identify = partial(keys.client_context, *identity, {peer.name: peer.key})
     peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -463,14 +467,14 @@ async def _visit(
 
 
 def shown_key(address: Address) -> str:
-    """Return the hash of the key of the server at an address; its certificate may have expired."""
+    """Return the key of the server at an address; its certificate may have expired."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with (
         socket.create_connection(address, timeout=TIMEOUT_S) as plain,
         context.wrap_socket(plain) as connection,
     ):
-        return keys.peer_name_and_hash(connection)[1]
+        return keys.shown(connection).key
 
 
 def is_model(address: Address, *, name: str) -> bool:
@@ -487,13 +491,14 @@ def is_model(address: Address, *, name: str) -> bool:
 
 async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyInfo) -> Probe:
     hello = peer_messages.HelloQuery(version=VERSION, request="doctor", deadline_ms=PATIENCE_MS)
-    reply = await _sent(name, peers, "hello", hello)
+    remedy = f"its operator must add [[peer]] with name = {own.name!r} and key = {own.key!r}"
+    try:
+        reply = await _sent(name, peers, "hello", hello)
+    except PeerRefused as error:
+        raise PeerRefused(f"{error}; {remedy}" if str(error) == NOT_LISTED else error) from None
     ahead_s = _ahead_s(reply.headers.get("Date"), time.time())
     if reply.status == 403:
-        raise PeerRefused(
-            "it does not know this site; its operator must list it as [[peer]] with "
-            f"name = {own.name!r} and key = {own.key_hash!r}"
-        )
+        raise PeerRefused(f"{NOT_LISTED}; {remedy}")
     versions, software = peer_messages.announced(reply.headers)
     if reply.status != 200:
         code, _ = read_refusal(reply.body)
