@@ -10,6 +10,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from covey import toml
+from covey.bandit.accounts import Payment
 from covey.bandit.ensemble import Weighing, weighing_from
 from covey.bandit.links import Wiring, wiring_of
 from covey.bandit.partitions import MOST_DRAWN, Dyadic, Space
@@ -27,7 +28,7 @@ from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.errors import ConfigError
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, CustomReward, Reward
 from covey.toml import read_toml
-from covey.types import BY_CONTEXT, WHOLE, Loss
+from covey.types import BY_CONTEXT, WHOLE, Loss, Value
 
 Entry = str | dict[str, Any]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -67,6 +68,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     batch: str | None = None  # rows with the same value, one after the other, are a batch
     only: str | None = None  # a column that is 1 in the rows to replay; None: all of them
     loss: Loss | None = None  # None: zero-one loss
+    value: Value | None = None  # of a right answer
 
 
 class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -171,6 +173,31 @@ class NetworkConfig(NamedTuple):
     def answer_delays(self) -> list[int | str]:
         """Per learner, the delay of its answers to peers in slots, or the column of it."""
         return [site.answer_delay for site in self.sites]
+
+    def payments(self) -> dict[tuple[str, str], tuple[Payment, ...]]:
+        """Return who pays whom for an answer, by asker and arm; a relay pays the next site.
+
+        Nobody receives the costs of links.
+        """
+        names = [site.name for site in self.sites]
+        found = {}
+        for site in self.sites:
+            own = len(site.functions)
+            peers = (*site.peers, *site.context_peers)
+            arms = zip(site.arms(names)[own:], peers, site.costs[own:], strict=True)
+            for arm, peer, price in arms:
+                path: tuple[str, ...] = (site.name, names[peer])
+                carried = self.sites[peer].serving_cost * self.settings.carry_serving_costs
+                amounts = [0.0 if math.isinf(price) else price]
+                if self.wiring is not None and not arm.endswith(BY_CONTEXT):
+                    amounts = [carried]
+                    if self.wiring.are_prices:
+                        path = self.wiring.links.path(site.name, names[peer]) or path
+                        costs = [self.wiring.links.cost(*pair) for pair in itertools.pairwise(path)]
+                        amounts = [carried + sum(costs[k:]) for k in range(len(costs))]
+                pairs = zip(itertools.pairwise(path), amounts, strict=True)
+                found[site.name, arm] = tuple(Payment(*ends, amount) for ends, amount in pairs)
+        return found
 
     def coordinates_of(self, place: int) -> list[int]:
         """Return the coordinates of a learner's own contexts, in the order of first mention."""

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Hashable, Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -48,12 +48,25 @@ class Loss(msgspec.Struct, frozen=True):
         return np.rint(WHOLE * (1.0 - np.minimum(1.0, lost / self.bound)))
 
 
+class Value(msgspec.Struct, frozen=True):
+    """What a right answer is worth in money."""
+
+    amount: Annotated[float, msgspec.Meta(gt=0, le=1e300)]
+    currency: Annotated[str, msgspec.Meta(min_length=1, max_length=8)]
+
+
 class Interval(msgspec.Struct, frozen=True):
     """A mean and the ends of its 95 % interval; None: too few rows or runs for one."""
 
     mean: float
     low: float | None = None
     high: float | None = None
+
+    def times(self, factor: float) -> "Interval":
+        """Return the interval of a multiple that is not negative."""
+        if self.low is None or self.high is None:
+            return Interval(factor * self.mean)
+        return Interval(factor * self.mean, factor * self.low, factor * self.high)
 
 
 class Phase(enum.IntEnum):

@@ -66,7 +66,7 @@ def test_json_is_one_object_on_standard_output_and_nothing_else(
     assert set(summary["learners"]["north"]) == {
         "slots", "errors", "error_percent", "train_percent", "explore_percent",
         "exploit_percent", "cost_total", "arms", "alone_percent", "best_own",
-        "best_own_percent", "net_gain_points", "pairs", "alarms",
+        "best_own_percent", "net_gain_points", "pairs", "alarms", "buyer_gain_points", "account",
     }  # fmt: skip
 
 

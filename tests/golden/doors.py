@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import covey
+from covey.bandit.accounts import Account
 from covey.config import load
 from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
@@ -40,8 +41,7 @@ def _replayed(golden: Golden) -> Table:
     kept["error %"] = {name: one.error_percent for name, one in learners.items()}
     kept["alone %"] = {name: one.alone_percent for name, one in learners.items()}
     kept["paid"] = {name: one.cost_total for name, one in learners.items()}
-    if outcome.accounts is not None:
-        kept["utility"] = {name: one.utility for name, one in outcome.accounts.items()}
+    kept |= _utilities(outcome.accounts)
     if outcome.ensemble is not None:
         kept["ensemble errors"] = outcome.ensemble.numbers.errors
         kept["ensemble weights"] = _hash(outcome.ensemble.numbers.weights)
@@ -166,9 +166,7 @@ def _networked(golden: Golden) -> Table:
             except covey.TicketError:
                 late += 1
     kept = {**_kept(decisions), "late": late}
-    if network.accounts is not None:
-        kept["utility"] = {name: one.utility for name, one in network.accounts.items()}
-    return kept
+    return kept | _utilities(network.accounts)
 
 
 def _voted(stream: _Stream, ensemble: Any) -> Table:
@@ -249,7 +247,7 @@ def _simulated(golden: Golden) -> Table:
     checked = scenario.load({"scenario": {"horizon-slots": HORIZON}, **tables})
     world, settings = checked.environments["golden"], checked.policies["golden"]
     run = play(world, settings, seed=1, horizon=HORIZON, checkpoints=[100, HORIZON])
-    more = {"alarms": run.alarms, "utility": run.utility, "ensemble": run.ensemble}
+    more = {"alarms": run.alarms, **_utilities(run.accounts), "ensemble": run.ensemble}
     return {
         "regret": run.regret,
         "error": run.errors,
@@ -258,6 +256,13 @@ def _simulated(golden: Golden) -> Table:
         "messages": run.messages,
         **{name: value for name, value in more.items() if value},
     }
+
+
+def _utilities(accounts: Mapping[str, Account]) -> Table:
+    """Return the utilities where there are serving costs."""
+    if not any(account.serving_cost for account in accounts.values()):
+        return {}
+    return {"utility": {name: account.utility for name, account in accounts.items()}}
 
 
 def _kept(decisions: list[Row]) -> Table:

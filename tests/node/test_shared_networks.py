@@ -75,7 +75,7 @@ def test_sixteen_threads_lose_nothing_and_count_nothing_twice() -> None:
         for arm in range(2)
     )
     asked = sum(site.dealings.asked.get(peer, 0) for site, peer in pairs(network))
-    trained = sum(account.served for account in network.accounts.values())
+    trained = sum(account.sold for account in network.accounts.values())
     assert asked == trained
     # Every own decision that is not training counts once, and every answer to a peer once more.
     assert THREADS * EACH <= counted <= THREADS * EACH + asked

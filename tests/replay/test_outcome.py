@@ -124,8 +124,9 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
         best_own="nb",
         best_own_percent=0.0,
         net_gain_points=Interval(100 * ((2 - 0.25 - 0.5 - 3) / 3)),
-        pairs=[PairNumbers("south", 2, 1.0, 1, 1, "nb", 1)],
+        pairs=[PairNumbers("south", 2, 1.0, 1, 1, "nb", 1, Interval(100 * (-0.5 / 3)))],
         alarms=AlarmNumbers(0, []),
+        buyer_gain_points=Interval(100 * ((2 - 0.25 - 0.5 - 3) / 3)),
     )
     assert north.timeline == Timeline(
         slots_per_bucket=1,
@@ -135,6 +136,7 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
         train=[0, 0, 0, 1, 0],
         explore=[1, 1, 0, 0, 0],
         spent=[0, 0.25, 0, 0, 0.5],
+        gain=[0, -1.25, 0, 0, -0.5],
     )
 
 
@@ -227,4 +229,8 @@ def test_the_gain_is_over_the_best_own_function_on_the_rows_of_the_learner_net_o
     assert (west.best_own, west.net_gain_points) == (None, None)
     assert outcome.total.net_gain_points is not None
     assert outcome.total.net_gain_points.mean == pytest.approx(0.0)
-    assert north.pairs == [PairNumbers("south", 200, 100.0, 200, 200, "tree", 100)]
+    (pair,) = north.pairs
+    assert pair.worth_points is not None
+    assert pair.worth_points.mean == pytest.approx(0.0)
+    expected = PairNumbers("south", 200, 100.0, 200, 200, "tree", 100, pair.worth_points)
+    assert pair == expected

@@ -247,12 +247,14 @@ def test_utilities_are_those_of_the_accounts_of_a_replay(
     utility = dict.fromkeys(("learner-1", "learner-2", "learner-3"), 0.0)
     for row, learner in enumerate(columns["learner"]):
         utility[learner] += columns["correct"][row] - columns["cost"][row]
-        if (helper := columns["arm"][row]) in own:
-            utility[helper] -= 0 if are_carried else own[helper]["serving-cost"]
-    found = played(table, settings).utility
+        if (helper := columns["arm"][row]) in utility:
+            utility[helper] += columns["cost"][row]
+            utility[helper] -= own.get(helper, {}).get("serving-cost", 0.0)
+    accounts = played(table, settings).accounts
 
-    assert found.pop("system") == pytest.approx(sum(utility.values()) / SLOTS)
-    assert found == pytest.approx({name: total / SLOTS for name, total in utility.items()})
+    found = {name: account.utility for name, account in accounts.items()}
+    assert found == pytest.approx(utility)
+    assert sum(account.bought for account in accounts.values()) > 0
     carried = {name: keys["serving-cost"] * are_carried for name, keys in own.items()}
     paying = [
         {

@@ -284,6 +284,7 @@ class Wiring(NamedTuple):
     changes: tuple[Change, ...]  # by slot
     tolls: dict[Pair, str]  # link with a learnt cost -> column of its observed cost
     reach: frozenset[Pair]  # asker and peer
+    are_prices: bool = False  # costs of links are prices that learners list
 
     @property
     def is_moving(self) -> bool:
@@ -334,7 +335,7 @@ def wiring_of(
             )
     pairs = [(name, peer, cost) for name, own in prices.items() for peer, cost in own.items()]
     links = Links(prices, pairs, relays=relays)
-    return Wiring(links, (), {}, frozenset(links.prices()))
+    return Wiring(links, (), {}, frozenset(links.prices()), are_prices=True)
 
 
 def parse_links(

@@ -539,7 +539,7 @@ class LocalSite:
         self._contexts = contexts
         self._others = others
         self._is_supervised = learner.is_supervised
-        self.dealings: Dealings | None = None  # where it keeps account
+        self.dealings = Dealings()
         self.in_flight = 0  # requests that wait for functions
         self._state = TicketState(learner)
         self._tickets = self._state.tickets
@@ -916,12 +916,6 @@ class LocalSite:
 class AccountedSite(LocalSite):
     """A site that keeps account of what it gains, pays and asks."""
 
-    dealings: Dealings
-
-    def __init__(self, *site: Any) -> None:
-        super().__init__(*site)
-        self.dealings = Dealings()
-
     def predict(
         self, instance: Any, context: Context | None = None, *, slot: int | None = None
     ) -> Prediction:
@@ -936,12 +930,13 @@ class AccountedSite(LocalSite):
         return answers
 
     def _count(self, answers: Sequence[Prediction]) -> None:
-        peers = {peer for peer, is_by_context in self.learner.behind() if not is_by_context}
+        dealings = self.dealings
         with self.lock:
             for answer in answers:
-                self.dealings.paid += answer.price
-                if answer.arm in peers:
-                    self.dealings.asked[answer.arm] = self.dealings.asked.get(answer.arm, 0) + 1
+                arm, price = answer.arm, answer.price
+                dealings.cost += price
+                dealings.asked[arm] = dealings.asked.get(arm, 0) + 1
+                dealings.prices[arm] = dealings.prices.get(arm, 0.0) + price
 
     def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
         with self.lock:

@@ -100,11 +100,11 @@ class Network(Mapping[str, LocalSite]):
         setup = load(given.config)
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
-        self._members: dict[str, LocalSite] = {}
+        self._members: dict[str, AccountedSite] = {}
         self._serving_costs = {site.name: site.serving_cost for site in setup.sites}
-        self._are_carried = setup.settings.carry_serving_costs
+        self._payments = setup.payments()
+        self._are_prices_paid = setup.wiring is None
         has_async = False
-        kind = AccountedSite if any(self._serving_costs.values()) else LocalSite
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
@@ -115,7 +115,7 @@ class Network(Mapping[str, LocalSite]):
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
                 contexts = None  # they are given, and have no coordinates
-            self._members[site.name] = kind(
+            self._members[site.name] = AccountedSite(
                 site, learner, own, self._members, wait, contexts, self._lock
             )
             has_async |= any(one.is_async for one in own)
@@ -308,19 +308,18 @@ class Network(Mapping[str, LocalSite]):
         return self._ensemble
 
     @property
-    def accounts(self) -> dict[str, Account] | None:
-        """The account of each site, by the labels so far; None: there is no serving-cost.
-
-        The utility of the system is the sum of theirs.
-        """
-        dealings = {
-            name: site.dealings
-            for name, site in self._members.items()
-            if isinstance(site, AccountedSite)
-        }
-        if not dealings:
-            return None
-        return settle_accounts(dealings, self._serving_costs, are_carried=self._are_carried)
+    def accounts(self) -> dict[str, Account]:
+        """The account of each site: what it bought and sold, and its right answers so far."""
+        with self._lock:
+            dealings = {name: site.dealings for name, site in self._members.items()}
+            payments = self._payments
+            if self._are_prices_paid:  # as they were when each answer was bought
+                payments = {
+                    (name, arm): (path[0]._replace(amount=dealing.mean_price(arm)),)
+                    for (name, arm), path in payments.items()
+                    for dealing in [dealings[name]]
+                }
+            return settle_accounts(dealings, payments, self._serving_costs)
 
     def learnt(self) -> LearntCells:
         """Return what all sites have learnt, per cell and arm, as a table."""

@@ -65,7 +65,7 @@ class SavedSite(msgspec.Struct, frozen=True):
     costs: list[float | None]  # None: infinite
     prices: PriceState | None  # where they change by slot, or are learnt
     requests: list[SavedRequest]
-    dealings: Dealings | None = None
+    dealings: Dealings = msgspec.field(default_factory=Dealings)
     arms: list[Arm] = []  # that the site has or had, where functions were changed
     aside: list[SetAside] = []  # what was learnt of retired arms
 
@@ -98,7 +98,7 @@ def saved_site(site: LocalSite) -> SavedSite:
         costs=[None if math.isinf(cost) else cost for cost in learner.costs],
         prices=None if learner.prices is None else learner.prices.state(),
         requests=[saved_request(request, learner.name) for request in state.held()],
-        dealings=None if site.dealings is None else msgspec.structs.replace(site.dealings),
+        dealings=msgspec.structs.replace(site.dealings),
         arms=state.arms,
         aside=state.aside,
     )
@@ -122,8 +122,7 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
     state.latest_slot, state.latest = saved.latest_slot, saved.latest
     state.take_arms(saved.arms, saved.aside)
     _restore_tickets(state, saved)
-    if saved.dealings is not None:
-        site.dealings = saved.dealings
+    site.dealings = saved.dealings
 
 
 def _said(label: Any, ticket: int, learner: str) -> Any:

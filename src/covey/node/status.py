@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account
 from covey.bandit.learner import Learner
 from covey.bandit.preferences import CellPreference
 from covey.node.earned import TrustState
@@ -225,15 +224,9 @@ class Counters:
         if not serving_cost:
             return None
         served = sum(rows for (phase, _), rows in self.decisions.items() if phase == "serve")
-        mine = Account(
-            self.right.total() - self._right_before,
-            sum(self.spent.values()),
-            served,
-            0.0,
-            served * serving_cost,
-        )
-        right = int(mine.right)
-        return AccountState(right, mine.paid, served, mine.served_cost, mine.utility)
+        right, paid = self.right.total() - self._right_before, sum(self.spent.values())
+        cost = served * serving_cost
+        return AccountState(int(right), paid, served, cost, right - paid - cost)
 
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 from msgspec import UNSET, UnsetType
 
-from covey.bandit.accounts import Account, system_utility
+from covey.bandit.accounts import Account, Dealings, Payments, settle_accounts, total_account
 from covey.bandit.partitions import space_of
 from covey.config import LearnerSpec
 from covey.data.logs import EncodedLog, Rows, Trace
 from covey.replay.baselines import BaselineNumbers
 from covey.replay.engine import CellView
-from covey.types import BY_CONTEXT, Array, Interval, Phase
+from covey.types import BY_CONTEXT, Array, Interval, Phase, Value
 
 CERTAINTY = 0.95
 MOST_BATCHES = 32
@@ -34,6 +34,7 @@ class PairNumbers(msgspec.Struct, frozen=True):
     right: float  # answers of the peer among them
     best_own: str | None = None  # the own function that is right most often on the same rows
     best_own_right: float = 0
+    worth_points: Interval | None = None  # right answers over that function's, less the price
 
 
 def gain_of(
@@ -151,6 +152,7 @@ class Timeline(msgspec.Struct, frozen=True):
     train: list[int]
     explore: list[int]
     spent: list[float] = []  # paid in slots with a true label
+    gain: list[float] = []  # over the best own function, net of costs and with income
 
 
 class ArmNumbers(msgspec.Struct, frozen=True):
@@ -183,13 +185,13 @@ class LearnerNumbers(msgspec.Struct, frozen=True):
     alone_percent: float | None  # error of the same policy without peers
     best_own: str | None  # the own function with the fewest errors on the same rows
     best_own_percent: float | None
-    net_gain_points: Interval | None  # over that function, net of costs
+    net_gain_points: Interval | None  # over that function, net of costs, with what peers pay
     pairs: list[PairNumbers]  # peers that were asked
     alarms: AlarmNumbers
+    buyer_gain_points: Interval | None = None  # without income and serving costs
+    account: Account | None = None
     candidates: dict[str, int] | UnsetType = UNSET  # context -> decisions, if there are several
     stood_in: int | UnsetType = UNSET  # own answers because the chosen peer was late or failed
-    utility: float | UnsetType = UNSET
-    served: int | UnsetType = UNSET
     by_arm: dict[str, ArmNumbers] | UnsetType = UNSET  # of a served site
 
     @property
@@ -215,6 +217,8 @@ class TotalNumbers(msgspec.Struct, frozen=True):
     train_percent: float | None
     explore_percent: float | None
     alarms: int
+    buyer_gain_points: Interval | None = None  # of all as buyers: payments between sites count
+    account: Account | None = None
 
     @property
     def alarm_count(self) -> int:
@@ -268,12 +272,6 @@ class EnsembleNumbers(msgspec.Struct, frozen=True):
     weights: dict[str, dict[str, float]]  # cell ("all": global) -> learner -> final weight
 
 
-class SystemNumbers(msgspec.Struct, frozen=True):
-    """The utility of all learners together."""
-
-    utility: float
-
-
 class Summary(msgspec.Struct, frozen=True):
     """The numbers of a replay, and its JSON; docs/reference/summary.md describes every field."""
 
@@ -285,9 +283,9 @@ class Summary(msgspec.Struct, frozen=True):
     functions: dict[str, float | None]  # function -> error percent over the log
     ensemble: EnsembleNumbers | UnsetType = UNSET
     baselines: dict[str, BaselineNumbers] | UnsetType = UNSET
-    system: SystemNumbers | UnsetType = UNSET
     shadow: ShadowNumbers | UnsetType = UNSET  # of a served site
     contexts: ContextWorth | UnsetType = UNSET  # of a replay with contexts
+    value: Value | UnsetType = UNSET  # of a right answer
 
 
 class LearnerOutcome(msgspec.Struct, frozen=True):
@@ -320,7 +318,6 @@ class Outcome(msgspec.Struct, frozen=True):
     learners: list[LearnerOutcome]
     functions: dict[str, float | None]
     total: TotalNumbers
-    accounts: dict[str, Account] | None = None  # when there are serving costs
     ensemble: EnsembleOutcome | None = None
     spaces: int = 1  # number of context spaces
     baselines: dict[str, BaselineNumbers] | None = None  # when requested
@@ -328,6 +325,13 @@ class Outcome(msgspec.Struct, frozen=True):
     context_ticks: list[list[tuple[float, float | str]]] = []
     shadow: ShadowNumbers | None = None
     contexts: ContextWorth | None = None
+    value: Value | None = None  # of a right answer
+
+    @property
+    def accounts(self) -> dict[str, Account]:
+        """What the sites did with each other."""
+        pairs = [(learner.name, learner.numbers.account) for learner in self.learners]
+        return {name: account for name, account in pairs if account is not None}
 
     @property
     def is_replayed(self) -> bool:
@@ -346,9 +350,9 @@ class Outcome(msgspec.Struct, frozen=True):
             functions=self.functions,
             ensemble=UNSET if self.ensemble is None else self.ensemble.numbers,
             baselines=UNSET if self.baselines is None else self.baselines,
-            system=UNSET if self.accounts is None else SystemNumbers(system_utility(self.accounts)),
             shadow=self.shadow or UNSET,
             contexts=self.contexts or UNSET,
+            value=self.value or UNSET,
         )
 
 
@@ -359,13 +363,13 @@ def percent(part: float | None, whole: int) -> float | None:
 
 def points_of(gain: Interval | None) -> Interval | None:
     """Return a gain in points, hundredths of a right answer per slot."""
-    if gain is None or gain.low is None or gain.high is None:
-        return None if gain is None else Interval(100 * gain.mean)
-    return Interval(100 * gain.mean, 100 * gain.low, 100 * gain.high)
+    return None if gain is None else gain.times(100)
 
 
-def total_of(learners: Sequence[LearnerNumbers], gain: Interval | None) -> TotalNumbers:
-    """Return the numbers of learners together; `gain` is theirs."""
+def total_of(
+    learners: Sequence[LearnerNumbers], gain: Interval | None, as_buyers: Interval | None = None
+) -> TotalNumbers:
+    """Return the numbers of learners together; `gain` is theirs, also `as_buyers`."""
 
     def mean(name: str) -> float | None:
         values = [(learner.slots, getattr(learner, name)) for learner in learners]
@@ -373,6 +377,7 @@ def total_of(learners: Sequence[LearnerNumbers], gain: Interval | None) -> Total
         weight = sum(slots for slots, _ in weighted)
         return sum(slots * value for slots, value in weighted) / weight if weight else None
 
+    accounts = [learner.account for learner in learners if learner.account is not None]
     return TotalNumbers(
         slots=sum(learner.slots for learner in learners),
         error_percent=mean("error_percent"),
@@ -383,19 +388,9 @@ def total_of(learners: Sequence[LearnerNumbers], gain: Interval | None) -> Total
         train_percent=mean("train_percent"),
         explore_percent=mean("explore_percent"),
         alarms=sum(learner.alarms.count for learner in learners),
+        buyer_gain_points=points_of(as_buyers),
+        account=total_account(accounts) if accounts else None,
     )
-
-
-def with_accounts(
-    learners: Sequence[LearnerOutcome], accounts: Mapping[str, Account]
-) -> list[LearnerOutcome]:
-    """Return the learners with their utilities."""
-    replace = msgspec.structs.replace
-    return [
-        replace(learner, numbers=replace(learner.numbers, utility=own.utility, served=own.served))
-        for learner in learners
-        for own in [accounts[learner.name]]
-    ]
 
 
 LATEST = 100  # alarms whose slots are listed
@@ -426,8 +421,13 @@ def _total(parts: Array) -> Array:
 class OutcomeBuilder:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
-    def __init__(self, sites: Sequence[LearnerSpec], unit: int = 1) -> None:
+    def __init__(
+        self, sites: Sequence[LearnerSpec], unit: int = 1, payments: Payments | None = None
+    ) -> None:
+        """Without `payments` there are no accounts."""
         self._unit = unit
+        self._payments = payments
+        self._serving = {site.name: site.serving_cost for site in sites}
         self._functions = [name for site in sites for name in site.functions]
         names = [site.name for site in sites]
         arms = [*self._functions, *names, *(name + BY_CONTEXT for name in names)]
@@ -438,6 +438,10 @@ class OutcomeBuilder:
             _Learner(site, arms, range(end - len(site.functions), end), len(self._functions))
             for site, end in zip(sites, ends, strict=True)
         ]
+        self._by_name = dict(zip(names, self._learners, strict=True))
+        if len(sites) > MOST_PAIRED:
+            for learner in self._learners:
+                learner.pair_buckets = 1
         self._owners = np.array(owners + [-1] * len(sites))
         self._slots = self._judged = 0
         self._wrong = np.zeros((PARTS, len(self._functions)))  # the errors of each function
@@ -452,9 +456,27 @@ class OutcomeBuilder:
             is_asked = together.arm[rows] >= len(self._functions)
             is_own = self._owners[together.function[rows]] == index
             learner.stood_in += int(np.count_nonzero(is_asked & is_own))
+            if self._payments is not None:
+                self._pay(learner, together, rows, self._payments)
             errors = _parts_of(_errors(alone.correct[alone.rows_of(index)]))
             for part, piece in enumerate(errors):
                 learner.alone_errors[part] += piece.sum()
+
+    def _pay(self, asker: "_Learner", trace: Trace, rows: Rows, payments: Payments) -> None:
+        """Count what peers get for their answers, and what those cost them."""
+        arm, slot, correct = trace.arm[rows], trace.slot[rows], trace.correct[rows]
+        for code in np.unique(arm[arm >= len(self._functions)]).tolist():
+            at = np.flatnonzero(arm == code)
+            name = asker.arms[code]
+            path = payments[asker.name, name]
+            asker.add_amount(TRANSFERRED, slot[at[correct[at] >= 0]], path[0].amount)
+            for payer, receiver, amount in path:
+                self._by_name[receiver].add_amount(INCOME, slot[at], amount)
+                if payer != asker.name:
+                    self._by_name[payer].add_amount(INCOME, slot[at], -amount)
+            if not name.endswith(BY_CONTEXT):
+                server = path[-1].receiver
+                self._by_name[server].add_amount(SERVED, slot[at], self._serving[server])
 
     def add_functions(self, log: EncodedLog) -> None:
         """Add the errors that every function would have made."""
@@ -494,20 +516,45 @@ class OutcomeBuilder:
         blind = blind or [0] * len(cells)
         alarms = alarms or [[] for _ in cells]
         parts = zip(self._learners, cells, blind, alarms, strict=True)
-        return [learner.outcome(views, count, slots) for learner, views, count, slots in parts]
+        learners = [learner.outcome(views, count, at) for learner, views, count, at in parts]
+        if self._payments is None:
+            return learners
+        dealings = {
+            learner.name: Dealings(
+                learner.judged - (learner.numbers.errors or 0),
+                learner.numbers.cost_total or 0.0,
+                learner.numbers.arms,
+            )
+            for learner in learners
+        }
+        accounts = settle_accounts(dealings, self._payments, self._serving)
+        replace = msgspec.structs.replace
+        return [
+            replace(each, numbers=replace(each.numbers, account=accounts[each.name]))
+            for each in learners
+        ]
 
     def outcome(
         self, learners: list[LearnerOutcome], *, context_names: list[str], policy: str, **more: Any
     ) -> Outcome:
         """Return the outcome of these learners; `more` has further fields of it."""
-        gain = gain_of(*aligned([learner.gains() for learner in self._learners]))
+        parts = [learner.gains() for learner in self._learners]
+        slots = sum(learner.numbers.slots for learner in learners)
+        labelled = sum(learner.judged for learner in learners) / max(1, slots)
+        own, judged = aligned([(each.slots, each.without_transfers, each.judged) for each in parts])
+        serving, _ = aligned([(each.slots, each.served, each.judged) for each in parts])
+        as_buyers, _ = aligned([(each.slots, each.as_buyer, each.judged) for each in parts])
         return Outcome(
             slots=self._slots,
             dimension=len(context_names),
             context_names=context_names,
             policy=policy,
             learners=learners,
-            total=total_of([learner.numbers for learner in learners], gain),
+            total=total_of(
+                [learner.numbers for learner in learners],
+                gain_of(own - labelled * serving, judged),
+                gain_of(as_buyers, judged),
+            ),
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
                 for name, wrong in zip(self._functions, _total(self._wrong), strict=True)
@@ -525,21 +572,36 @@ class RowLosses(NamedTuple):
     best_own: float | None  # errors of the best own function in hindsight
 
 
-# Rows of the buckets of a learner; right answers of its own functions follow.
-SLOTS, JUDGED, ERRORS, TRAINED, EXPLORED, SPENT, RIGHT = range(7)
+class RowGains(NamedTuple):
+    """Gains over the best own function, and labelled rows, in buckets of so many slots."""
+
+    slots: int
+    judged: Array
+    as_buyer: Array  # net of what the learner pays
+    net: Array  # with what peers pay it, less what serving them costs
+    without_transfers: Array  # net of what nobody receives
+    served: Array  # cost of serving, of all rows
+
+
+# Rows of the buckets of a learner; right answers of its own functions follow. The last three: paid
+# to peers on labelled rows; received from them less what a relay passes on; cost of serving.
+SLOTS, JUDGED, ERRORS, TRAINED, EXPLORED, SPENT, TRANSFERRED, INCOME, SERVED, RIGHT = range(10)
+MOST_PAIRED = 32  # learners, so that the worth of each pair has an interval
 
 
 class _Learner:
     def __init__(self, site: LearnerSpec, arms: list[str], own: range, first_peer: int) -> None:
+        self.name = site.name
+        self.pair_buckets = MOST_BUCKETS
         self._own = own  # its functions among the arms
         self._first_peer = first_peer
         self._site = site
-        self._arms = arms  # of the network
+        self.arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
         self._buckets = np.zeros((PARTS, RIGHT + len(self._own), MOST_BUCKETS))
         self._slots_per_bucket = 1
         self._chosen = np.zeros(len(arms), np.int64)
-        # Arm -> parts of: asked, paid, judged, right, right by own functions.
+        # Arm -> parts of: asked, paid, judged, right, paid if judged, right by own functions.
         self._asked: dict[int, Array] = {}
         self._cost = np.zeros(PARTS)
         self.alone_errors = np.zeros(PARTS)
@@ -559,9 +621,7 @@ class _Learner:
             for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
                 if times:
                     self._candidates[space_of(str(trace.names["cell"][cell]))] += times
-        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
-            self._widen()
-        bucket = (slot - 1) // self._slots_per_bucket
+        bucket = self._bucket(slot)
         own = [np.where(correct < 0, 0, trace.correct_by(function, rows)) for function in self._own]
         counted = (
             np.ones(len(slot), np.int8),
@@ -572,37 +632,56 @@ class _Learner:
             np.where(correct >= 0, cost, 0),
             *own,
         )
-        for row, weights in enumerate(counted):
+        rows_of_sums = [*range(TRANSFERRED), *range(RIGHT, RIGHT + len(own))]
+        for row, weights in zip(rows_of_sums, counted, strict=True):
             for part, piece in enumerate(_parts_of(weights)):
                 counts = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
                 self._buckets[part, row] += counts
-        self._add_pairs(trace.arm[rows], (correct >= 0, np.maximum(0, correct), *own), cost)
+        is_judged = correct >= 0
+        judged = (is_judged, np.maximum(0, correct), np.where(is_judged, cost, 0), *own)
+        self._add_pairs(trace.arm[rows], bucket, (np.ones(len(slot), np.int8), cost, *judged))
 
-    def _widen(self) -> None:
-        """Let a bucket have twice as many slots."""
-        shape = (*self._buckets.shape[:2], MOST_BUCKETS // 2, 2)
-        pairs = self._buckets.reshape(shape).sum(axis=3)
-        self._buckets = np.concatenate([pairs, np.zeros_like(pairs)], axis=2)
-        self._slots_per_bucket *= 2
+    def _bucket(self, slot: Array) -> Array:
+        """Return the bucket of each slot; a bucket gets more slots if there are too few."""
+        while (slot[-1] - 1) // self._slots_per_bucket >= MOST_BUCKETS:
+            self._buckets = _halved(self._buckets)
+            self._asked = {arm: _halved(sums) for arm, sums in self._asked.items()}
+            self._slots_per_bucket *= 2
+        bucket: Array = (slot - 1) // self._slots_per_bucket
+        return bucket
 
-    def _add_pairs(self, arm: Array, judged: Sequence[Array], cost: Array) -> None:
-        columns = [np.ones(len(arm), np.int8), cost, *judged]
+    def add_amount(self, row: int, slots: Array, amount: float) -> None:
+        """Add an amount in each of some slots."""
+        if not len(slots) or not amount:
+            return
+        bucket = self._bucket(slots)
+        for part, piece in enumerate(_parts_of(np.full(len(slots), amount))):
+            self._buckets[part, row] += np.bincount(bucket, piece, minlength=MOST_BUCKETS)
+
+    def _add_pairs(self, arm: Array, bucket: Array, columns: Sequence[Array]) -> None:
+        count = self.pair_buckets
         for asked in np.unique(arm[arm >= self._first_peer]).tolist():
             rows = np.flatnonzero(arm == asked)
-            sums = self._asked.setdefault(asked, np.zeros((PARTS, len(columns))))
+            sums = self._asked.setdefault(asked, np.zeros((PARTS, len(columns), count)))
+            places = bucket[rows] if count > 1 else np.zeros(len(rows), np.int64)
             for place, column in enumerate(columns):
                 for part, piece in enumerate(_parts_of(column[rows])):
-                    sums[part, place] += piece.sum()
+                    sums[part, place] += np.bincount(places, piece, minlength=count)
 
-    def gains(self) -> tuple[int, Array, Array]:
-        """Return slots per bucket, and per bucket the gain over the best own function and rows."""
+    def gains(self) -> RowGains:
+        """Return the gains over the best own function."""
         buckets = _total(self._buckets)
-        judged, right = buckets[JUDGED], buckets[RIGHT:]
-        width = self._slots_per_bucket
+        judged, right, served = buckets[JUDGED], buckets[RIGHT:], buckets[SERVED]
         if not len(right):  # nothing to compare with
-            return width, np.zeros(MOST_BUCKETS), np.zeros(MOST_BUCKETS)
+            none = np.zeros(MOST_BUCKETS)
+            return RowGains(self._slots_per_bucket, none, none, none, none, served)
         best = right[int(right.sum(axis=1).argmax())]
-        return width, judged - buckets[ERRORS] - buckets[SPENT] - best, judged
+        as_buyer = judged - buckets[ERRORS] - buckets[SPENT] - best
+        # Peers are served on all rows of theirs; gains are known on the labelled share of the own.
+        labelled = judged.sum() / max(1.0, buckets[SLOTS].sum())
+        net = as_buyer + labelled * (buckets[INCOME] - served)
+        without = as_buyer + buckets[TRANSFERRED]
+        return RowGains(self._slots_per_bucket, judged, as_buyer, net, without, served)
 
     def losses(self) -> RowLosses:
         buckets = _total(self._buckets)
@@ -610,31 +689,41 @@ class _Learner:
         best = float(judged.sum() - right.max()) if len(right) else None
         return RowLosses(self._slots_per_bucket, buckets[ERRORS] + buckets[SPENT], judged, best)
 
-    def _pairs(self) -> list[PairNumbers]:
+    def _pairs(self, rows: Array) -> list[PairNumbers]:
+        """Return what each peer was worth; `rows` are the labelled rows of the buckets."""
         pairs = []
         for arm, counted in sorted(self._asked.items()):
-            asked, paid, judged, right, *own = _total(counted).tolist()
+            sums = _total(counted)
+            asked, paid, judged, right, _, *own = sums.sum(axis=1).tolist()
             best = int(np.argmax(own)) if own else -1
+            worth = None
+            if own:
+                is_timed = sums.shape[1] > 1
+                gained = sums[3] - sums[4] - sums[5 + best]
+                worth = gain_of(gained, rows if is_timed else rows.sum(keepdims=True))
             pairs.append(
                 PairNumbers(
-                    peer=self._arms[arm],
+                    peer=self.arms[arm],
                     asked=int(asked),
                     paid=paid,
                     judged=int(judged),
                     right=_plain(right),
-                    best_own=self._arms[self._own[best]] if own else None,
+                    best_own=self.arms[self._own[best]] if own else None,
                     best_own_right=_plain(own[best]) if own else 0,
+                    worth_points=points_of(worth),
                 )
             )
         return sorted(pairs, key=lambda pair: -pair.asked)
 
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
         sums = _total(self._buckets)
-        used = np.flatnonzero(sums[0])
-        rows = sums[:, : used[-1] + 1 if len(used) else 0]
-        buckets = [[_plain(number) for number in row] for row in rows[:RIGHT]]
-        slots, judged, errors, train, explore, _, *right = map(_plain, sums.sum(axis=1))
-        _, gained, counted = self.gains()
+        gains = self.gains()
+        used = np.flatnonzero(sums[SLOTS])
+        shown = slice(used[-1] + 1 if len(used) else 0)
+        timed = [*sums[:TRANSFERRED], gains.net]
+        buckets = [[_plain(number) for number in row[shown]] for row in timed]
+        whole = [_plain(number) for number in sums.sum(axis=1)]
+        (slots, judged, errors, train, explore), right = whole[:SPENT], whole[RIGHT:]
         best = int(np.argmax(right)) if right else 0
         numbers = LearnerNumbers(
             slots=slots,
@@ -644,12 +733,13 @@ class _Learner:
             explore_percent=percent(explore, slots),
             exploit_percent=percent(slots - train - explore, slots),
             cost_total=float(_total(self._cost)) if slots else None,
-            arms={self._arms[k]: int(times) for k, times in enumerate(self._chosen) if times},
+            arms={self.arms[k]: int(times) for k, times in enumerate(self._chosen) if times},
             alone_percent=percent(_plain(float(_total(self.alone_errors))), judged),
-            best_own=self._arms[self._own[best]] if right and judged else None,
+            best_own=self.arms[self._own[best]] if right and judged else None,
             best_own_percent=percent(judged - right[best], judged) if right else None,
-            net_gain_points=points_of(gain_of(gained, counted)),
-            pairs=self._pairs(),
+            net_gain_points=points_of(gain_of(gains.net, gains.judged)),
+            buyer_gain_points=points_of(gain_of(gains.as_buyer, gains.judged)),
+            pairs=self._pairs(sums[JUDGED]),
             alarms=AlarmNumbers(len(alarms), alarms[-LATEST:]),
             candidates=dict(self._candidates.most_common()) or UNSET,
             stood_in=self.stood_in or UNSET,
@@ -664,6 +754,15 @@ class _Learner:
             blind=blind,
             alarms=alarms,
         )
+
+
+def _halved(sums: Array) -> Array:
+    """Return sums of twice as long buckets, which are the last axis; a single one stays."""
+    count = sums.shape[-1]
+    if count == 1:
+        return sums
+    pairs = sums.reshape(*sums.shape[:-1], count // 2, 2).sum(axis=-1)
+    return np.concatenate([pairs, np.zeros_like(pairs)], axis=-1)
 
 
 def _present(codes: Array) -> list[int]:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account, Dealings, asked_of, settle_accounts
 from covey.bandit.partitions import MOST_DRAWN
 from covey.bandit.policies import Own
 from covey.config import ContextSpaces, NetworkConfig, in_batches, load
@@ -27,7 +26,6 @@ from covey.replay.outcome import (
     BestFunction,
     ContextNumbers,
     ContextWorth,
-    LearnerOutcome,
     Outcome,
     OutcomeBuilder,
     RowLosses,
@@ -35,7 +33,6 @@ from covey.replay.outcome import (
     aligned,
     gain_of,
     points_of,
-    with_accounts,
 )
 from covey.replay.voting import EnsembleReplay
 from covey.toml import nearest
@@ -72,7 +69,7 @@ class ReplayRun:
         labels = vocabulary.values
         self._together = start(setup, setup.sites, width, labels)
         self._alone = start(setup, [site.alone() for site in setup.sites], width, labels)
-        self._tally = OutcomeBuilder(setup.sites, setup.unit)
+        self._tally = OutcomeBuilder(setup.sites, setup.unit, setup.payments())
         self._voting = _voting(setup, vocabulary)
         self._contest = _contest(setup, baselines) if baselines else None
         is_compared = width > 0 and self._voting is None
@@ -121,20 +118,17 @@ class ReplayRun:
         self._warn_of_thin(views)
         self._warn_of_narrow()
         learners = self._tally.learners(views, together.blind(), together.alarms())
-        accounts = _accounts(setup, learners)
-        if accounts is not None:
-            learners = with_accounts(learners, accounts)
         names = setup.context.names or [f"context {k + 1}" for k in range(self._width)]
         return self._tally.outcome(
             learners,
             context_names=names,
             policy=together.title,
-            accounts=accounts,
             ensemble=None if self._voting is None else self._voting.outcome(learners),
             spaces=len(setup.plan.of_width(self._width)),
             baselines=None if self._contest is None else self._contest.outcome(),
             context_ticks=setup.context.ticks(),
             contexts=None if self._bare is None else self._bare.worth(self._tally, names),
+            value=setup.data.value,
         )
 
     def _warn_of_narrow(self) -> None:
@@ -422,25 +416,6 @@ def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
         label_wait=setup.settings.label_wait,
         receivers=[index for index, site in enumerate(setup.sites) if site.receives],
     )
-
-
-def _accounts(
-    setup: NetworkConfig, learners: Sequence[LearnerOutcome]
-) -> dict[str, Account] | None:
-    serving = {site.name: site.serving_cost for site in setup.sites}
-    if not any(serving.values()):
-        return None
-    dealings = {
-        learner.name: Dealings(
-            learner.judged - (numbers.errors or 0),
-            numbers.cost_total or 0.0,
-            asked_of(numbers.arms, learner.functions, list(serving)),
-        )
-        for learner in learners
-        for numbers in [learner.numbers]
-    }
-    is_carried = setup.settings.carry_serving_costs
-    return settle_accounts(dealings, serving, are_carried=is_carried)
 
 
 def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | None:

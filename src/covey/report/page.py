@@ -141,6 +141,7 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
         totals=[
             Row(name, text.cells(own, columns)) for name, own in text.totals_of(outcome).items()
         ],
+        accounts=[Row(name, own) for name, *own in text.account_lines(outcome)],
         arms=[_arms(learner, colours) for learner in outcome.learners if learner.numbers.by_arm],
         ranked=_ranked,
         baselines=_ranked(
@@ -251,8 +252,7 @@ def _pairs(outcome: Outcome, colours: Mapping[str, str]) -> list[Row]:
     rows = []
     for learner in outcome.learners:
         for pair in learner.numbers.pairs:
-            is_known = pair.judged and outcome.is_replayed
-            worth = None if not is_known else pair.right - pair.best_own_right - pair.paid
+            worth = pair.worth_points if outcome.is_replayed else None
             own = number(percent(pair.best_own_right, pair.judged), ".1f")
             cells = (
                 shorten(pair.peer),
@@ -260,7 +260,8 @@ def _pairs(outcome: Outcome, colours: Mapping[str, str]) -> list[Row]:
                 f"{pair.paid:,.1f}",
                 number(percent(pair.right, pair.judged), ".1f"),
                 own if pair.best_own else NONE,
-                number(worth, "+,.1f"),
+                number(worth, "+.2f"),
+                number(worth, f"{text.REACH}.2f"),
             )
             rows.append(Row(Key(learner.name, colours[learner.name]), cells))
     return rows

@@ -94,7 +94,7 @@ def _shown(comparison: Comparison) -> "dict[str, Callable[[Score], str]]":
     scores = comparison.scores
     present = {
         "alarms": any(score.alarms.mean for score in scores),
-        "utility": any(score.utility for score in scores),
+        "utility": any(_serving(score) for score in scores),
         "ensemble %": any(score.ensemble for score in scores),
     }
     return {name: column for name, column in _COLUMNS.items() if present.get(name, True)}
@@ -114,6 +114,10 @@ def _with_ends(value: Interval | None) -> str:
     return f"{value.mean:.3g}{ends}"
 
 
+def _serving(score: Score) -> float:
+    return score.accounts["all"]["serving_cost"] if score.accounts else 0.0
+
+
 def _percent(share: float | None) -> str:
     return number(None if share is None else 100 * share, ".2f")
 
@@ -128,7 +132,7 @@ _COLUMNS: dict[str, Callable[[Score], str]] = {
     "train %": lambda score: number(100 * score.phases.get("train", 0.0), ".1f"),
     "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
     "alarms": lambda score: number(score.alarms, ".1f"),
-    "utility": lambda score: number(score.utility.get("system"), ".3f"),
+    "utility": lambda score: number(score.accounts["all"]["utility"] / score.slots[-1], ".3f"),
     "ensemble %": lambda score: _percent(score.ensemble.get("all")),
 }
 

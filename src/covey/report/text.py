@@ -6,6 +6,8 @@ import time
 from collections.abc import Mapping, Sequence, Sized
 from typing import Any, NamedTuple, Self
 
+import msgspec
+
 from covey.replay.baselines import HINDSIGHT
 from covey.replay.outcome import (
     ContextWorth,
@@ -152,6 +154,19 @@ WORTH_COLUMNS = (
     Column("gain", "gain_points", "+.2f"),
     Column(REACH, "gain_points", f"{REACH}.2f"),
 )
+ACCOUNT_COLUMNS = (
+    Column("bought", "bought", ","),
+    Column("sold", "sold", ","),
+    Column("paid", "paid", ",.2f"),
+    Column("earned", "earned", ",.2f"),
+    Column("serving cost", "serving_cost", ",.2f"),
+    Column("balance", "balance", "+,.2f"),
+)
+PRICES = (
+    "A price is paid by the site that asks and received by the site that answers; costs of "
+    "functions and links are received by nobody."
+)
+MOST_PAIRS = 8  # named as bought at a loss
 CHOICE_COLUMNS = ("always", "error %", "95 % interval", "of rows", "drawn", "missing", "price")
 CENTRAL = (
     "Baselines use the predictions of all functions of all sites on every row, free of charge."
@@ -168,6 +183,7 @@ def replay_text(outcome: Outcome) -> str:
     parts = [
         f"{extent(outcome)}\n{fill(outcome.policy)}",
         columns_table("learner", columns_of(outcome), rows_of(outcome) | totals_of(outcome)),
+        *_accounts_text(outcome),
         *([fill(best_single(outcome))] if outcome.is_replayed else []),
         *map(fill, sentences(outcome)),
     ]
@@ -220,12 +236,7 @@ def sentences(outcome: Outcome) -> list[str]:
     """Return what follows from the numbers, in sentences."""
     learners = outcome.learners
     said = [_verdict(outcome)]
-    if outcome.accounts is not None:
-        own = ", ".join(f"{name} {each.utility:.1f}" for name, each in outcome.accounts.items())
-        total = sum(each.utility for each in outcome.accounts.values())
-        said.append(
-            f"Utility (right answers less all costs, including serving): {own}; total {total:.1f}."
-        )
+    said += _losses(outcome)
     said += [
         f"{learner.name} gets no labels, and in {learner.blind:,} of {learner.numbers.slots:,} "
         "slots none of its peers had any either: there it cannot learn."
@@ -256,18 +267,93 @@ def _verdict(outcome: Outcome) -> str:
         return f"No site has own functions; together they were wrong on {error:.2f}%."
     gained = (
         f"a net {'gain' if gain.mean >= 0 else 'loss'} of {abs(gain.mean):.2f} points "
-        f"({interval(gain, doubt=', which may be chance')})"
+        f"({interval(gain, doubt=', which may be chance')}){_money(outcome, total, ', or ')}"
     )
     if len(outcome.learners) == 1:
         return (
             f"There is one learner and no peer; it was wrong on {error:.2f}% of its slots, "
             f"its best own function on {best_own:.2f}%: {gained}."
         )
+    account = total.account
+    spent, paid = f" and paid {total.cost_points:.2f} points", ""
+    if account is not None:
+        points = percent(account.spent + account.serving_cost, total.slots) or 0.0
+        spent = f" and spent {points:.2f} points" if points else ""
+        points = percent(account.paid, total.slots) or 0.0
+        paid = f" They paid each other {points:.2f} points, which stay." if points else ""
     return (
         f"Over all sites, the best own function of each was wrong on {best_own:.2f}% of its "
-        f"rows. Together they were wrong on {error:.2f}% and paid {total.cost_points:.2f} points: "
-        f"{gained}. Without peers the same policy was wrong on {total.alone_percent:.2f}%."
+        f"rows. Together they were wrong on {error:.2f}%{spent}: {gained}.{paid} "
+        f"Without peers the same policy was wrong on {total.alone_percent:.2f}%."
     )
+
+
+def _money(outcome: Outcome, numbers: LearnerNumbers | TotalNumbers, before: str) -> str:
+    """Return the net gain of all rows in money, if a right answer has a value."""
+    value, gain = outcome.value, numbers.net_gain_points
+    if value is None or gain is None:
+        return ""
+    return f"{before}{gain.mean / 100 * numbers.slots * value.amount:+,.2f} {value.currency}"
+
+
+def _losses(outcome: Outcome) -> list[str]:
+    """Return which sites lose by taking part, and what they should not buy."""
+    said, pairs = [], []
+    for learner in outcome.learners if outcome.is_replayed else ():
+        gain, name = learner.numbers.net_gain_points, shorten(learner.name)
+        if gain is not None and gain.high is not None and gain.high < 0:
+            said.append(
+                f"{name} loses by taking part: {signed(gain)} points"
+                f"{_money(outcome, learner.numbers, ', or ')}."
+            )
+        for pair in learner.numbers.pairs:
+            worth = pair.worth_points
+            if worth is not None and worth.high is not None and worth.high < 0:
+                price = f"{pair.paid / pair.asked:.4g}"
+                pairs.append(
+                    f"{name} should not buy from {shorten(pair.peer)} at {price}: {signed(worth)}"
+                )
+    if pairs:
+        more = f"; and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
+        said.append(f"{'; '.join(pairs[:MOST_PAIRS])}{more}.")
+    return said
+
+
+def signed(value: Interval) -> str:
+    """Return a gain and its interval."""
+    if value.low is None or value.high is None:
+        return f"{value.mean:+.2f}"
+    return f"{value.mean:+.2f} ({value.low:+.2f} to {value.high:+.2f})"
+
+
+def account_lines(outcome: Outcome) -> list[list[str]]:
+    """Return what each site and all of them bought and sold; nothing if nobody did.
+
+    The headings are first. Amounts are in money if a right answer has a value.
+    """
+    accounts = {**outcome.accounts}
+    if not any(account.bought for account in accounts.values()):
+        return []
+    if len(accounts) > 1 and outcome.total.account is not None:
+        accounts["all"] = outcome.total.account
+    value = outcome.value
+    headings = [column.heading for column in ACCOUNT_COLUMNS]
+    if value is not None:
+        headings[2:] = [f"{heading} {value.currency}" for heading in headings[2:]]
+        names = ("paid", "earned", "serving_cost", "balance")
+        accounts = {
+            site: msgspec.structs.replace(
+                own, **{name: value.amount * getattr(own, name) for name in names}
+            )
+            for site, own in accounts.items()
+        }
+    lines = [[shorten(name), *cells(own, ACCOUNT_COLUMNS)] for name, own in accounts.items()]
+    return [["site", *headings], *lines]
+
+
+def _accounts_text(outcome: Outcome) -> list[str]:
+    lines = account_lines(outcome)
+    return [table(lines), fill(PRICES)] if lines else []
 
 
 def _as_it_was(outcome: Outcome) -> str:

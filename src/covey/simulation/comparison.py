@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
+from msgspec.structs import asdict
 
+from covey.bandit.accounts import total_account
 from covey.replay.outcome import CERTAINTY, student
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
@@ -100,7 +102,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     phases: dict[str, float]  # share of the decisions
     messages: dict[str, float]  # kind -> per 1,000 decisions
     alarms: Interval = Interval(0.0)  # of the change detection in a run, over all learners
-    utility: dict[str, float] = {}  # of each learner and the system, per slot
+    accounts: dict[str, dict[str, float]] = {}  # of each learner and of "all", means of the runs
     ensemble: dict[str, float] = {}  # shares of errors, see `Run`
 
 
@@ -158,9 +160,16 @@ def _score(runs: Sequence[Run], *, first: Sequence[Run]) -> Score:
         phases=_means([run.phases for run in runs]),
         messages=_means([run.messages for run in runs]),
         alarms=mean_of([run.alarms for run in runs]),
-        utility=_means([run.utility for run in runs]),
+        accounts=_accounts(runs),
         ensemble=_means([run.ensemble for run in runs]),
     )
+
+
+def _accounts(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    every = [{**run.accounts, "all": total_account(run.accounts.values())} for run in runs]
+    if not runs[0].accounts:
+        return {}
+    return {name: _means([asdict(own[name]) for own in every]) for name in every[0]}
 
 
 def _means(records: Sequence[Mapping[str, float]]) -> dict[str, float]:

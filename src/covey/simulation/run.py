@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.policies import PolicyRecord
 from covey.config import NetworkConfig
 from covey.data.logs import Trace
@@ -20,7 +21,7 @@ from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
 from covey.simulation.sites import WorldLog, log_of, network, unrestricted, width_of
 from covey.simulation.world import World, WorldChunk
-from covey.types import PHASES, Array
+from covey.types import BY_CONTEXT, PHASES, Array
 
 __all__ = ["CAUSES", "Losses", "Oracle", "Run", "log_of", "network", "play"]
 
@@ -43,8 +44,7 @@ class Run(msgspec.Struct, frozen=True):
     # (of one learner) with at least 1,000 decisions.
     to_liars: dict[str, float] = {}
     alarms: int = 0  # of the change detection, over all learners
-    # Learner, and "system" for their sum -> utility per slot, when there are serving costs.
-    utility: dict[str, float] = {}
+    accounts: dict[str, Account] = {}  # of each learner, in networks of at most 1,000
     # With an ensemble, shares of errors: its own, its own where all members exploited, and those
     # of its best member.
     ensemble: dict[str, float] = {}
@@ -53,6 +53,7 @@ class Run(msgspec.Struct, frozen=True):
 MOST_SLOTS = 65_536  # in one chunk
 _MOST_ANSWERS = 2**19  # in one chunk, of all functions on all streams
 _MUCH = 2**22  # more answers than this are one slot at a time
+_MOST_ACCOUNTS = 1_000  # learners of which accounts are kept
 _MANY = 1_000  # decisions of a learner in a cell that a share needs to be meaningful
 
 
@@ -168,40 +169,51 @@ class _Sums:
                 "labels": 1_000 * self._labels / decisions,
             },
             "to_liars": self._visits.shares(),
-            "utility": self._accounts.shares(),
+            "accounts": self._accounts.settled(),
         }
 
 
 class _Accounts:
-    """Utilities of the learners, when there are serving costs."""
+    """What learners do with each other."""
 
     def __init__(self, setup: NetworkConfig) -> None:
         self._sites = setup.sites
-        self._serving = np.array([site.serving_cost for site in setup.sites])
-        self._are_carried = setup.settings.carry_serving_costs
-        self._functions = sum(len(site.functions) for site in setup.sites)
-        self._right, self._paid, self._served = np.zeros((3, len(setup.sites)))
-        self._slots = 0
+        names = [site.name for site in setup.sites]
+        self._arms = [
+            *(name for site in setup.sites for name in site.functions),
+            *names,
+            *(name + BY_CONTEXT for name in names),
+        ]
+        self._is_kept = len(names) <= _MOST_ACCOUNTS
+        self._payments = setup.payments() if self._is_kept else {}
+        self._right, self._cost = np.zeros((2, len(names)))
+        self._asked = np.zeros(len(names) * len(self._arms) if self._is_kept else 0, np.int64)
 
     def add(self, trace: Trace) -> None:
-        if not self._serving.any():
+        if not self._is_kept:
             return
         learners = len(self._sites)
         self._right += np.bincount(trace.learner, trace.correct, minlength=learners)
-        self._paid += np.bincount(trace.learner, trace.cost, minlength=learners)
-        helper = trace.arm - self._functions
-        is_asked = (helper >= 0) & (helper < learners)  # with the data
-        self._served += np.bincount(helper[is_asked], minlength=learners)
-        self._slots += len(trace) // len(np.unique(trace.learner))
+        self._cost += np.bincount(trace.learner, trace.cost, minlength=learners)
+        code = trace.learner * len(self._arms) + trace.arm
+        self._asked += np.bincount(code, minlength=len(self._asked))
 
-    def shares(self) -> dict[str, float]:
-        if not self._slots:
+    def settled(self) -> dict[str, Account]:
+        if not self._is_kept:
             return {}
-        costs = self._served * self._serving
-        utilities = self._right - self._paid + costs * self._are_carried - costs
-        names = [site.name for site in self._sites]
-        by_name = dict(zip(names, utilities.tolist(), strict=True)) | {"system": sum(utilities)}
-        return {name: float(utility / self._slots) for name, utility in by_name.items()}
+        asked = self._asked.reshape(len(self._sites), -1)
+        dealings = {
+            site.name: Dealings(
+                float(right),
+                float(cost),
+                {self._arms[arm]: int(own[arm]) for arm in np.flatnonzero(own).tolist()},
+            )
+            for site, right, cost, own in zip(
+                self._sites, self._right, self._cost, asked, strict=True
+            )
+        }
+        serving = {site.name: site.serving_cost for site in self._sites}
+        return settle_accounts(dealings, self._payments, serving)
 
 
 class _Visits:
