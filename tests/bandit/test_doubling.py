@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey.bandit.epochs import Doubling
-from covey.bandit.partitions import Uniform, slices_for
+from covey.bandit.partitions import Doubling, Uniform, slices_for
 from covey.bandit.policies import DCZA, CoS
 
 

@@ -23,7 +23,6 @@ OF_SCENARIOS = ("name", "context", "candidates")  # keys of a [[policy]] that ar
 MODULES = [
     "bandit.bounds",
     "bandit.ensemble",
-    "bandit.epochs",
     "bandit.links",
     "bandit.partitions",
     "bandit.policies",

@@ -7,9 +7,10 @@ import pytest
 
 import covey
 from covey.bandit.learner import Learner
+from covey.bandit.several import MOST_IDLE
 from covey.config import load
 from covey.errors import ConfigError, DataError
-from covey.kernel import NOT_DECIDED
+from covey.kernel import NOT_DECIDED, row_of
 from covey.node.network import learner_of
 from support.presets import fitting
 
@@ -17,10 +18,12 @@ PRESETS = pytest.mark.parametrize("preset", ["cos", "dcza"])
 BATCH = 7
 
 
-def learner(preset: str, place: int = 0) -> Learner:
+def learner(preset: str, place: int = 0, *, slices: int = 2) -> Learner:
     config = {
         "data": {"candidates": ["a", ["b", "a"]]},
-        "policy": fitting({"preset": preset, "slices": 2, "split-power": 2.0, "pending": True}),
+        "policy": fitting(
+            {"preset": preset, "slices": slices, "split-power": 2.0, "pending": True}
+        ),
         "learner": [
             {"name": "north", "functions": ["f", "g"], "peers": {"south": 0.1}},
             {"name": "south", "functions": ["h", "i"], "peers": {}},
@@ -124,7 +127,27 @@ def test_a_snapshot_restores_rows_and_counters(preset: str) -> None:
 
     assert other.snapshot() == one.snapshot()
     context = tuple(rng.random(2).tolist())
-    assert decide(other, context, 80) == decide(one, context, 80)
+    assert placed(other, decide(other, context, 80)) == placed(one, decide(one, context, 80))
+
+
+def placed(one: Learner, code: int) -> tuple[Any, Any]:
+    return one.choice(code), one.known_cell(one.space, row_of(code))
+
+
+def test_a_label_is_counted_however_many_cells_came_since_its_decision() -> None:
+    one, rng = learner("cos", place=1, slices=99), np.random.default_rng(2)
+    code, context = one.decide((0.1, 0.2), 1), (0.1, 0.2)
+    for slot in range(2, MOST_IDLE + 3_000):
+        other = tuple(rng.random(2).tolist())
+        one.settle(one.decide(other, slot), 1, other, slot)
+    with pytest.raises(KeyError):  # a row is not kept for ever
+        one.known_cell(one.space, 1)
+    before = counters(one)
+
+    one.settle(code, 1, context, 1)
+
+    assert counters(one) != before
+    assert {name.rpartition("/")[0] for name, _ in one.snapshot().cells} == {"a", "b+a"}
 
 
 @pytest.mark.parametrize(

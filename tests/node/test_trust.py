@@ -26,6 +26,9 @@ CELLS = {
     "dcza": ["z0:0", "z1:0", "z1:1", "z2:1"],
 }
 
+WIDE = {"dimension": 2}
+CELLS_OF_BOTH = {f"{space}/g4:{k}" for space in "ab" for k in range(4)}
+
 
 def config(preset: str = "cos", **more: Any) -> dict[str, Any]:
     """A site with a good and a bad function, which others may ask, by the cell only too."""
@@ -267,6 +270,32 @@ def test_a_peer_may_open_a_limited_number_of_cells(trust: Trust) -> None:
         requests = [await node.answer([(1, 1, 1)], [(0.7,)]) for _ in range(20)]
 
         assert len({request.group(0).cell for request in requests}) > 1
+
+    virtual.run(main())
+
+
+@pytest.mark.parametrize("trust", ["full", "isolated"])
+def test_combinations_of_candidate_cells_are_not_counted_as_cells(trust: Trust) -> None:
+    async def main() -> None:
+        setup = config("cos", slices=4) | {"data": {"candidates": ["a", "b"]}}
+        world = World(setup, dict.fromkeys(["bad", "good", "of-honest", "of-liar"], int), **WIDE)
+        world.trust["site"] = {"honest": trust, "liar": trust}
+        world.limits = Limits(cells=8)
+        world.crash("site")
+        world.boot("site")
+        for k in range(16):
+            cell = f"a|b/g4:{k // 4}|g4:{k % 4}@0"
+            await world.nodes["site"].assist([AskRow(str(k), cell, 1, 1)], source="liar")
+        before = world.nodes["site"].learner.snapshot()
+        world.crash("site")
+        world.boot("site")
+        for k in range(16):
+            await world.nodes["site"].learn(str(k), 1, source="liar")
+        after = world.nodes["site"].learner.snapshot()
+
+        assert {name for name, _ in before.cells} <= CELLS_OF_BOTH
+        labels = {"full": 16, "isolated": 0}[trust]
+        assert sum(sum(counters[3:]) for _, counters in after.cells if "a/" in _) >= labels
 
     virtual.run(main())
 

@@ -26,12 +26,11 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from covey.bandit.epochs import EpochCells, EpochTable
 from covey.bandit.links import SitePrices, check_cost
-from covey.bandit.partitions import Candidates, Dyadic
+from covey.bandit.partitions import Candidates, Dyadic, EpochCells
 from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
-from covey.bandit.several import CandidateTable
+from covey.bandit.several import Restarted, Spaces
 from covey.errors import DataError
 from covey.kernel import (
     CHOICE,
@@ -196,6 +195,11 @@ class Learner:
     def is_pending(self) -> bool:
         """Whether pending labels are counted."""
         return self.rule.is_pending
+
+    @property
+    def knows_ends(self) -> bool:
+        """Whether it is told of decisions whose labels can come no more."""
+        return self.rule.is_pending or bool(self.candidates)
 
     @property
     def counted_parts(self) -> list[tuple[str, str]]:
@@ -397,7 +401,7 @@ class Learner:
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Count the labels of decisions as pending no longer."""
-        if self.rule.is_pending:  # else they were not counted
+        if self.knows_ends:
             table = self._at(space)
             for code in codes:
                 table.forget(code)
@@ -413,6 +417,16 @@ class Learner:
             table.saved.take_over(self.tables[space], codes.get(space, ()))
             self.tables[space] = table
         self.table = self.tables[self.space]
+
+    def code_again(self, name: str, code: int) -> int:
+        """Return the code of a decision from before a restart, in the cell of this name.
+
+        Rows keep their numbers, but those of candidates are not stored.
+        """
+        cell = self.names.parse(name)
+        if cell.space not in self.candidates or code < 0:
+            return code
+        return int(code_of(self.open(cell, self.slot), 0, 0) | code & CHOICE)
 
     # -- for peers ------------------------------------------------------------------------------
 
@@ -532,11 +546,11 @@ class Learner:
         """
         several = self.candidates.get(space)
         if several is not None:
-            return cast("Table", CandidateTable(several))
+            return cast("Table", Spaces(several))
         policy = self.policies[space]
         rule_of = partial(self._rule, space, other)
         if isinstance(policy.partition, EpochCells):
-            return cast("Table", EpochTable(policy, rule_of))
+            return cast("Table", Restarted(policy, rule_of))
         return table_of(Clock(policy.scales(), policy.powers()), rule_of(policy))
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:

@@ -3,8 +3,8 @@
 import itertools
 import math
 import re
-from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -44,6 +44,9 @@ Space = tuple[int, ...]  # indices of coordinates
 FINEST = {0: 0, 1: 8, 2: 7, 3: 4}  # level of the smallest cubes, by dimension
 BETWEEN = "|"  # the names of candidates, and those of their cells
 MOST_DRAWN = 16  # dimensions of which regions are named and drawn; `auto` has one cell in more
+MOST_EPOCHS = 44  # of 1024 slots and twice as many each: beyond any number of slots
+NUMBERS = {str(number): number for number in range(MOST_EPOCHS)}  # as names of cells end
+LEVELS = 64  # of one partition, at most
 _FEW = 4  # names of coordinates in that of a space
 
 
@@ -289,3 +292,79 @@ def cos_power(alpha: float, dimension: int) -> float:
 def split_power(alpha: float, dimension: int) -> float:
     """Return p, the split exponent of DCZA for worst-case arrivals."""
     return (3 * alpha + math.sqrt(9 * alpha**2 + 8 * alpha * dimension)) / 2
+
+
+class Doubling(NamedTuple):
+    """An unknown horizon: epochs of doubling length, in each of which a policy begins anew.
+
+    They are numbered from 0.
+    """
+
+    first_epoch: int  # slots
+    alpha: float  # of the cells and thresholds of all epochs
+
+    def number_at(self, slot: int) -> int:
+        """Return the number of the epoch of a slot.
+
+        >>> [Doubling(10, 1.0).number_at(slot) for slot in (1, 10, 11, 30, 31)]
+        [0, 0, 1, 1, 2]
+        """
+        return max(0, ((slot - 1) // self.first_epoch + 1).bit_length() - 1)
+
+    def slots(self, number: int) -> int:
+        return self.first_epoch << number
+
+    def before(self, number: int) -> int:
+        return self.first_epoch * ((1 << number) - 1)
+
+    def slot_in(self, number: int, slot: int) -> int:
+        """Return a slot as the epoch counts it; at least 1, as another site may be elsewhere."""
+        return slot if slot < 1 else max(1, slot - self.before(number))
+
+
+class EpochCells(NamedTuple):
+    """The cells of all epochs, each with its own partition; names end with the epoch.
+
+    The level of a cell says the epoch, and the level in its partition.
+    """
+
+    policy_of: Callable[[int], Any]  # of an epoch
+    doubling: Doubling
+
+    def levels(self, dimension: int) -> tuple[Level, ...]:
+        levels: tuple[Level, ...] = self.policy_of(0).partition.levels(dimension)
+        return levels
+
+    def side(self, cell: Cell) -> int:
+        epoch, own = unpacked(cell)
+        policy = self.policy_of(epoch)
+        level: Level = policy.partition.levels(policy.dimension)[own.level]
+        return level.side
+
+    def name(self, cell: Cell) -> str:
+        epoch, own = unpacked(cell)
+        return f"{self.policy_of(epoch).partition.name(own)}@{epoch}"
+
+    def parse(self, name: str) -> Cell:
+        """Return the cell of a name; the inverse of `name`."""
+        own, _, suffix = name.rpartition("@")
+        epoch = NUMBERS.get(suffix)
+        if epoch is None:
+            raise DataError(
+                f"cell {name!r} does not end with an epoch, such as '@3'; write the same horizon "
+                "at all sites"
+            )
+        try:
+            partition = self.policy_of(epoch).partition
+        except ConfigError as error:  # more slices than can be numbered
+            raise DataError(f"cell {name!r}: {error}") from None
+        return packed(epoch, partition.parse(own))
+
+
+def packed(epoch: int, cell: Cell) -> Cell:
+    return Cell(epoch * LEVELS + cell.level, cell.coordinates)
+
+
+def unpacked(cell: Cell) -> tuple[int, Cell]:
+    epoch, level = divmod(cell.level, LEVELS)
+    return epoch, Cell(level, cell.coordinates)

@@ -16,9 +16,10 @@ import msgspec
 from msgspec import Meta
 
 from covey import toml
-from covey.bandit.epochs import Doubling, epoched
 from covey.bandit.partitions import (
+    Doubling,
     Dyadic,
+    EpochCells,
     Partition,
     Threshold,
     Uniform,
@@ -316,7 +317,7 @@ class _Phased(_Reporting, frozen=True):
 
     def resolve(self, *, dimension: int, most_functions: int) -> Policy:
         if self.doubling is not None:
-            return epoched(self, dimension=dimension, most_functions=most_functions)
+            return self._of_all_epochs(self.doubling, dimension, most_functions)
         partition, power, cells = self._cells(dimension)
         most = 2.0
         if self.parameters == "theorem":
@@ -329,6 +330,17 @@ class _Phased(_Reporting, frozen=True):
         formulas = ", ".join(f"{name} {one.formula()}" for name, one in thresholds.items())
         title = f"{type(self).__name__} ({self.reading}): {cells}; {formulas}"
         return Policy(self._titled(title), partition, dimension, self, *thresholds.values())
+
+    def _of_all_epochs(self, doubling: Doubling, dimension: int, most_functions: int) -> Policy:
+        @cache
+        def policy_of(epoch: int) -> Policy:
+            record = self.in_epoch(doubling.slots(epoch))
+            return record.resolve(dimension=dimension, most_functions=most_functions)
+
+        first = policy_of(0)
+        title = f"{first.title}; epochs of {doubling.first_epoch} slots, doubled"
+        cells = EpochCells(policy_of, doubling)
+        return first._replace(title=title, partition=cells, settings=self)
 
     def _cells(self, dimension: int) -> tuple[Partition, float, str]:
         """Return the partition, the power of the thresholds and the cells in words."""

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import msgspec
 
-from covey.bandit.epochs import EpochCells, EpochTable
 from covey.bandit.learner import Learner
-from covey.bandit.partitions import MOST_DRAWN
+from covey.bandit.partitions import MOST_DRAWN, EpochCells
 from covey.bandit.policies import Policy, used_rows
+from covey.bandit.several import Restarted
 
 
 class CellPreference(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ def preferences(learner: Learner, most: int) -> list[CellPreference]:
 
 def _present(table: Any, policy: Policy) -> tuple[Any, Policy]:
     """Return the table and policy that decide now: of epochs the latest with own arrivals."""
-    if not isinstance(table, EpochTable):
+    if not isinstance(table, Restarted):
         return table, policy
     if not table.used:
         return (), policy

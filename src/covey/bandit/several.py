@@ -1,16 +1,19 @@
-"""Several tables of a learner as one, for decisions one at a time; those of candidate spaces."""
+"""Several tables of a learner as one: those of its candidate spaces, or of its epochs."""
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any, Self, cast
 
-from covey.bandit.partitions import Candidates
-from covey.kernel import CHOICE, SERVE, Ledger, Table, code_of, row_of
+from covey.bandit.partitions import Candidates, EpochCells, packed, unpacked
+from covey.bandit.policies import Policy
+from covey.kernel import CHOICE, SERVE, UNPAID, Clock, Ledger, Table, code_of, row_of, table_of
 from covey.kernel.history import History
-from covey.kernel.rules import Cell
+from covey.kernel.rules import Cell, Rule
 from covey.types import Context
 
+MOST_IDLE = 4096  # rows of candidates without decisions whose labels may come
 Counted = tuple[Table, int, Context, int]  # a table, with a decision, its context and its slot
 
 
@@ -146,13 +149,6 @@ class Several:
 
     # -- saving, loading, changes ---------------------------------------------------------------
 
-    def take_over(self: Any, old: Any, pending: Iterable[int]) -> None:
-        for row in range(len(old)):
-            self.load_stored(old.cell(row), old.stored(row), old.known(row))
-        for decision in pending:
-            self.expect(decision)
-        self.restore(old.state())
-
     def raise_alarm(self, slot: int) -> None:
         """Do nothing: tables with a change detection are told by themselves."""
 
@@ -163,37 +159,39 @@ class Several:
         return False
 
 
-class CandidateTable(Several):
+class Spaces(Several):
     """The candidate spaces of a learner as one table; a `Ledger` decides.
 
     A row stands for a cell in each space, and for the one that decides or is asked about: the
     `level` of its cell is the number of that space. All counters are in the tables of the spaces,
-    which `join` names; they are told of costs and changes by themselves.
+    which `join` names; they are told of costs and changes by themselves. So nothing is stored of a
+    row: it is known while labels of its decisions may come, and for a while longer.
     """
 
-    size = blind_decisions = 0  # nothing is stored of a row, and all learners see labels
+    size = blind_decisions = foreign = 0  # all learners see labels
     memory = History()  # the tables of the spaces have the labels
 
     def __init__(self, candidates: Candidates) -> None:
         self.candidates = candidates
-        self.known_cells: list[Cell] = []  # by row
-        self.by_cell: dict[tuple[int, tuple[int, ...]], int] = {}
-        self.found_rows: dict[int, tuple[int, ...]] = {}  # of each space, by row
-        self.strangers: set[int] = set()  # rows known only from isolated sources
         self.tables: list[Table] = []
+        self._cells: dict[int, Cell] = {}  # by row
+        self._numbers: dict[Cell, int] = {}  # the reverse
+        self._places: dict[int, tuple[int, ...]] = {}  # row -> the rows in all spaces
+        self._open: Counter[int] = Counter()  # row -> decisions whose labels may come
+        self._idle: dict[int, None] = {}  # other rows, the latest one last
+        self._next = 0
 
     def join(self, tables: list[Table]) -> None:
         self.ledger = Ledger(tables, tuple(range(len(tables))), self.candidates.columns)
         self.tables = tables
-        self.found_rows = {}
 
     # -- cells and their rows -------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return len(self.known_cells)
+        return 0
 
     def cell(self, row: int) -> Cell:
-        return self.known_cells[row]
+        return self._cells[row]
 
     def meet(self, cell: Cell, slot: int) -> int:
         """Return the row of cells named by a peer; create the one that it asks about if needed.
@@ -201,7 +199,7 @@ class CandidateTable(Several):
         `serve` creates the others. All are created at once for an isolated source, whose slots are
         not those of the table: then `slot` is 0 or less.
         """
-        row = self._register(cell, slot < 0)
+        row = self._number(cell)
         if slot < 1:
             self._open_all(row, slot)
         else:
@@ -209,57 +207,76 @@ class CandidateTable(Several):
         return row
 
     def find(self, cell: Cell) -> int:
-        return self.by_cell.get((cell.level, cell.coordinates), -1)
-
-    @property
-    def foreign(self) -> int:
-        return len(self.strangers)
+        """Return the row of cells that all spaces have; -1: one of them has not."""
+        parts = zip(self.tables, self.candidates.parts(cell), strict=True)
+        has_all = min(table.cells.find(part) for table, part in parts) >= 0
+        return self._number(cell) if has_all else -1
 
     def is_foreign(self, row: int) -> bool:
-        return row in self.strangers
+        return False
 
     def around(self, context: Context) -> list[int]:
         return []
 
     def is_alike(self, row: int, other: int) -> bool:
-        k = self.known_cells[row].level
+        k = self._cells[row].level
         return self._rows(row)[k] == self._rows(other)[k]
 
-    def _register(self, cell: Cell, is_foreign: bool) -> int:
-        key = (cell.level, cell.coordinates)
-        row = self.by_cell.setdefault(key, len(self.known_cells))
-        if row == len(self.known_cells):
-            self.known_cells.append(Cell(*key))
-            self.strangers.add(row)
-        if not is_foreign:
-            self.strangers.discard(row)
+    def _number(self, cell: Cell) -> int:
+        cell = cell._replace(space="")
+        row = self._numbers.get(cell, -1)
+        if row < 0:
+            row, self._next = self._next, self._next + 1
+            self._cells[row], self._numbers[cell] = cell, row
+        if row not in self._open:
+            self._rest(row)
         return row
+
+    def _hold(self, decision: int) -> None:
+        row = row_of(decision)
+        self._open[row] += 1
+        self._idle.pop(row, None)
+
+    def _release(self, decision: int) -> None:
+        row = row_of(decision)
+        self._open[row] -= 1
+        if self._open[row] <= 0:
+            del self._open[row]
+            self._rest(row)
+
+    def _rest(self, row: int) -> None:
+        """Let a row be forgotten, once many others have been used."""
+        self._idle.pop(row, None)
+        self._idle[row] = None
+        while len(self._idle) > MOST_IDLE:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest], self._numbers[self._cells.pop(oldest)]
+            self._places.pop(oldest, None)
 
     def _open_all(self, row: int, slot: int) -> tuple[int, ...]:
         """Return the row in each space, whose cells are created if needed."""
-        parts = zip(self.tables, self.candidates.parts(self.known_cells[row]), strict=True)
-        rows = tuple([table.cells.meet(part, slot) for table, part in parts])
-        self.found_rows[row] = rows
+        parts = zip(self.tables, self.candidates.parts(self._cells[row]), strict=True)
+        rows = self._places[row] = tuple([table.cells.meet(part, slot) for table, part in parts])
         return rows
 
     def _rows(self, row: int) -> tuple[int, ...]:
-        rows = self.found_rows.get(row)
+        rows = self._places.get(row)
         if rows is None:
-            parts = zip(self.tables, self.candidates.parts(self.known_cells[row]), strict=True)
+            parts = zip(self.tables, self.candidates.parts(self._cells[row]), strict=True)
             rows = tuple([table.cells.find(part) for table, part in parts])
             if min(rows) >= 0:
-                self.found_rows[row] = rows
+                self._places[row] = rows
         return rows
 
     def _row_of(self, space: int, rows: list[int]) -> int:
         pairs = zip(self.tables, rows, strict=True)
         parts = [table.cells.cell(own) for table, own in pairs]
-        row = self._register(self.candidates.whole(space, parts), False)
-        self.found_rows[row] = tuple(rows)
+        row = self._number(self.candidates.whole(space, parts))
+        self._places[row] = tuple(rows)
         return row
 
     def at(self, row: int, slot: int) -> tuple[Table, int, int]:
-        k = self.known_cells[row].level
+        k = self._cells[row].level
         return self.tables[k], self._rows(row)[k], slot
 
     def inside(self, decision: int, context: Context = (), slot: int = 0) -> Iterable[Counted]:
@@ -274,7 +291,7 @@ class CandidateTable(Several):
         return self._decide(context, slot, -1, closed)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
-        return self._decide(context, slot, self.known_cells[row].level, closed)
+        return self._decide(context, slot, self._cells[row].level, closed)
 
     def _decide(self, context: Context, slot: int, fresh: int, closed: bytes | None) -> int:
         """Return the decision on the context, counted, or `-1 - row`."""
@@ -300,7 +317,7 @@ class CandidateTable(Several):
 
     def accuracies(self, row: int, context: Context) -> list[float]:
         """Return the estimates in the space that decides."""
-        k = self.known_cells[row].level
+        k = self._cells[row].level
         return self.tables[k].accuracies(self._rows(row)[k], self.candidates.points(context)[k])
 
     def serve(self, row: int, slot: int, function: int = -1, asker: int = 0) -> int:
@@ -310,7 +327,26 @@ class CandidateTable(Several):
         for table, own in zip(self.tables, rows, strict=True):
             table.serve(own, slot, function)
         code: int = code_of(row, function, SERVE)
+        self._hold(code)
         return code
+
+    def expect(self, decision: int) -> None:
+        super().expect(decision)
+        self._hold(decision)
+
+    def forget(self, decision: int) -> None:
+        super().forget(decision)
+        self._release(decision)
+
+    def retract(self, decision: int, context: Context, slot: int) -> None:
+        super().retract(decision, context, slot)
+        self._release(decision)
+
+    def settle(
+        self, decision: int, gain: int, context: Context, slot: int, paid: int = UNPAID
+    ) -> None:
+        super().settle(decision, gain, context, slot, paid)
+        self._release(decision)
 
     def combine(self, row: int, other: Any, by: int) -> None:
         for table, own, theirs in zip(self.tables, self._rows(row), other.tables, strict=True):
@@ -321,18 +357,215 @@ class CandidateTable(Several):
     def _nothing(self, *_: Any) -> list[Any]:
         return []
 
-    stored = known = arm_counters = load_arm = state = restore = _nothing
-    set_cost = _nothing
-
-    def load_stored(self, cell: Cell, stored: list[int], labels: list[tuple[Any, int]]) -> int:
-        return self._register(cell, False)
-
-    def take_row(self, old: Any, row: int, arms: list[int]) -> int:
-        return self._register(old.cell(row), False)
+    state = restore = set_cost = _nothing
 
     def take_over(self, old: Any, pending: Iterable[int]) -> None:
-        super().take_over(old, pending)
-        self.strangers = {*old.strangers}
+        self._cells, self._numbers = {**old._cells}, {**old._numbers}
+        self._places, self._next = {**old._places}, old._next
+        self._idle = dict.fromkeys(self._cells)
+        for decision in pending:
+            self.expect(decision)
+
+
+def _decision_by_row(name: str, slot: int | None = None) -> Any:
+    call_inside = by_row(name, slot)
+
+    def call(self: "Restarted", row: int, *rest: Any) -> int:
+        return self._outside(self._numbered[row][0], call_inside(self, row, *rest))
+
+    return call
+
+
+class Restarted(Several):
+    """A table for each epoch, as one; each counts its slots from 1.
+
+    Own rows are decided in the epoch of their slot, those of peers in that of their cells. Rows
+    are numbered together, in the order in which they became known.
+    """
+
+    def __init__(self, policy: Policy, rule_of: Callable[[Policy], Rule]) -> None:
+        """`policy` is that of all epochs; `rule_of` returns the rule for that of one."""
+        self.tables: dict[int, Table] = {}  # by epoch
+        self._partition = cast("EpochCells", policy.partition)
+        self._doubling = self._partition.doubling
+        self._rule_of = rule_of
+        self._numbered: list[tuple[int, int]] = []  # row -> epoch, and the row there
+        self._outer: dict[int, list[int]] = {}  # the reverse
+        self._costs: dict[int, float] = {}  # that were changed, by arm
+
+    # -- epochs ---------------------------------------------------------------------------------
+
+    def table_of(self, epoch: int) -> Table:
+        if epoch not in self.tables:
+            policy = self._partition.policy_of(epoch)
+            clock = Clock(policy.scales(), policy.powers())
+            table = self.tables[epoch] = table_of(clock, self._rule_of(policy))
+            self._outer[epoch] = []
+            for arm, cost in self._costs.items():
+                table.set_cost(arm, cost)
+        return self.tables[epoch]
+
+    @property
+    def used(self) -> list[int]:
+        return [
+            epoch
+            for epoch, table in self.tables.items()
+            if any(table.cells.own(row) for row in range(len(table)))
+        ]
+
+    # -- rows -----------------------------------------------------------------------------------
+
+    def at(self, row: int, slot: int) -> tuple[Table, int, int]:
+        epoch, own = self._numbered[row]
+        return self.tables[epoch], own, self._doubling.slot_in(epoch, slot)
+
+    def inside(self, decision: int, context: Context = (), slot: int = 0) -> Iterable[Counted]:
+        table, row, now = self.at(row_of(decision), slot)
+        return [(table, code_of(row, 0, 0) | decision & CHOICE, context, now)]
+
+    def _outside(self, epoch: int, code: int) -> int:
+        """Return a decision of an epoch, or `-1 - row` there, as one of all epochs."""
+        places = self._number(epoch)
+        if code < 0:
+            return -1 - places[-1 - code]
+        outside: int = code_of(places[row_of(code)], 0, 0) | code & CHOICE
+        return outside
+
+    def _number(self, epoch: int) -> list[int]:
+        """Give numbers to the rows that an epoch has by now; return all of its numbers."""
+        places = self._outer[epoch]
+        for own in range(len(places), len(self.tables[epoch])):
+            places.append(len(self._numbered))
+            self._numbered.append((epoch, own))
+        return places
+
+    def _now(self, slot: int) -> tuple[int, Table, int]:
+        epoch = self._doubling.number_at(slot)
+        return epoch, self.table_of(epoch), self._doubling.slot_in(epoch, slot)
+
+    def __len__(self) -> int:
+        return len(self._numbered)
+
+    def cell(self, row: int) -> Cell:
+        epoch, own = self._numbered[row]
+        return packed(epoch, self.tables[epoch].cells.cell(own))
+
+    def meet(self, cell: Cell, slot: int) -> int:
+        epoch, own = unpacked(cell)
+        row = self.table_of(epoch).cells.meet(own, self._doubling.slot_in(epoch, slot))
+        return self._number(epoch)[row]
+
+    def find(self, cell: Cell) -> int:
+        epoch, own = unpacked(cell)
+        row = self.tables[epoch].cells.find(own) if epoch in self.tables else -1
+        return row if row < 0 else self._number(epoch)[row]
+
+    @property
+    def foreign(self) -> int:
+        return sum(table.cells.foreign for table in self.tables.values())
+
+    def layers(self, row: int) -> list[int]:
+        epoch, own = self._numbered[row]
+        return [self._outer[epoch][layer] for layer in self.tables[epoch].cells.layers(own)]
+
+    def around(self, context: Context) -> list[int]:
+        return [
+            self._outer[epoch][row]
+            for epoch, table in self.tables.items()
+            for row in table.cells.around(context)
+        ]
+
+    def around_batch(self, contexts: memoryview, count: int) -> set[int]:
+        return {
+            self._outer[epoch][row]
+            for epoch, table in self.tables.items()
+            for row in table.cells.around_batch(contexts, count)
+        }
+
+    is_foreign = by_row("cells.is_foreign")
+    arrivals = by_row("cells.arrivals")
+    best_own = by_row("best_own")
+    known = by_row("saved.known")
+    pending = by_row("saved.pending")
+    stored = by_row("saved.stored")
+    arm_counters = by_row("saved.arm_counters")
+    load_arm = by_row("saved.load_arm")
+
+    # -- decisions ------------------------------------------------------------------------------
+
+    def locate(self, context: Context, slot: int) -> int:
+        epoch, table, now = self._now(slot)
+        row = table.locate(context, now)
+        return self._number(epoch)[row]
+
+    def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
+        epoch, table, now = self._now(slot)
+        return self._outside(epoch, table.decide(context, now, closed))
+
+    resume = _decision_by_row("resume", slot=1)
+    consult = _decision_by_row("consult")
+    serve = _decision_by_row("serve", slot=0)
+
+    @property
+    def blind_decisions(self) -> int:
+        return sum(table.blind_decisions for table in self.tables.values())
+
+    def combine(self, row: int, other: Any, by: int) -> None:
+        epoch, own = self._numbered[row]
+        if epoch in other.tables:
+            self.tables[epoch].combine(own, other.tables[epoch], by)
+
+    @property
+    def memory(self) -> "Restarted":
+        """What peers that show only the cell are answered from."""
+        return self
+
+    recall = by_row("cells.memory.recall")
+
+    def recall_sum(self, own: dict[Any, int], theirs: dict[Any, int]) -> Any:
+        return self.table_of(0).cells.memory.recall_sum(own, theirs)
+
+    # -- changing, saving, loading --------------------------------------------------------------
+
+    def set_cost(self, arm: int, cost: float) -> None:
+        self._costs[arm] = cost
+        for table in self.tables.values():
+            table.set_cost(arm, cost)
+
+    @property
+    def size(self) -> int:
+        return self.table_of(0).saved.size
+
+    def load_stored(self, cell: Cell, stored: list[int], labels: list[tuple[Any, int]]) -> int:
+        epoch, own = unpacked(cell)
+        row = self.table_of(epoch).saved.load_stored(own, stored, labels)
+        return self._number(epoch)[row]
+
+    def take_row(self, old: Any, row: int, arms: list[int]) -> int:
+        epoch, own = old._numbered[row]
+        taken = self.table_of(epoch).saved.take_row(old.tables[epoch], own, arms)
+        return self._number(epoch)[taken]
+
+    def state(self) -> list[int]:
+        state: list[int] = []
+        for epoch, table in self.tables.items():
+            own = table.policy.state()
+            state += [epoch, len(own), *own]
+        return state
+
+    def restore(self, state: list[int]) -> None:
+        at = 0
+        while at < len(state):
+            epoch, count = state[at : at + 2]
+            self.table_of(epoch).policy.restore(state[at + 2 : at + 2 + count])
+            at += 2 + count
+
+    def take_over(self, old: Any, pending: Iterable[int]) -> None:
+        for row in range(len(old)):
+            self.load_stored(old.cell(row), old.stored(row), old.known(row))
+        for decision in pending:
+            self.expect(decision)
+        self.restore(old.state())
 
 
 def _points(contexts: memoryview, count: int) -> Iterator[Context]:

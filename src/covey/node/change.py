@@ -490,9 +490,9 @@ class _Recount:
         """Count all rows and labels of requests."""
         for request in requests:
             take = self._own if is_own(request.source) else self._served
-            codes = [take(request, row) for row in range(len(request))]
+            places = [take(request, row) for row in range(len(request))]
             if request.is_open:
-                self._groups[request.number] = _regrouped(request, codes)
+                self._groups[request.number] = _regrouped(request, places)
 
     def _doubts(self, source: str) -> dict[str, list[int]]:
         """Return what was learnt of a source that is in no row."""
@@ -538,8 +538,8 @@ class _Recount:
                 self._learner.join(self._tables[key], space, lambda one: self._table(source, one))
         return self._tables[key]
 
-    def _own(self, request: Request, row: int) -> int:
-        """Count an own row, wherever it lies now; return its code."""
+    def _own(self, request: Request, row: int) -> tuple[int, str]:
+        """Count an own row, wherever it lies now; return its code and its cell."""
         table, context = self._table(OWN, request.space), request.context(row)
         slot = request.slot_of(row)
         code = table.decide(context, slot, self._closed)
@@ -550,26 +550,29 @@ class _Recount:
             else:
                 nothing = [(0.0, 0)] * len(self._learner.behind())
                 code = table.consult(at, context, nothing, self._closed)
-        code = self._code(request.group(row), row_of(code))
+        group, name = request.group(row), request.group(row).cell
+        if request.space in self._learner.candidates:  # the row is found again by its name
+            cell = table.cells.cell(row_of(code))._replace(space=request.space)
+            name = self._learner.names.of(cell)
+        code = self._code(group, row_of(code))
         self._learn(table, code, request, row)
-        return code
+        return code, name
 
-    def _served(self, request: Request, row: int) -> int:
+    def _served(self, request: Request, row: int) -> tuple[int, str]:
         """Count a row of a peer, if the cell that it names is one of the cells now."""
         group, slot = request.group(row), request.slot_of(row)
         try:
             cell = self._learner.names.parse(group.cell)
         except DataError:
-            return DETACHED
+            return DETACHED, group.cell
         table = self._table(request.source, cell.space)
         at = table.cells.meet(cell, slot)
         code = code_of(at, 0, SERVE) if group.phase == RECALL else self._code(group, at)
-        if code == DETACHED:
-            return DETACHED
-        if group.phase != RECALL:
-            table.serve(at, slot, arm_of(code))
-        self._learn(table, code, request, row)
-        return code
+        if code != DETACHED:
+            if group.phase != RECALL:
+                table.serve(at, slot, arm_of(code))
+            self._learn(table, code, request, row)
+        return code, group.cell
 
     def _learn(self, table: Table, code: int, request: Request, row: int) -> None:
         """Count the label of a row, if it is known."""
@@ -583,11 +586,13 @@ class _Recount:
         return DETACHED if place is None else int(code_of(row, place, _phase(group)))
 
 
-def _regrouped(request: Request, codes: Sequence[int]) -> tuple[list[RowGroup], list[int]]:
-    """Return groups of a request with these codes, and the group of each row."""
+def _regrouped(
+    request: Request, places: Sequence[tuple[int, str]]
+) -> tuple[list[RowGroup], list[int]]:
+    """Return groups of a request with these codes and cells, and the group of each row."""
     groups: dict[RowGroup, int] = {}
     of_row = []
-    for row, code in enumerate(codes):
-        group = msgspec.structs.replace(request.group(row), code=int(code))
+    for row, (code, cell) in enumerate(places):
+        group = msgspec.structs.replace(request.group(row), code=int(code), cell=cell)
         of_row.append(groups.setdefault(group, len(groups)))
     return list(groups), of_row

@@ -12,8 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from covey.bandit.epochs import EpochCells
-from covey.bandit.partitions import MOST_DRAWN, Candidates
+from covey.bandit.partitions import MOST_DRAWN, Candidates, EpochCells
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
 from covey.node.requests import OWN, RelationLine

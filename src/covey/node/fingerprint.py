@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.epochs import EpochCells
-from covey.bandit.partitions import Dyadic, Uniform, Zooming
+from covey.bandit.partitions import Dyadic, EpochCells, Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.data.scales import SCALES, VECTOR_SCALES, Scale
 

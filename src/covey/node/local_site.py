@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from covey.bandit.accounts import Dealings
-from covey.bandit.epochs import EpochCells
 from covey.bandit.learner import (
     NO_ANSWER,
     RIGHT,
@@ -22,6 +21,7 @@ from covey.bandit.learner import (
     Settlement,
     offset_of,
 )
+from covey.bandit.partitions import EpochCells
 from covey.config import LearnerSpec
 from covey.data.contexts import Contexts
 from covey.data.inputs import (

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.data.inputs import Rows, check_plain
 from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
@@ -168,6 +168,13 @@ class Request(msgspec.Struct, eq=False, gc=False):
             return [self.group(row).code for row in rows]
         found: list[int] = self.codes[rows].tolist()
         return found
+
+    def resolve(self, learner: Learner) -> None:
+        """Find the rows of candidates by the names of their cells: their numbers are not stored."""
+        if self.space in learner.candidates:
+            codes = [learner.code_again(group.cell, group.code) for group in self.groups]
+            pairs = zip(self.groups, codes, strict=True)
+            self.groups = [msgspec.structs.replace(group, code=code) for group, code in pairs]
 
     def slot_of(self, row: int) -> int:
         return self.slot + row if self.slots is None else self.slots[row]

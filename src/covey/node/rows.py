@@ -48,7 +48,7 @@ class TicketState(SiteState):
             gain_of=learner.gain_of if learner.unit > 1 else None,
             remembers=learner.remembers,
         )
-        self.tickets.count_in(learner.table, learner.is_pending)
+        self.tickets.count_in(learner.table, learner.knows_ends)
         # Where functions were changed: all arms that there are or were, and what was learnt of
         # those that are retired.
         self.arms: list[Arm] = []
@@ -189,7 +189,7 @@ class TicketState(SiteState):
             codes = codes_of(self.pending())
             codes.setdefault(learner.space, []).extend(self.tickets.pending_codes())
             learner.count_pending(codes)
-            self.tickets.count_in(learner.table, learner.is_pending)
+            self.tickets.count_in(learner.table, learner.knows_ends)
 
 
 class Site(Protocol):

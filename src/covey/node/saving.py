@@ -193,13 +193,18 @@ def _restore_tickets(state: TicketState, saved: SavedSite) -> None:
     held = state.tickets
     held.begin(saved.first, saved.due)
     for request in map(request_of, saved.requests):
+        request.resolve(state.learner)
         held.hold_request(request, len(request), request.last_slot, LATER)
         held.pending -= len(request) - len(request.pending)
+    codes = codes_of(state.pending())
+    codes.setdefault(state.learner.space, []).extend(held.pending_codes())
     if saved.is_pending:
-        codes = codes_of(state.pending())
-        codes.setdefault(state.learner.space, []).extend(held.pending_codes())
         state.learner.count_pending(codes)
         held.count_in(state.learner.table, True)
+    elif state.learner.knows_ends:
+        for space, decisions in codes.items():
+            for decision in decisions:
+                state.learner.tables[space].expect(decision)
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -95,14 +95,15 @@ class DirtyCells:
     def note(self, space: str, code: int, context: Context = ()) -> None:
         """Note that a decision, or its label, changed its cell and those around its context."""
         row, table = row_of(code), self.tables[space]
-        self._rows[space, row] = None
         several = self._learner.candidates.get(space)
         if several is not None:
             candidates: Any = table
             counted = zip(several.spaces, candidates.inside(code, context), strict=True)
             for name, (_, own, point, _) in counted:
                 self.note(name, own, point)
-        elif self._has_levels[space]:
+            return
+        self._rows[space, row] = None
+        if self._has_levels[space]:
             is_served = phase_of(code) == SERVE
             for one in table.cells.layers(row) if is_served else table.cells.around(context):
                 self._rows[space, one] = None
@@ -420,7 +421,9 @@ class SourceStatistics:
         return overlay, row
 
     def _is_foreign(self, cell: Cell) -> bool:
-        """Return whether the site itself has not met a cell."""
+        """Return whether the site itself has not met a cell, or one of those of candidates."""
+        if cell.space in self._learner.candidates:
+            return any(map(self._is_foreign, self._learner.candidates[cell.space].parts(cell)))
         table = self._learner.tables[cell.space]
         row = table.cells.find(cell)
         return row < 0 or table.cells.is_foreign(row)
@@ -428,6 +431,10 @@ class SourceStatistics:
     def _add(self, overlay: _Overlay, cell: Cell) -> int:
         """Open a cell for a source; own labels count in it from the site's next slot on."""
         learner, space = self._learner, cell.space
+        if space in learner.candidates:
+            for part in learner.candidates[space].parts(cell):
+                self._add(overlay, part)
+            return overlay.tables[space].cells.meet(cell, 0)
         table, site = overlay.tables[space], learner.tables[space]
         known = len(table)
         row = table.cells.meet(cell, 0)
@@ -485,10 +492,14 @@ class SourceStatistics:
         if self.earned is not None:
             self.earned.load(loaded.relations)
         for request in loaded.requests:
-            if not is_own(request.source):
+            if is_own(request.source):
+                request.resolve(self._learner)
+            else:
                 request.groups = [self._resolved(request.source, one) for one in request.groups]
-            if self._learner.is_pending and not self.is_pooled(request.source):
-                table = self._overlay(request.source).tables[request.space]
+            is_pooled = self.is_pooled(request.source)
+            if self._learner.knows_ends and not (is_pooled and self._learner.is_pending):
+                tables = self._learner if is_pooled else self._overlay(request.source)
+                table = tables.tables[request.space]
                 for group in map(request.group, request.pending):
                     if group.phase != RECALL and group.code != DETACHED:
                         table.expect(group.code)
