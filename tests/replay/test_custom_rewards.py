@@ -146,14 +146,12 @@ def test_the_values_of_many_instances_are_those_of_each() -> None:
         Reward(accuracy=0.9, power=1.5, cost=2.0, context=(0.5, 0.0)),
         reward_from(f"{OWN}:outage", where="x"),
         reward_from(f"{OWN}:of_loss", where="x", loss=Loss("squared", 50.0)),
-        reward_from(f"{OWN}:at_once", where="x"),
     ]
     one_by_one = [
         lambda a, c, x: a - c,
         lambda a, c, x: 0.9 * a**1.5 - 2.0 * c * (1 + 0.5 * x[0]),
         lambda a, c, x: -(20.0 if x[0] > 0.8 else 1.0) * (1.0 - a) - c,
         lambda a, c, x: -(1.0 - a) - (1 + x[0]) * c,
-        lambda a, c, x: a**2 - c * x[0],
     ]
 
     for reward, each in zip(rewards, one_by_one, strict=True):

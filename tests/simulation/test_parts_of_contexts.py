@@ -158,8 +158,6 @@ def test_without_any_coordinate_the_oracle_knows_the_mean_only() -> None:
         ({"drift": {"severity": 0.2, "every-slots": 9}}, "and drift; remove one of them"),
         ({"case": "C2"}, "and case; remove one of them"),
         ({"arrivals": "best"}, "and arrivals; remove one of them"),
-        ({"correlation": "independent", "regions": {"learner-1": [[0, 1], [0, 0.5]]}},
-         "and regions; remove one of them"),
     ],
 )  # fmt: skip
 def test_parts_need_accuracies_that_are_known_given_them(keys: dict[str, Any], reason: str) -> None:

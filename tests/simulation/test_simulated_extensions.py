@@ -107,7 +107,7 @@ def test_a_scenario_gives_time_its_horizon() -> None:
 # Rewards, random costs, losses, labels.
 
 
-@pytest.mark.parametrize("name", ["outage", "thrift", "at_once"])
+@pytest.mark.parametrize("name", ["outage", "thrift"])
 @by_preset
 def test_regret_with_a_function_as_reward_is_that_of_the_function(
     settings: PolicyRecord, name: str
@@ -202,23 +202,31 @@ def test_regret_with_busy_peers_counts_answers_that_come_too_late(
 # Learners without labels.
 
 
-BLIND = {
-    "name": "apart",
-    "correlation": "independent",
-    "learner": [{"name": "learner-1", "supervised": False}],
-    "measured": ["learner-1"],
-    "surfaces": [
-        [{"at": [0.5], "high": 0.7, "low": 0.3}, {"at": [0.0], "high": 0.9, "low": 0.3}],
-        [{"at": [1.0], "high": 0.95, "low": 0.3}],
-    ],
-}
+def in_quarters(rng: np.random.Generator, second: float) -> Any:
+    """Learner-1 has instances in the first quarter, learner-2 in the one that begins there."""
+    at, high = np.array([0.5, 0.0, 1.0, 1.0]), np.array([0.7, 0.9, 0.95, 0.3])
+
+    def draw(first_slot: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
+        points = rng.random((slots, 2)) / 4 + np.array([0.0, second])
+        away = np.abs(points.T[:, None, :] - at[:, None])
+        return points[:, :, None], np.clip(high[:, None] - away, 0.3, 1.0)
+
+    return draw
 
 
 def test_without_labels_regret_is_linear_where_no_other_learner_has_instances() -> None:
     """The example of the paper: nobody can tell learner-1 what its functions are worth."""
-    regions = {"learner-1": [[0.0, 0.25]], "learner-2": [[0.75, 1.0]]}
-    apart = environment_from({**BLIND, "regions": regions})
-    together = environment_from({**BLIND, "regions": {**regions, "learner-2": [[0.0, 0.25]]}})
+    blind = {
+        "name": "apart",
+        "environment": in_quarters,
+        "learners": 2,
+        "correlation": "independent",
+        "learner": [{"name": "learner-1", "supervised": False}],
+        "measured": ["learner-1"],
+    }
+    apart, together = (
+        environment_from({**blind, "options": {"second": second}}) for second in (0.75, 0.0)
+    )
     how: dict[str, Any] = {"seed": 1, "horizon": 16_000, "checkpoints": [4_000, 16_000]}
     lost = [
         np.array([*play(world, CoS(slices=4), **how).regret.values()]).sum(axis=0)

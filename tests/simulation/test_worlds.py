@@ -30,7 +30,6 @@ KINDS: list[dict[str, Any]] = [
     {"classes": Classes(number=3, usual=0.6), "dimension": 2},
     {"loss": Loss("squared", 3.0), "columns": {"fee": DrawnColumn(high=1.0)},
      "learner": [{"name": "learner-1", "cost-columns": {"learner-2": "fee"}}]},
-    {"correlation": "independent", "regions": {"learner-2": ((0.2, 0.6),)}},
 ]  # fmt: skip
 
 

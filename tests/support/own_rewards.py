@@ -26,14 +26,6 @@ def of_loss(loss: float, cost: float, context: Sequence[float]) -> float:
     return -loss / 50.0 - (1.0 + context[0]) * cost
 
 
-def at_once(accuracy, cost, context):  # type: ignore[no-untyped-def] # numbers or arrays
-    """Return the same as `accuracy ** 2 - cost * context[0]`."""
-    return accuracy**2 - cost * context[0]
-
-
-at_once.takes_arrays = True  # type: ignore[attr-defined]
-
-
 def fails_late(accuracy: float, cost: float, context: Sequence[float]) -> float:
     """Fail where an arm costs something."""
     return accuracy / (1.0 if cost == 0 else 0.0)

@@ -48,8 +48,7 @@ def worths(
 ) -> np.ndarray:
     """Return the value of an arm for many instances; `contexts` is n x d, `costs` n or one.
 
-    None: accuracy minus cost. A function with a true attribute `takes_arrays` is called once: its
-    context is then a tuple of d arrays.
+    None: accuracy minus cost.
     """
     accuracy = np.asarray(accuracies, np.float64)
     cost = np.broadcast_to(np.asarray(costs, np.float64), accuracy.shape)
@@ -60,31 +59,11 @@ def worths(
         return np.asarray(
             reward.accuracy * accuracy**reward.power - reward.cost * cost * slope, np.float64
         )
-    found = np.full(accuracy.shape, -np.inf)
+    values = np.full(accuracy.shape, -np.inf)
     is_open = cost < np.inf  # an arm that cannot be reached is worth nothing, whatever it says
-    given = accuracy[is_open], cost[is_open], contexts[is_open]
-    if getattr(reward.function, "takes_arrays", False):
-        found[is_open] = _worths_at_once(reward, *given)
-    else:
-        rows = zip(*(column.tolist() for column in given), strict=True)
-        found[is_open] = [reward.worth(one, paid, tuple(context)) for one, paid, context in rows]
-    return found
-
-
-def _worths_at_once(
-    reward: CustomReward, accuracy: np.ndarray, cost: np.ndarray, contexts: np.ndarray
-) -> np.ndarray:
-    first = np.clip(accuracy, 0.0, 1.0)
-    if reward.bound:
-        first = reward.bound * (1.0 - first)
-    try:
-        found = np.asarray(reward.function(first, cost, tuple(contexts.T)), np.float64)
-        values = np.broadcast_to(found, accuracy.shape)
-    except Exception as error:
-        raise PolicyError(
-            f"reward {reward.name!r} has takes_arrays and raised {type(error).__name__} for arrays "
-            f"of {len(accuracy)} values: {error}"
-        ) from error
-    if np.isnan(values).any():
-        raise PolicyError(f"reward {reward.name!r} returned nan; return numbers")
+    columns = (column[is_open].tolist() for column in (accuracy, cost, contexts))
+    values[is_open] = [
+        reward.worth(share, paid, tuple(context))
+        for share, paid, context in zip(*columns, strict=True)
+    ]
     return values

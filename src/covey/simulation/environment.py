@@ -58,6 +58,20 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     learners: tuple[str, ...] = ()  # whose functions change; empty: all
     region: Region = ()  # empty: everywhere
 
+    def problems(self, spread: float, dimension: int) -> Iterator[str]:
+        if self.kind in ("switch", "recur") and self.severity > spread:
+            yield (
+                f"drift.severity is {self.severity}, but a switch changes accuracies by at most "
+                f"{spread:g} (high - low); lower it"
+            )
+        if self.region and self.kind == "gradual":
+            yield "drift.region has no effect with gradual drift; remove it"
+        if self.region and len(self.region) != dimension:
+            yield f"drift.region has {len(self.region)} intervals; it must have {dimension}"
+        for low, high in self.region:
+            if low >= high:
+                yield f"drift.region holds [{low}, {high}]; it must be an interval from 0 to 1"
+
 
 class Classes(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of labels: equal intervals of the first coordinate, each with its usual class."""
@@ -158,18 +172,8 @@ class WorldKeys(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             )
         if self.low > self.high:
             yield f"low is {self.low}, above high, {self.high}"
-        drift = self.drift
-        if drift is None:
-            return
-        if drift.kind in ("switch", "recur") and drift.severity > self.spread:
-            yield (
-                f"drift.severity is {drift.severity}, but a switch changes accuracies by at most "
-                f"{self.spread:g} (high - low); lower it"
-            )
-        if drift.region and drift.kind == "gradual":
-            yield "drift.region has no effect with gradual drift; remove it"
-        if drift.region:
-            yield from _wrong_intervals(drift.region, self.dimension, "drift.region")
+        if self.drift is not None:
+            yield from self.drift.problems(self.spread, self.dimension)
 
     def _wrong_surfaces(self, surfaces: Sequence[Sequence[Surface]]) -> Iterator[str]:
         if self.learners is not None or self.functions is not None:
@@ -205,7 +209,6 @@ class ArrivalKeys(WorldKeys, frozen=True, kw_only=True, rename="kebab"):
     arrivals: Literal["worst", "best", "uniform"] | None = None
     correlation: Literal["worst", "best", "independent"] | Share | None = None
     split_power: Positive | None = None  # p in the cube level of the best arrivals
-    regions: dict[str, Region] = {}  # learner -> where its contexts are
     # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
     context: list[Entry] = []
     candidates: Candidates | None = None
@@ -242,14 +245,6 @@ class ArrivalKeys(WorldKeys, frozen=True, kw_only=True, rename="kebab"):
         yield from super().problems()
         if self.case is not None and (self.arrivals, self.correlation) != (None, None):
             yield f"case = {self.case!r} sets arrivals and correlation; remove these keys, or case"
-        yield from _unknown_names({"regions": self.regions}, self.names)
-        if self.regions and (self.process != ("uniform", "independent") or not self.is_embedded):
-            yield (
-                'regions need arrivals = "uniform" and correlation = "independent", without '
-                "environment and case; set them, or remove regions"
-            )
-        for name, region in self.regions.items():
-            yield from _wrong_intervals(region, self.dimension, f"regions.{name}")
         yield from self.wrong_entries(self.context, self.candidates or [])
 
     def wrong_entries(self, *lists: Sequence[Any]) -> Iterator[str]:
@@ -448,14 +443,6 @@ def _unknown_names(listed: Mapping[str, Any], names: Sequence[str]) -> Iterator[
         for learner in learners or ():
             if learner not in names:
                 yield f"{key} names unknown learner {learner!r}{toml.nearest(learner, names)}"
-
-
-def _wrong_intervals(region: Region, dimension: int, key: str) -> Iterator[str]:
-    if len(region) != dimension:
-        yield f"{key} has {len(region)} intervals; it must have {dimension}"
-    for low, high in region:
-        if low >= high:
-            yield f"{key} holds [{low}, {high}]; it must be an interval of numbers from 0 to 1"
 
 
 def environment_from(table: Mapping[str, Any]) -> Environment:

@@ -361,7 +361,6 @@ def check_parts(
     others = {
         "drift": environment.drift,
         "environment": environment.entry,
-        "regions": environment.regions,
         "case": environment.case,
         "arrivals": environment.process.arrivals != "uniform",
     }

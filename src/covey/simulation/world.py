@@ -41,15 +41,9 @@ class EmbeddedSource:
         self.accuracies = AccuracyField(environment, seed)
         streams = range(environment.drawn_streams)
         self._samplers = [_sampler(environment, seed, horizon, k) for k in streams]
-        whole = ((0.0, 1.0),) * environment.dimension
-        regions = [environment.regions.get(name, whole) for name in environment.names]
-        self._regions = np.array(regions) if environment.regions else None
 
     def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, None]:
         points = np.stack([draw(first_slot, slots) for draw in self._samplers], axis=1)
-        if self._regions is not None:
-            low, high = self._regions[..., 0], self._regions[..., 1]
-            points = low + points * (high - low)
         return points, self.accuracies.measure(points, first_slot), None
 
 
