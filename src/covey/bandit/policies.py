@@ -488,22 +488,6 @@ RECORDS: Mapping[str, type[PolicyRecord]] = {
     record.__struct_config__.tag: record for record in get_args(AnyPolicy)
 }
 PRESETS = tuple(name for name in RECORDS if name != "own")
-_THRESHOLDS = "explores by an index, without thresholds"
-NOT_NEEDED = {  # why `auto` has no such key
-    "slices": "learns from cells of all sizes at once",
-    "max-level": "learns from cells of all sizes at once",
-    "inherit": "learns from cells of all sizes at once",
-    "split-scale": "learns from cells of all sizes at once",
-    "split-power": "learns from cells of all sizes at once",
-    "horizon": "needs to know no number of slots",
-    "first-epoch": "needs to know no number of slots",
-    "alpha": "finds out how accuracies depend on contexts",
-    "forget": "detects changes by itself",
-    "parameters": _THRESHOLDS,
-    "explore": _THRESHOLDS,
-    "train": _THRESHOLDS,
-    "explore-peers": _THRESHOLDS,
-}
 
 
 @cache
@@ -567,10 +551,9 @@ def _check_keys(keys: Mapping[str, Any], preset: str, where: str) -> None:
         if not having:
             wrong.append(f"unknown key {key!r} in {where}{toml.nearest(str(key), every)}")
         elif preset not in having:
-            why = f", which {NOT_NEEDED[key]}" if preset == "auto" and key in NOT_NEEDED else ""
             wrong.append(
                 f"{where} {key} is a key of the preset{'s' * (len(having) > 1)} "
-                f"{_listed(having, 'and')}, and the preset is {preset!r}{why}; name another "
+                f"{_listed(having, 'and')}, and the preset is {preset!r}; name another "
                 f"preset, or remove {key}"
             )
     if wrong:
