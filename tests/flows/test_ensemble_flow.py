@@ -1,4 +1,4 @@
-"""The vote of all learners is the same in a replay, a network, nodes and processes."""
+"""A node that answers with the vote of all, without some of them, and what it refuses."""
 
 from pathlib import Path
 from typing import Any
@@ -6,73 +6,32 @@ from typing import Any
 import pytest
 
 from covey.config import load
-from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
+from golden.configurations import SITES, configurations
+from golden.doors import Stream, World
+from golden.https import file_of
 from support import virtual
 from support.examined import examine
-from support.flow import Stream, column_file, drawn_stream
-from support.presets import fitting
 from support.site_processes import Offices
 
-SITES = ["site0", "site1", "site2"]
-SLOTS = 900
-EARLY = {"slices": 2, "explore": {"scale": 0.5, "power": 0.0}, "check-claims": False}
-RULES: dict[str, dict[str, Any]] = {
-    "gradient": {"update": "gradient", "step": 0.02},
-    "majority": {"update": "majority", "weights": "cell"},
-    "hedge": {"update": "hedge"},
-}
+GOLDEN = {golden.name: golden for golden in configurations()}
+IN_CELLS, GLOBAL = GOLDEN["votes by majority in cells, cos"], GOLDEN["votes by gradient, cos"]
 
 
-@pytest.fixture(scope="module")
-def play() -> Stream:
-    return drawn_stream(3, ["a"], slots=SLOTS)
-
-
-def config(rule: str, preset: str = "cos", **policy: Any) -> dict[str, Any]:
-    settings = fitting({"preset": preset, **EARLY, **policy})
-    return {
-        "data": {"context": ["a"]},
-        "policy": settings,
-        "ensemble": {"base": 0, **RULES[rule]},
-        "learner": [
-            {"name": name, "functions": [f"f{2 * k}", f"f{2 * k + 1}"]}
-            for k, name in enumerate(SITES)
-        ],
-    }
-
-
-def first(play: Stream, slots: int) -> Stream:
-    return play._replace(
-        predictions=play.predictions[:, :slots],
-        labels=play.labels[:slots],
-        contexts=play.contexts[:slots],
-    )
-
-
-class VotingWorld(virtual.World):
-    """A network whose first site answers with the vote of all."""
-
-    def answering(self, name: str) -> ByArm:
-        assert self.setup.ensemble is not None
-        return SiteEnsemble(name, SITES[1:], self.setup.ensemble) if name == "site0" else ByArm()
-
-
-def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only(play: Stream) -> None:
+def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only() -> None:
     async def main() -> tuple[list[Any], Any, Any]:
-        world = VotingWorld(config("majority"), play.functions, dimension=1, trust="full")
-        world.setup = world.setup._replace(
-            ensemble=load(config("gradient")).ensemble  # global weights
-        )
+        stream = Stream(IN_CELLS)
+        world = World(IN_CELLS.config, stream.functions, dimension=1, trust="full")
+        world.setup = world.setup._replace(ensemble=load(GLOBAL.config).ensemble)
         world.crash("site0")
         world.boot("site0")
         before = world.nodes["site0"].state().ensemble
         world.crash("site2")
         answers = []
         for slot in range(20):
-            node, context = world.nodes["site0"], (float(play.contexts[slot, 0]),)
-            ticket = await node.predict(slot, context, question=Question("", str(slot)))
-            await node.learn(str(slot), int(play.labels[slot]))
+            node, row = world.nodes["site0"], stream.records[slot]
+            ticket = await node.predict(row, (row["x"],), question=Question("", str(slot)))
+            await node.learn(str(slot), row["label"])
             answers.append(ticket.label)
         after = world.nodes["site0"].state().ensemble
         for node in world.nodes.values():
@@ -93,18 +52,19 @@ def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only(play: Str
         ({"peers": {"site1": 0.1}}, "a price for site1 in peers"),
         ({"context-peers": {"site1": 0.0}}, "context-peers"),
         ({"supervised": False}, "supervised = false"),
-        ({"view": [{"columns": ["a"]}]}, "[[learner.view]]"),
+        ({"view": [{"columns": ["x"]}]}, "[[learner.view]]"),
         ({"free": True}, "free functions"),
     ],
 )
 def test_what_cannot_be_combined_with_a_vote_is_refused_with_both_keys(
-    play: Stream, tmp_path: Path, own: dict[str, Any], said: str
+    tmp_path: Path, own: dict[str, Any], said: str
 ) -> None:
-    setup = config("gradient")
-    setup["learner"] = [{**one, "peers": {}} for one in setup["learner"]]
-    setup["learner"][0] |= {"peers": {"site1": 0.0}, **own}
+    site = {"name": "site0", "functions": ["f0", "f1"], "peers": {"site1": 0.0}, **own}
+    alone = GLOBAL._replace(config={**GLOBAL.config, "learner": [site]})
 
-    found = examine(tmp_path, column_file(Offices(tmp_path, SITES), play, setup, "site0", known=[]))
+    found = examine(
+        tmp_path, file_of(alone, Stream(alone), Offices(tmp_path, list(SITES)), "site0")
+    )
 
     failures = [one.message for one in found.values() if one.state == "failure"]
     assert any("[ensemble]" in one and said in one for one in failures), failures

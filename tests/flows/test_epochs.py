@@ -26,7 +26,7 @@ def stream() -> Stream:
 
 
 def doubling(preset: str, **policy: Any) -> dict[str, Any]:
-    config = config_of(preset, "spec")
+    config = config_of(preset)
     usual = {key: value for key, value in config["policy"].items() if key != "slices"}
     epochs = {"horizon": "doubling", "pending": False, **policy}
     if epochs["horizon"] == "doubling":

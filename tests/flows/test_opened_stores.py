@@ -1,86 +1,55 @@
 """`covey.open_store`: what served sites decided, as a replay of the same rows has it."""
 
+import asyncio
 import sqlite3
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matplotlib.axes import Axes
 
 import covey
 from covey.node.store import Store
-from support.flow import Stream, column_file, drawn_stream, through_processes
+from golden.configurations import SITES, configurations
+from golden.doors import replayed
+from golden.https import decided
 from support.served import SITE, Client, run
-from support.site_processes import Offices
 
+(PLAIN,) = (golden for golden in configurations() if golden.name == "plain, cos")
 SLOTS = 90
-CONFIG: dict[str, Any] = {
-    "data": {"context": ["x"]},
-    "policy": {
-        "preset": "cos",
-        "slices": 2,
-        "explore": {"scale": 0.3, "power": 0.0},
-        "train": {"scale": 0.3, "power": 0.0},
-        "explore-peers": {"scale": 0.3, "power": 0.0},
-        "pending": False,
-        "check-claims": False,
-    },
-    "learner": [
-        {"name": "site0", "functions": ["f0", "f1"], "peers": {"site1": 0.05}},
-        {"name": "site1", "functions": ["f2", "f3"], "peers": {"site0": 0.05}},
-    ],
-}
 SAME = ("learner", "cell", "phase", "arm", "function", "prediction", "label", "correct", "cost")
 
 
 @pytest.fixture(scope="module")
-def play() -> Stream:
-    return drawn_stream(2, ["x"], slots=SLOTS, seed=3)
-
-
-@pytest.fixture(scope="module")
-def folder(play: Stream, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stores of two sites that have served the stream."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stores of sites that have served a stream."""
     path = tmp_path_factory.mktemp("sites")
-    offices = Offices(path, ["site0", "site1"])
-    sites = {name: column_file(offices, play, CONFIG, name) for name in ("site0", "site1")}
-    through_processes(play, sites, path, slots=range(SLOTS))
+    asyncio.run(decided(PLAIN, path, slots=SLOTS))
     return path
 
 
 def store_of(folder: Path, name: str) -> Path:
-    (found,) = folder.glob(f"**/{name}.store")
-    return found
+    return folder / name / f"{name}.store"
 
 
-@pytest.mark.parametrize("name", ["site0", "site1"])
-def test_a_store_has_the_decisions_of_a_replay(play: Stream, folder: Path, name: str) -> None:
-    replayed = covey.replay(
-        CONFIG,
-        predictions=play.predictions,
-        labels=play.labels,
-        contexts=play.contexts,
-        at=play.at,
-    )
-    columns = replayed.trace.columns()
-    own = [row for row, learner in enumerate(columns["learner"]) if learner == name]
+@pytest.mark.parametrize("name", SITES)
+def test_a_store_has_the_decisions_of_a_replay(folder: Path, name: str) -> None:
+    expected = replayed(PLAIN).trace.columns()
+    own = [row for row in range(SLOTS) if expected["learner"][row] == name]
     result = covey.open_store(store_of(folder, name))
-    stored = result.trace.columns()
-    found, expected = result.summary().learners[name], replayed.summary().learners[name]
+    stored, numbers = result.trace.columns(), result.summary().learners[name]
+    paid = [expected["cost"][row] for row in own]
+    asked = [expected["arm"][row] for row in own if expected["arm"][row] in SITES]
 
     for column in SAME:
-        assert stored[column] == [columns[column][row] for row in own], column
-    assert (found.slots, found.errors, found.arms) == (
-        expected.slots, expected.errors, expected.arms,
-    )  # fmt: skip
-    assert found.cost_total == pytest.approx(expected.cost_total)
-    assert [(one.peer, one.asked, one.right) for one in found.pairs] == [
-        (one.peer, one.asked, one.right) for one in expected.pairs
-    ]
+        assert stored[column] == [expected[column][row] for row in own], column
+    assert (numbers.slots, numbers.errors) == (len(own), stored["correct"].count(False))
+    assert numbers.cost_total == pytest.approx(sum(paid))
+    assert {pair.peer: pair.asked for pair in numbers.pairs} == Counter(asked)
 
 
 def test_cells_have_their_best_arm_and_arrivals(folder: Path) -> None:
-    result = covey.open_store(store_of(folder, "site0"), config=CONFIG)
+    result = covey.open_store(store_of(folder, "site0"), config=PLAIN.config)
     (learner,) = result.outcome.learners
     trace = result.trace.columns()
 
@@ -91,7 +60,7 @@ def test_cells_have_their_best_arm_and_arrivals(folder: Path) -> None:
         [(0.0, 0.5)],
         [(0.5, 1.0)],
     ]
-    assert all(cell.arm in ("f0", "f1", "site1") for cell in learner.cells)
+    assert all(cell.arm in ("f0", "f1", "site1", "site2") for cell in learner.cells)
     assert result.outcome.context_names == ["x"]
 
 

@@ -24,6 +24,7 @@ class Golden(NamedTuple):
     environment: Table
     without: dict[str, str]  # door -> why
     is_one_slot: bool  # the rows of a batch
+    is_served: bool  # over https, too
 
     @property
     def doors(self) -> list[str]:
@@ -53,6 +54,7 @@ def _golden(title: str, preset: str, extension: Table) -> Golden:
         _environment(extension),
         extension.get("without", {}),
         extension.get("one-slot", False),
+        preset in extension.get("https", ()),
     )
 
 

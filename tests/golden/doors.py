@@ -1,9 +1,18 @@
-"""Four doors: what a configuration decides in a replay, a network, nodes and a simulation."""
+"""Four doors: what a configuration decides in a replay, a network, nodes and a simulation.
 
+A network says before each decision what it will be, and is saved, pickled and copied on the way;
+nodes are restarted. None of this may change a decision.
+"""
+
+import copy
 import hashlib
 import json
+import pickle
+import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +28,9 @@ from golden.configurations import SLOTS, Golden, Table, log_of
 from support import virtual
 
 HORIZON = 300  # slots of a simulation
-RESTARTED = 40  # a site restarts when so many batches have arrived
+RESTARTED = 20  # a site restarts when so many batches have arrived
+REPLACED, PEEKED = 40, 7  # a network continues as a copy, and says what it will decide
+DECIDED = attrgetter("phase", "arm", "function", "price")
 Row = tuple[Any, ...]
 
 
@@ -30,13 +41,24 @@ def record(golden: Golden, door: str) -> Table:
     return made
 
 
-def _replayed(golden: Golden) -> Table:
-    result = covey.replay(golden.config, log_of(golden.config))
-    columns, outcome = result.trace.columns(), result.outcome
+def replayed(golden: Golden) -> Any:
+    """Return the result of a replay."""
+    return covey.replay(golden.config, log_of(golden.config))
+
+
+def rows_of(result: Any) -> list[Row]:
+    """Return the decisions of a replay: slot, site, phase, arm, function and price of each."""
+    columns = result.trace.columns()
     names = ("slot", "learner", "phase", "arm", "function", "cost")
+    return list(zip(*(columns[name] for name in names), strict=True))
+
+
+def _replayed(golden: Golden) -> Table:
+    result = replayed(golden)
+    columns, outcome = result.trace.columns(), result.outcome
     more = ("cell", "prediction", "correct", "alarm")
     learners = result.summary().learners
-    kept = _kept(list(zip(*(columns[name] for name in names), strict=True)))
+    kept = _kept(rows_of(result))
     kept["trace"] = _hash([columns[name] for name in more])
     kept["error %"] = {name: one.error_percent for name, one in learners.items()}
     kept["alone %"] = {name: one.alone_percent for name, one in learners.items()}
@@ -48,7 +70,7 @@ def _replayed(golden: Golden) -> Table:
     return kept
 
 
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """Rows that arrive at a site together: one, or those of a batch."""
 
     site: str
@@ -60,16 +82,17 @@ class _Batch(NamedTuple):
         return f"{self.site}/{self.rows[0]}"
 
 
-class _Stream:
+class Stream:
     """The log of a configuration as it arrives: rows at their sites, labels when they come."""
 
     def __init__(self, golden: Golden) -> None:
         self.config, self.columns = golden.config, log_of(golden.config)
         self.records = [dict(zip(self.columns, row, strict=True)) for row in self._lines()]
         self.truths = self._column("label", "label")
-        self.functions = {f"f{k}": _answer(f"f{k}") for k in range(6)}
+        self.functions = {f"f{k}": Answer(f"f{k}") for k in range(6)}
         self.is_batched = "batch" in self.config["data"]
         self.is_one_slot = golden.is_one_slot
+        self.is_relayed = any(learner.get("relay") for learner in self.config["learner"])
 
     def _lines(self) -> Iterator[Row]:
         return zip(*self.columns.values(), strict=True)
@@ -79,23 +102,23 @@ class _Stream:
         name = self.config["data"].get(key, default)
         return self.columns[name] if isinstance(name, str) else [name] * SLOTS
 
-    def arrivals(self) -> Iterator[_Batch]:
+    def arrivals(self) -> Iterator[Batch]:
         """Yield what arrives, in order."""
         if not self.is_batched:
             for row in range(SLOTS):
-                yield from (_Batch(site, [row], [row + 1]) for site in self._receivers(row))
+                yield from (Batch(site, [row], [row + 1]) for site in self._receivers(row))
             return
         numbers = self._column("batch", None)
         for number in dict.fromkeys(numbers):
             rows = [row for row in range(SLOTS) if numbers[row] == number]
             slots = [number + 1 if self.is_one_slot else row + 1 for row in rows]
-            yield _Batch(*self._receivers(rows[0]), rows, slots)
+            yield Batch(*self._receivers(rows[0]), rows, slots)
 
     def _receivers(self, row: int) -> list[str]:
         at = self._column("at", None)[row]
         return [one["name"] for one in self.config["learner"]] if at is None else [at]
 
-    def labelled_after(self, batch: _Batch) -> Iterator[_Batch]:
+    def labelled_after(self, batch: Batch) -> Iterator[Batch]:
         """Yield what gets its labels when a batch has been answered."""
         row = batch.rows[-1]
         if self.is_batched:
@@ -104,14 +127,14 @@ class _Stream:
             late, seen = self._column("delay", 0), self._column("revealed", 1)
             due = [k for k in range(row + 1) if k + late[k] == row and seen[k]]
             for k in sorted(due, key=lambda k: k != row):  # its own labels first
-                yield from (_Batch(site, [k], [k + 1]) for site in self._receivers(k))
+                yield from (Batch(site, [k], [k + 1]) for site in self._receivers(k))
 
-    def truth_of(self, batch: _Batch) -> list[Any]:
+    def truth_of(self, batch: Batch) -> list[Any]:
         """Return the labels of rows; none if their site gets no labels."""
         (own,) = (one for one in self.config["learner"] if one["name"] == batch.site)
         return [self.truths[row] for row in batch.rows] if own.get("supervised", True) else []
 
-    def cost(self, batch: _Batch, arm: str) -> Any:
+    def cost(self, batch: Batch, arm: str) -> Any:
         """Return the costs that are seen with the label of a row."""
         links = [link.get("cost-column") for link in self.config.get("link", ())]
         if any(links):
@@ -133,27 +156,36 @@ class _Stream:
         }
 
 
-def _answer(name: str) -> Callable[[Table], Any]:
-    return lambda record: record.get(name, 0)  # a view may hide it
+class Answer:
+    """A function that finds its answer in the record; it can be pickled, and named in a file."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, record: Table) -> Any:
+        return record.get(self.name, 0)  # a view may hide it
 
 
 def _networked(golden: Golden) -> Table:
-    stream = _Stream(golden)
+    stream = Stream(golden)
     network = covey.Network(golden.config, functions=stream.functions)
     if "ensemble" in golden.config:
-        return _voted(stream, network.ensemble)
+        return _voted(stream, network)
     decisions, answers, late = list[Row](), dict[str, list[Any]](), 0
-    for batch in stream.arrivals():
+    for count, batch in enumerate(stream.arrivals(), 1):
+        network = _replaced(network, count)
         site, records = network[batch.site], [stream.records[row] for row in batch.rows]
-        made = (
-            list(site.predict_batch(records, slot=batch.slots[0]))
-            if stream.is_batched
-            else [site.predict(records[0], slot=batch.slots[0])]
-        )
+        slot = batch.slots[0]
+        if stream.is_batched:
+            made = list(site.predict_batch(records, slot=slot))
+        else:
+            told = site.peek(records[0], slot=slot) if count % PEEKED == 0 else None
+            made = [site.predict(records[0], slot=slot)]
+            assert told is None or DECIDED(told) == DECIDED(made[0])
         answers[batch.id] = made
         decisions += [
-            (slot, batch.site, one.phase, one.arm, one.function, one.price)
-            for slot, one in zip(batch.slots, made, strict=True)
+            (slot, batch.site, *DECIDED(answer))
+            for slot, answer in zip(batch.slots, made, strict=True)
         ]
         for due in stream.labelled_after(batch):
             asked, labels = answers[due.id], stream.truth_of(due)
@@ -169,16 +201,33 @@ def _networked(golden: Golden) -> Table:
     return kept | _utilities(network.accounts)
 
 
-def _voted(stream: _Stream, ensemble: Any) -> Table:
+def _replaced(network: covey.Network, count: int) -> covey.Network:
+    """Return what continues as the network does: now and then another one."""
+    if count % REPLACED:
+        return network
+    way = count // REPLACED % 3
+    if way == 0:
+        return copy.deepcopy(network)
+    if way == 1:
+        return pickle.loads(pickle.dumps(network))  # type: ignore[no-any-return]  # noqa: S301
+    given = network._given
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.covey"
+        network.save(path)
+        return covey.Network.load(path, functions=given.functions, config=given.config)
+
+
+def _voted(stream: Stream, network: covey.Network) -> Table:
     votes = []
     for row, given in enumerate(stream.records):
-        vote = ensemble.predict(given, slot=row + 1)
-        ensemble.learn(vote.ticket, stream.truths[row])
+        network = _replaced(network, row + 1)
+        vote = network.ensemble.predict(given, slot=row + 1)
+        network.ensemble.learn(vote.ticket, stream.truths[row])
         votes.append(vote.label)
     return _kept_of_votes(stream, votes)
 
 
-class _World(virtual.World):
+class World(virtual.World):
     """Nodes; with an `[ensemble]` the first of them answers with the vote of all."""
 
     def answering(self, name: str) -> ByArm:
@@ -192,10 +241,10 @@ def _served(golden: Golden) -> Table:
 
 
 async def _in_nodes(golden: Golden) -> Table:
-    stream, decisions, arms, late = _Stream(golden), list[Row](), dict[str, str](), 0
+    stream, decisions, arms, late = Stream(golden), list[Row](), dict[str, str](), 0
     points, voter = stream.points(), "site0" if "ensemble" in golden.config else None
     width = points["site0"].shape[1]
-    world = _World(golden.config, stream.functions, dimension=width, trust="full")
+    world = World(golden.config, stream.functions, dimension=width, trust="full")
     world.weather = virtual.Weather(delay_s=0.02, commit_s=0.004)
     for count, batch in enumerate(stream.arrivals(), 1):
         if voter not in (None, batch.site):
@@ -223,9 +272,7 @@ async def _in_nodes(golden: Golden) -> Table:
     return {**_kept([row[:-1] for row in decisions]), "late": late}
 
 
-async def _labelled(
-    world: virtual.World, stream: _Stream, due: _Batch, arms: dict[str, str]
-) -> bool:
+async def _labelled(world: virtual.World, stream: Stream, due: Batch, arms: dict[str, str]) -> bool:
     """Send labels, wait until all peers know them, and say whether they came in time."""
     node, labels = world.nodes[due.site], stream.truth_of(due)
     try:
@@ -274,7 +321,7 @@ def _kept(decisions: list[Row]) -> Table:
     }
 
 
-def _kept_of_votes(stream: _Stream, votes: list[Any]) -> Table:
+def _kept_of_votes(stream: Stream, votes: list[Any]) -> Table:
     errors = sum(vote != truth for vote, truth in zip(votes, stream.truths, strict=True))
     return {"votes": _hash(votes), "ensemble errors": errors}
 

@@ -152,7 +152,7 @@ def test_a_function_that_came_and_went_changes_no_decision(preset: str) -> None:
     stream = recorded_stream()
 
     def play(*, is_altered: bool) -> list[Any]:
-        sites = covey.Network(config_of(preset, "spec"), functions=stream.functions, dimension=2)
+        sites = covey.Network(config_of(preset), functions=stream.functions, dimension=2)
         live: list[Any] = []
         tickets = []
         for slot in range(400):

@@ -1,4 +1,7 @@
-"""What a network knows: `peek`, `observe`, tables of cells, and functions without an answer yet."""
+"""What a network knows: `peek`, `observe`, tables of cells, and functions without an answer yet.
+
+That `peek` says what is decided, with every policy and extension, is shown in `golden`.
+"""
 
 import asyncio
 import copy
@@ -9,54 +12,8 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
 from covey.errors import FunctionError
-from support.flow import MORE, config_of, recorded_stream, with_more
-
-OWN = "support.own_policies"
-EVERY_POLICY = [*sorted(PRESETS), f"{OWN}:CellUCB", f"{OWN}:EpsilonGreedy"]
-
-
-def checked(config: dict[str, Any], *, delay: int = 20, slots: int = 200) -> list[Any]:
-    """Play a stream; before each decision, `peek` must say what it will be and change nothing."""
-    stream = recorded_stream()
-    network = covey.Network(config, functions=stream.functions, dimension=2)
-    given: list[tuple[Any, int]] = []
-    for slot in range(slots):
-        site, context = network[stream.at[slot]], tuple(stream.contexts[slot].tolist())
-        before = network._saved() if slot % 9 == 0 else None
-        seen = site.peek(slot, context)
-        assert before is None or network._saved() == before
-        answer = site.predict(slot, context)
-        assert (seen.label, seen.phase, seen.arm, seen.function, seen.price) == (
-            answer.label,
-            answer.phase,
-            answer.arm,
-            answer.function,
-            answer.price,
-        )
-        assert seen.cell == site.cell_of(answer.ticket)
-        given.append((site, answer.ticket))
-        if slot >= delay and site.learner.is_supervised:
-            asked, ticket = given[slot - delay]
-            if asked.learner.is_supervised:
-                asked.learn(ticket, int(stream.labels[slot - delay]))
-    return given
-
-
-@pytest.mark.parametrize("delay", [0, 20])
-@pytest.mark.parametrize("preset", EVERY_POLICY)
-def test_peek_says_what_predict_decides_and_changes_nothing(preset: str, delay: int) -> None:
-    config = config_of(preset, "spec")
-    config["policy"]["pending"] = True
-
-    assert checked(config, delay=delay)
-
-
-@pytest.mark.parametrize("what", MORE)
-def test_peek_says_what_predict_decides_in_extensions(what: str) -> None:
-    assert checked(with_more(MORE[what]))
-
+from support.flow import config_of, recorded_stream
 
 SITE: dict[str, Any] = {
     "data": {"context": [{"column": "x", "scale": "linear", "low": 0, "high": 10}]},
@@ -130,7 +87,7 @@ def test_what_was_learnt_is_a_table_of_cells_and_arms() -> None:
 
 def test_a_network_has_the_table_of_all_sites(tmp_path: Path) -> None:
     stream = recorded_stream()
-    network = covey.Network(config_of("auto", "spec"), functions=stream.functions, dimension=2)
+    network = covey.Network(config_of("auto"), functions=stream.functions, dimension=2)
     for slot in range(50):
         name, context = stream.at[slot], tuple(stream.contexts[slot].tolist())
         network[name].observe(slot, int(stream.labels[slot]), context)

@@ -1,8 +1,10 @@
-"""Networks that are saved, pickled and copied: they continue exactly, with their open tickets."""
+"""Networks that are saved, pickled and copied, with their open tickets.
+
+That they continue exactly, with every policy and extension, is shown in `golden`.
+"""
 
 import copy
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +13,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
 from covey.errors import ConflictingLabel, DataError, StoreError, UnknownTicket
-from support.flow import MORE, Stream, config_of, recorded_stream, with_more
 
 OWN = "support.own_policies"
-OWN_POLICIES = ("CellUCB", "EpsilonGreedy", "LinUCB", "ByReports")
-EVERY_POLICY = [*sorted(PRESETS), *(f"{OWN}:{name}" for name in OWN_POLICIES)]
-SLOTS = 600
-LATE = 25  # slots until a label comes
-Again = Callable[[covey.Network, Path], covey.Network]
-
-
-class Recorded:
-    """A function that says what was recorded; it can be pickled."""
-
-    def __init__(self, said: Any) -> None:
-        self.said = said
-
-    def __call__(self, slot: int) -> int:
-        return int(self.said[slot])
-
-
-def functions_of(stream: Stream) -> dict[str, Recorded]:
-    return {f"f{k}": Recorded(said) for k, said in enumerate(stream.predictions)}
-
-
-@pytest.fixture(scope="module")
-def stream() -> Stream:
-    return recorded_stream()
 
 
 def saved(network: covey.Network, folder: Path) -> covey.Network:
@@ -49,88 +25,6 @@ def saved(network: covey.Network, folder: Path) -> covey.Network:
     return covey.Network.load(
         folder / "network.covey", functions=given.functions, config=given.config
     )
-
-
-def pickled(network: covey.Network, folder: Path) -> covey.Network:
-    copied: covey.Network = pickle.loads(pickle.dumps(network))  # noqa: S301 - written above
-    return copied
-
-
-def copied(network: covey.Network, folder: Path) -> covey.Network:
-    return copy.deepcopy(network)
-
-
-AGAIN = (saved, pickled, copied)
-
-
-def decided(
-    stream: Stream,
-    network: covey.Network,
-    *,
-    again: Again | None = None,
-    folder: Path = Path(),
-    delay: int = LATE,
-    rows: int = 1,
-) -> list[Any]:
-    """Return decisions with late labels; `again` replaces the network every 150 slots."""
-    live: list[Any] = []
-    tickets: dict[int, tuple[str, int]] = {}
-    for slot in range(0, SLOTS, rows):
-        if again is not None and slot % 150 == 140:
-            network = again(network, folder)
-        name = stream.at[slot]
-        some = list(range(slot, slot + rows))
-        if rows == 1:
-            answers = [network[name].predict(slot, tuple(stream.contexts[slot]))]
-        else:
-            answers = network[name].predict_batch(some, stream.contexts[some])
-        for one, answer in zip(some, answers, strict=True):
-            live.append((answer.label, answer.ticket, answer.phase, answer.arm, answer.function))
-            tickets[one] = (name, answer.ticket)
-        for one in some:
-            site, ticket = tickets.get(one - delay, (name, 0))
-            if ticket and network[site].learner.is_supervised:
-                settled = network[site].learn(ticket, int(stream.labels[one - delay]))
-                live.append((settled.is_new, settled.is_right))
-    return live
-
-
-@pytest.mark.parametrize(
-    ("preset", "reading", "again", "rows"),
-    [
-        *((preset, "spec", again, 1) for preset in EVERY_POLICY for again in AGAIN),
-        *((preset, "spec", again, 20) for preset in sorted(PRESETS) for again in AGAIN),
-        ("cos", "paper", saved, 1),
-        ("dcza", "paper", saved, 1),
-    ],
-)
-def test_a_network_that_was_saved_pickled_or_copied_decides_the_same(
-    stream: Stream, preset: str, reading: str, again: Again, rows: int, tmp_path: Path
-) -> None:
-    config = config_of(preset, reading)
-
-    def network() -> covey.Network:
-        return covey.Network(config, functions=functions_of(stream), dimension=2)
-
-    live = decided(stream, network(), again=again, folder=tmp_path, rows=rows)
-
-    assert live == decided(stream, network(), rows=rows)
-
-
-@pytest.mark.parametrize("again", [saved, pickled])
-@pytest.mark.parametrize("what", MORE)
-def test_all_that_a_network_knows_continues(
-    stream: Stream, what: str, again: Again, tmp_path: Path
-) -> None:
-    config = with_more(MORE[what])
-
-    def network() -> covey.Network:
-        return covey.Network(config, functions=functions_of(stream), dimension=2)
-
-    one, other = network(), network()
-    live = decided(stream, one, again=again, folder=tmp_path)
-
-    assert live == decided(stream, other)
 
 
 # -- tickets --------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ def test_a_function_whose_training_is_a_coroutine_is_refused() -> None:
 @pytest.mark.parametrize("preset", ["auto", "cos", "dcza", "share-ucb"])
 def test_awaited_functions_decide_as_others_do(preset: str) -> None:
     stream = recorded_stream()
-    config = config_of(preset, "spec")
+    config = config_of(preset)
     config["policy"]["pending"] = True
 
     def awaited(function: Callable[[int], int]) -> Any:

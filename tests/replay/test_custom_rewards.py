@@ -33,7 +33,7 @@ SAME = sorted(set(PRESETS) - {"auto"})
 @pytest.mark.parametrize("preset", SAME)
 def test_a_function_decides_as_the_formula_that_it_computes(preset: str) -> None:
     stream = recorded_stream()
-    config = config_of(preset, "spec")
+    config = config_of(preset)
 
     by_function = replayed(stream, with_reward(config, f"{OWN}:formula"))
 
@@ -43,7 +43,7 @@ def test_a_function_decides_as_the_formula_that_it_computes(preset: str) -> None
 
 def test_a_function_of_python_is_used_like_one_that_is_named() -> None:
     stream = recorded_stream()
-    config = config_of("cos", "spec")
+    config = config_of("cos")
     by_name = replayed(stream, with_reward(config, f"{OWN}:outage"))
 
     def local(accuracy: float, cost: float, context: tuple[float, ...]) -> float:

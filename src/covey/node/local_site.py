@@ -225,7 +225,7 @@ class Peeking:
 def _copy(site: "LocalSite", space: str, point: Context) -> Table:
     """Return a copy of a table, with the cells around a point at least."""
     learner = site.learner
-    if learner.candidates or _is_epoched(learner):  # a decision depends on several tables
+    if learner.candidates or learner.rule.inherits or _is_epoched(learner):  # other cells count too
         codes = codes_of(site.state.pending())
         codes.setdefault(learner.space, []).extend(site.state.tickets.pending_codes())
         tables = learner.empty_tables()
