@@ -18,6 +18,7 @@ from covey.node.requests import AskRow
 from covey.node.workers import Limits
 from covey.server import peer_messages
 from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucket
+from covey.server.peer_api import PeerApi, PeerUse
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import ROOT, AskQuery
 from support import virtual
@@ -31,10 +32,10 @@ from support.virtual import World
 def test_in_no_stretch_of_time_are_there_more_calls_than_the_rate_allows(
     rate_per_s: float, gaps_s: list[float]
 ) -> None:
-    bucket, now_s, taken = TokenBucket(rate_per_s), 0.0, []
+    bucket, now_s, taken = TokenBucket(), 0.0, []
     for gap_s in gaps_s:
         now_s += gap_s
-        if not bucket.take(now_s):
+        if not bucket.take(now_s, rate_per_s):
             taken.append(now_s)
 
     for k, first in enumerate(taken):
@@ -54,6 +55,18 @@ async def test_a_peer_above_its_rate_gets_retry_after_and_others_are_served() ->
     assert [code(one) for one in (first, second, other)] == [200, (429, "too_often"), 200]
     assert second.headers["Retry-After"] == "4"
     assert await answers(back, call("hello")) == [200]
+
+
+@virtual.timed
+async def test_what_a_peer_has_used_of_its_rate_still_counts_after_the_file_has_changed() -> None:
+    world, use = world_of(), PeerUse()
+    known = {"north": neighbour("north", rate_per_s=0.25)}
+    before, after = (PeerApi(world.nodes["south"], known, use=use) for _ in range(2))
+
+    assert await answers(before, call("hello")) == [200]
+    assert await answers(after, call("hello")) == [(429, "too_often")]
+    await asyncio.sleep(4.0)
+    assert await answers(after, call("hello")) == [200]
 
 
 @virtual.timed

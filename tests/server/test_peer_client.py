@@ -6,7 +6,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from aiohttp import web
 from covey.errors import PeerError, PeerRefused
 from covey.node.requests import AskRow
 from covey.server import keys, peer_messages
-from covey.server.config import PeerConfig
+from covey.server.config import Identity, PeerConfig
 from covey.server.peer_client import HttpsPeers
 from support.coroutines import looped
 
@@ -76,8 +75,7 @@ async def north(sites: Path, url: str, key: str, caller: str = "north") -> Async
     """Yield the way to south from a site that knows it by this key."""
     known = {"south": PeerConfig(name="south", key=key, url=url, share="data")}
     chance = random.Random(2)  # noqa: S311
-    own = sites / f"{caller}.crt", sites / f"{caller}.key"
-    peers = HttpsPeers(known, partial(keys.client_context, *own, {"south": key}), chance)
+    peers = HttpsPeers(known, Identity(*files(sites, caller)[:2]), chance)
     try:
         yield peers.by_name["south"]
     finally:
@@ -133,11 +131,9 @@ async def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_ne
     for file in own:
         file.write_bytes((sites / file.name).read_bytes())
         file.chmod(0o600)
-    listed = files(sites, "north")[2]
     async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
         south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-        identify = partial(keys.client_context, *own, listed)
-        peers = HttpsPeers({"south": south}, identify, random.Random(2))  # noqa: S311
+        peers = HttpsPeers({"south": south}, Identity(*own), random.Random(2))  # noqa: S311
         await peers.by_name["south"].hello()
         keys.renew(own[0])
         peers.reload()
@@ -182,9 +178,9 @@ async def test_a_connection_is_not_used_after_the_end_of_the_certificate_that_it
     moment = [datetime.now(UTC)]
     async with site(keys.server_context(*files(sites, "south"))) as (url, bodies, _):
         south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-        identify = partial(keys.client_context, *files(sites, "north"))
+        identity = Identity(*files(sites, "north")[:2])
         chance = random.Random(2)  # noqa: S311
-        peers = HttpsPeers({"south": south}, identify, chance, now=lambda: moment[0])
+        peers = HttpsPeers({"south": south}, identity, chance, now=lambda: moment[0])
         await peers.by_name["south"].hello()
         moment[0] += timedelta(days=keys.SITE_DAYS + 1)
         for _ in range(2):
@@ -203,10 +199,10 @@ async def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_ha
     async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
         where = url if is_up else "https://127.0.0.1:1"
         south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
-        identify = partial(keys.client_context, *files(sites, "north"))
+        identity = Identity(*files(sites, "north")[:2])
         chance = random.Random(2)  # noqa: S311
         peers = HttpsPeers(
-            {"south": south}, identify, chance, fault=lambda: "own certificate expired"
+            {"south": south}, identity, chance, fault=lambda: "own certificate expired"
         )
         with pytest.raises(PeerError) as refused:
             await peers.by_name["south"].hello()

@@ -203,6 +203,27 @@ def test_requests_in_progress_finish_with_the_old_arms_and_others_wait(tmp_path:
     told(tmp_path, story, text)
 
 
+def test_limits_of_the_ports_change_while_a_request_is_answered(tmp_path: Path) -> None:
+    slow.ENTERED.clear()
+    slow.RELEASED.clear()
+    text = LESS.replace(CONSTANTS, PYTHON.format(entry="support.slow:answer", version=1))
+
+    async def story(client: Client) -> None:
+        first = asyncio.create_task(client.post(INFER, infer("first")))
+        await asyncio.to_thread(slow.ENTERED.wait, 60)
+        (tmp_path / "site.toml").write_text(text.replace("json-kib = 16", "json-kib = 1"))
+        status, plan = await client.post(RELOAD, b"")
+
+        assert (status, plan["steps"]) == (200, [])
+        assert not first.done()
+        assert (await client.post(FEEDBACK, b"{" + b" " * 2_000))[0] == 413
+        slow.RELEASED.set()
+        assert (await first)[0] == 200
+        assert (await client.post(FEEDBACK, {"id": "first", "truth": 0}))[0] == 202
+
+    told(tmp_path, story, text)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -210,7 +231,6 @@ def test_requests_in_progress_finish_with_the_old_arms_and_others_wait(tmp_path:
         ("slices = 4", "slides = 4", "slides"),
         ('functions = ["zero", "one"]', 'functions = ["zero", "three"]', "three"),
         ('"127.0.0.1:0"', '"127.0.0.1:1"', "[node] address has changed, which needs a restart"),
-        ("rows = 100", "rows = 50", "[limits] has changed, which needs a restart"),
         ("north.store", "other.store", "[node] store has changed, which needs a restart"),
         ("dimension = 1", "dimension = 2", "dimensions: 1 before, 2 now"),
         ("label = 0", "label = 0\ncarry = 2", "carry: expected float <= 1"),

@@ -10,13 +10,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from covey.server import keys
-from covey.server.config import PeerConfig
+from covey.server.config import Identity, PeerConfig
 from covey.server.peer_client import HttpsPeers, PeerClient
 from support.ports import free_port
 
@@ -184,10 +183,9 @@ async def way(offices: Offices, name: str) -> AsyncIterator[PeerClient]:
     known = PeerConfig(
         name="north", key=offices.key("north"), url=offices.url("north"), share="data"
     )
-    own = folder / f"{name}.crt", folder / f"{name}.key"
-    identify = partial(keys.client_context, *own, {"north": known.key})
+    own = Identity(folder / f"{name}.crt", folder / f"{name}.key")
     chance = random.Random(3)  # noqa: S311
-    peers = HttpsPeers({"north": known}, identify, chance)
+    peers = HttpsPeers({"north": known}, own, chance)
     try:
         yield peers.by_name["north"]
     finally:

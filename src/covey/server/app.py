@@ -27,13 +27,13 @@ from covey.node.status import NO_SPANS, Spans
 from covey.node.store import Store
 from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
-from covey.server.client_api import OPEN_PATHS, RELOAD, ROUTES, ClientApi
+from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
 from covey.server.config import SiteConfig, pinned_keys
-from covey.server.http import Authenticator, Caller, HttpHandler, HttpRequest, HttpResponse
+from covey.server.http import AdmissionQueue, Authenticator, HttpHandler, Rates, Turns
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.log_lines import EventLog, kept_events
 from covey.server.metrics import Metrics
-from covey.server.peer_api import PATHS, PeerApi
+from covey.server.peer_api import PATHS, PeerApi, PeerUse
 from covey.server.peer_client import HttpsPeers, greeted, misfit
 
 log = logging.getLogger(__name__)
@@ -81,20 +81,13 @@ async def serve(
         stack.callback(store.close)
         threads = ThreadWorkers(store, metrics.spans, metrics.write)
         stack.callback(threads.close)
-        site = ServedSite(store, threads, metrics, events=events)
-        await site.open(served, certificate)
-        stack.push_async_callback(site.close)
+        site = ServedSite(served, certificate, store, threads, metrics, events)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
         stack.callback(failed.cancel)  # not before requests in progress are answered
         stack.callback(stopped.cancel)
-        listeners = [_for_clients(site)]
-        if served.peer_address is not None and served.identity is not None:
-            listeners.append(_for_peers(site))
-        urls = []
-        for listener in listeners:
-            urls.append(await listener.open())
-            stack.push_async_callback(listener.close)
-        site.listeners = listeners
+        await site.open()
+        stack.push_async_callback(site.close)
+        urls = await site.listen()
         loop.add_signal_handler(signal.SIGHUP, site.on_hangup)
         gc.freeze()  # exclude all present objects from garbage collection, and collect seldom
         gc.set_threshold(50_000, 20, 20)
@@ -146,88 +139,139 @@ class ServedSite:
 
     def __init__(
         self,
+        served: SiteConfig,
+        certificate: keys.OwnCertificate | None,
         store: Store,
         threads: ThreadWorkers,
         metrics: Metrics,
-        connect: Callable[[SiteConfig, keys.OwnCertificate | None], HttpsPeers | None]
-        | None = None,
-        events: EventLog | None = None,
+        events: EventLog,
     ) -> None:
-        """`connect` returns the clients of the peers with a url; the default is https."""
-        self._events = events
-        self._connect = connect or partial(_peers, metrics)
-        self._greets = connect is None
-        self.metrics = metrics
-        self.listeners: list[Listener] = []
+        """`certificate` is that of the file."""
         self.failed: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
-        self.allowed: dict[str, str] = {}  # the present peers and the hashes of their keys
-        self._store, self._threads = store, threads
+        self._served, self._certificate = served, certificate
+        self._store, self._threads, self._metrics, self._events = store, threads, metrics, events
+        self._allowed: dict[str, str] = {}  # the present peers and their keys
         self._reloading = asyncio.Lock()
         self._tasks: set[asyncio.Task[Plan]] = set()
-        self._calls = 0  # in progress
-        self._is_open = asyncio.Event()  # cleared while the site changes
-        self._is_quiet = asyncio.Event()
-        self._is_open.set()
         self._watching: list[asyncio.Task[None]] = []
         self._peers: HttpsPeers | None = None
-        self._certificate: keys.OwnCertificate | None = None
+        self._ports: dict[str, Listener] = {}
+        # What stays when the file changes.
+        self._turns = Turns()
+        self._queues = {side: AdmissionQueue(served.limits.in_flight) for side in ("front", "back")}
+        self._rates, self._peer_use = Rates(), PeerUse()
 
-    async def open(self, served: SiteConfig, certificate: keys.OwnCertificate | None) -> None:
-        """Begin with the parts of a file; raise `CoveyError` if they cannot be used."""
+    async def open(self) -> None:
+        """Begin with the parts of the file; raise `CoveyError` if they cannot be used."""
+        served = self._served
         await self._threads.open(served.functions)
-        peers = self._connect(served, certificate)
+        peers = self._connect(served, self._certificate)
         try:
-            node = self._node(served, peers)
+            node = self._make_node(served, peers)
+            self._peers = peers
+            self._use(served, node)
         except BaseException:
+            self._stop_watching()
             if peers is not None:
                 await peers.close()
             raise
-        self._peers, self._certificate = peers, certificate
-        self._use(served, node)
+        node.start()
         _log_start(node)
 
-    def expect(self, peer: str) -> int:
-        """Count a message of a peer before its body is read; return the bytes that it may have."""
-        return self.for_peers.expect(peer)
+    async def listen(self) -> list[str]:
+        """Begin to serve; return the URL for clients and, if there is one, that for peers."""
+        return [await listener.open() for listener in self._ports.values()]
+
+    async def close(self) -> None:
+        """Stop to serve, after requests in progress are answered."""
+        for listener in reversed(self._ports.values()):
+            await listener.close()
+        self._stop_watching()
+        with suppress(StoreError):
+            await self._write_series()
+        with suppress(StoreError):
+            await self._node.pause()
+        self._node.stop()
+        if self._peers is not None:
+            await self._peers.close()
+
+    def _serve(self, side: str, handler: HttpHandler, gate: Authenticator) -> None:
+        """Let a port use these from now on."""
+        served = self._served
+        if side in self._ports:
+            self._ports[side].use(handler, gate, served.limits)
+            return
+        is_for_peers = side == "back"
+        address = served.peer_address if is_for_peers else served.address
+        assert address is not None  # else there is no such side
+        self._ports[side] = Listener(
+            handler,
+            address,
+            gate=gate,
+            limits=served.limits,
+            tls=partial(self._tls, side) if is_for_peers or served.has_tls else None,
+            side=side,
+            metrics=self._metrics,
+            turns=self._turns,
+        )
+
+    def _tls(self, side: str) -> ssl.SSLContext:
+        assert self._served.identity is not None  # else it has no TLS
+        if side == "back":
+            return keys.server_context(*self._served.identity, self._allowed)
+        return keys.open_context(*self._served.identity)
+
+    def _gate(self) -> Authenticator:
+        """Return what clients must pass."""
+        served = self._served
+        gate: Authenticator = LoopbackOnly(served.hosts)
+        if served.tokens is not None:
+            gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
+        if served.requests_per_s is not None:
+            gate = RateLimited(gate, self._rates, served.requests_per_s)
+        return gate
 
     def _use(self, served: SiteConfig, node: Node) -> None:
         """Serve with these parts from now on."""
         self._threads.keep(served.functions)
-        self.served, self.node = served, node
-        self.gate = _gate(served)
-        self.for_clients = ClientApi(
+        self._served, self._node = served, node
+        for queue in self._queues.values():
+            queue.most = served.limits.in_flight
+        front = ClientApi(
             served,
             node,
-            self.metrics,
+            self._metrics,
+            self._queues["front"],
             self.reload,
             events=self._events,
             history=self._threads.history,
         )
-        self.for_peers = PeerApi(
+        back = PeerApi(
             node,
             served.neighbours,
             limits=served.limits,
             features=served.serving.features,
             instance=served.serving.instance,
             spaces=served.spaces,
+            use=self._peer_use,
+            queue=self._queues["back"],
         )
-        self.allowed.clear()
-        self.allowed.update(pinned_keys(served.neighbours))
-        near = [name for name, one in served.neighbours.items() if one.url is not None]
-        self.metrics.know([*near, *served.relays])
+        self._allowed.clear()
+        self._allowed.update(pinned_keys(served.neighbours))
+        self._serve("front", front, self._gate())
+        if served.peer_address is not None:
+            self._serve("back", back, CertificateAuth(self._allowed, expect=back.expect))
+        near = [name for name, peer in served.neighbours.items() if peer.url is not None]
         certificate = self._certificate
-        self.metrics.follow(node, store=served.store, certificate=certificate)
+        self._metrics.know([*near, *served.relays])
+        self._metrics.follow(node, store=served.store, certificate=certificate)
         self._stop_watching()
-        watching = (self._watch(node), self._note(node))
-        self._watching = [asyncio.ensure_future(one) for one in watching]
+        watching = [self._watch(node), self._note(node)]
         if certificate is not None:
-            self._watching.append(
-                asyncio.ensure_future(certificate.watch(self.reload_certificates))
-            )
-        if self._greets and self._peers is not None:
-            greetings = [self._greet(served, self._peers, name) for name in near]
-            self._watching += [asyncio.ensure_future(greeting) for greeting in greetings]
-        node.start()
+            watching.append(certificate.watch(self.reload_certificates))
+        if self._peers is not None:
+            watching += [self._greet(served, self._peers, name) for name in near]
+        self._watching = [asyncio.ensure_future(work) for work in watching]
 
     async def _greet(self, served: SiteConfig, peers: HttpsPeers, name: str) -> None:
         """Say if a peer and this site do not understand each other, when it answers first."""
@@ -256,9 +300,9 @@ class ServedSite:
     async def _write_series(self) -> None:
         """Write what happened since the last commit, before the node is stopped."""
         history, now_s = self._threads.history, time.time()
-        history.note(self.node.state().arms, now_s)
+        history.note(self._node.state().arms, now_s)
         lines = history.due(now_s, is_last=True)
-        if lines and self.node.is_ready:
+        if lines and self._node.is_ready:
             await self._threads.commit(Commit(series=lines))
 
     def _stop_watching(self) -> None:
@@ -270,7 +314,24 @@ class ServedSite:
         if not self.failed.done():
             self.failed.set_result(failure)
 
-    def _node(
+    def _connect(
+        self, served: SiteConfig, certificate: keys.OwnCertificate | None
+    ) -> HttpsPeers | None:
+        """Return the clients of the peers with a url; None for a site without keys."""
+        if served.identity is None or certificate is None:
+            return None
+        return HttpsPeers(
+            served.neighbours,
+            served.identity,
+            random.SystemRandom(),
+            fault=certificate.fault,
+            announced=served.spaces.announcement(),
+            relays=served.relays,
+            own_name=served.serving.name,
+            observed=self._metrics.calling,
+        )
+
+    def _make_node(
         self, served: SiteConfig, peers: HttpsPeers | None, before: Node | None = None
     ) -> Node:
         limits = served.limits
@@ -298,58 +359,11 @@ class ServedSite:
             budgets=served.budgets,
         )
 
-    def for_tls(self, *, are_peers: bool) -> ssl.SSLContext:
-        """Return the context of a port, of the present files of the site."""
-        assert self.served.identity is not None  # else it has no TLS
-        if are_peers:
-            return keys.server_context(*self.served.identity, self.allowed)
-        return keys.open_context(*self.served.identity)
-
-    async def close(self) -> None:
-        self._stop_watching()
-        with suppress(StoreError):
-            await self._write_series()
-        with suppress(StoreError):
-            await self.node.pause()
-        self.node.stop()
-        if self._peers is not None:
-            await self._peers.close()
-
-    # -- requests in progress -------------------------------------------------------------------
-
-    async def pass_on(self, handler: Callable[[], HttpHandler], call: HttpRequest) -> HttpResponse:
-        """Handle a request with the present parts; while these change, it waits."""
-        if call.method == "GET" or call.path == RELOAD:
-            return await handler().handle(call)
-        while not self._is_open.is_set():
-            await self._is_open.wait()
-        self._calls += 1
-        try:
-            return await handler().handle(call)
-        finally:
-            self._calls -= 1
-            if not self._calls:
-                self._is_quiet.set()
-
-    async def _quiet(self) -> None:
-        """Let new requests wait, and return when those in progress are answered."""
-        self._is_open.clear()
-        self._is_quiet.clear()
-        if self._calls:
-            log.info("%d requests in progress are answered first", self._calls)
-            try:
-                await asyncio.wait_for(self._is_quiet.wait(), PATIENCE_S)
-            except TimeoutError:
-                raise ConfigError(
-                    f"{self._calls} requests are still in progress after {PATIENCE_S:g} s; try "
-                    "again later"
-                ) from None
-
     # -- reloads --------------------------------------------------------------------------------
 
     def on_hangup(self) -> None:
         """Read certificates and the file again; what cannot be used is logged."""
-        log.info("reloading certificates and %s", self.served.path)
+        log.info("reloading certificates and %s", self._served.path)
         self.reload_certificates()
         self._begin(self._reload()).add_done_callback(_log_failure)
 
@@ -361,7 +375,7 @@ class ServedSite:
         return task
 
     def reload_certificates(self) -> None:
-        for listener in self.listeners:
+        for listener in self._ports.values():
             listener.reload()
         for reader in (self._peers, self._certificate):
             if reader is not None:
@@ -376,18 +390,25 @@ class ServedSite:
 
     async def _reload(self) -> Plan:
         async with self._reloading:
-            before = self.served
+            before = self._served
             served = await asyncio.to_thread(config.load, before.path, before=before)
             if served.content == before.content:
                 log.info("%s has not changed", before.path)
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
             is_same = served.identity == before.identity
+            if is_same and config.of_node(served.content) == config.of_node(before.content):
+                if self._peers is not None:
+                    self._peers.use(served.neighbours)
+                self._use(served, self._node)
+                self.reload_certificates()
+                log.info("%s is applied, while requests are answered", before.path)
+                return Plan(before.serving.name, [])
             certificate = own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
                 await self._threads.open(served.functions)
-                await self._quiet()
+                await self._turns.pause(PATIENCE_S)
                 await self._become(served, peers, certificate)
             except BaseException:
                 self._threads.keep(before.functions)
@@ -395,18 +416,18 @@ class ServedSite:
                     await peers.close()
                 raise
             finally:
-                self._is_open.set()
+                self._turns.go_on()
             self.reload_certificates()
             log.info("%s is applied", before.path)
-            return self.node.plan
+            return self._node.plan
 
     async def _become(
         self, served: SiteConfig, peers: HttpsPeers | None, certificate: keys.OwnCertificate | None
     ) -> None:
-        old, old_peers = self.node, self._peers
+        old, old_peers = self._node, self._peers
         try:
             await old.pause()
-            node = await asyncio.to_thread(self._node, served, peers, old)
+            node = await asyncio.to_thread(self._make_node, served, peers, old)
         except StoreFailed as error:  # what the store has now is not known
             self.failed.set_result(error)
             raise
@@ -417,6 +438,7 @@ class ServedSite:
             raise
         self._peers, self._certificate = peers, certificate
         self._use(served, node)
+        node.start()
         if old_peers is not None:
             await old_peers.close()
 
@@ -426,25 +448,6 @@ def _log_failure(reload: "asyncio.Task[Plan]") -> None:
         if not isinstance(error, CoveyError):
             raise error
         log.error("the site is unchanged: %s", error)
-
-
-class Present:
-    """The handler and the authenticator of a listener: those of the present parts of a site."""
-
-    def __init__(
-        self,
-        site: ServedSite,
-        handler: Callable[[], HttpHandler],
-        gate: Callable[[], Authenticator],
-    ) -> None:
-        self._site, self._handler, self._gate = site, handler, gate
-
-    async def handle(self, call: HttpRequest) -> HttpResponse:
-        return await self._site.pass_on(self._handler, call)
-
-    def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Return the caller; raise `HttpProblem` if the request is refused."""
-        return self._gate().admit(head, connection)
 
 
 def own_certificate(
@@ -485,65 +488,6 @@ async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store |
     if store.is_new:
         log.info("store %s is new: the site begins with no labels", served.store)
     return store
-
-
-def _peers(
-    metrics: Metrics, served: SiteConfig, certificate: keys.OwnCertificate | None
-) -> HttpsPeers | None:
-    """Return the clients of the peers with a url; None for a site without keys."""
-    if served.identity is None or certificate is None:
-        return None
-    allowed = pinned_keys(served.neighbours)
-    identify = partial(keys.client_context, *served.identity, allowed)
-    chance = random.SystemRandom()
-    announced = served.spaces.announcement()
-    return HttpsPeers(
-        served.neighbours,
-        identify,
-        chance,
-        fault=certificate.fault,
-        announced=announced,
-        relays=served.relays,
-        own_name=served.serving.name,
-        observed=metrics.calling,
-    )
-
-
-def _gate(served: SiteConfig) -> Authenticator:
-    gate: Authenticator = LoopbackOnly(served.hosts)
-    if served.tokens is not None:
-        gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
-    if served.requests_per_s is not None:
-        gate = RateLimited(gate, served.requests_per_s)
-    return gate
-
-
-def _for_clients(site: ServedSite) -> Listener:
-    served, present = site.served, Present(site, lambda: site.for_clients, lambda: site.gate)
-    tls = partial(site.for_tls, are_peers=False)
-    return Listener(
-        present,
-        served.address,
-        gate=present,
-        limits=served.limits,
-        tls=tls if served.has_tls and served.identity is not None else None,
-        side="front",
-        metrics=site.metrics,
-    )
-
-
-def _for_peers(site: ServedSite) -> Listener:
-    assert site.served.peer_address is not None
-    gate = CertificateAuth(site.allowed, expect=site.expect)
-    return Listener(
-        Present(site, lambda: site.for_peers, lambda: gate),
-        site.served.peer_address,
-        gate=gate,
-        limits=site.served.limits,
-        tls=partial(site.for_tls, are_peers=True),
-        side="back",
-        metrics=site.metrics,
-    )
 
 
 def _stop_signal() -> asyncio.Event:

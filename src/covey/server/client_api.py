@@ -34,6 +34,7 @@ from covey.server.http import (
     JSON,
     LENGTH,
     PROBLEM,
+    RELOAD,
     AdmissionQueue,
     HttpProblem,
     HttpRequest,
@@ -157,7 +158,6 @@ def _axes(served: SiteConfig) -> list[AxisState]:
 # -- routes ---------------------------------------------------------------------------------------
 
 LIVE, READY = "/v2/health/live", "/v2/health/ready"
-RELOAD = "/admin/reload"
 OPEN_PATHS = frozenset([LIVE, READY, *FILES])  # that need no token
 TEXT = str  # what a path gives that gives no JSON object
 DOCUMENT = dict[str, Any]
@@ -423,17 +423,20 @@ class ClientApi:
         served: SiteConfig,
         node: Node,
         metrics: Metrics,
-        reload: Callable[[], Awaitable[Plan]] | None = None,
+        queue: AdmissionQueue,
+        reload: Callable[[], Awaitable[Plan]],
         events: EventLog | None = None,
         history: SiteHistory | None = None,
     ) -> None:
-        """`reload` applies the file of the site and returns what that has changed."""
+        """`reload` applies the file of the site and returns what that has changed.
+
+        `queue` is for requests that may wait for functions and peers; others need no turn.
+        """
         self._reload = reload
         self._served = served
         self._serving = served.serving
         self._limits = served.limits
-        # Of requests that may wait for functions and peers; all others are answered meanwhile.
-        self._queue = AdmissionQueue(served.limits.in_flight)
+        self._queue = queue
         self._live = LiveState(served, node, self._queue, events=events, history=history)
         self._contexts = served.contexts
         self._node = node
@@ -479,7 +482,7 @@ class ClientApi:
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
-        if self._served.tokens is None or self._reload is None:
+        if self._served.tokens is None:
             raise HttpProblem(403, "not_allowed", "without tokens, send the process SIGHUP instead")
         if call.body.strip() not in (b"", b"{}"):
             raise HttpProblem(422, "invalid", "this path reads the file of the site; send no body")

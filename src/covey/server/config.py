@@ -474,6 +474,32 @@ def _with_voters(setup: NetworkConfig, site: LearnerSpec, voters: Sequence[str])
     return site._replace(peers=(*site.peers, *places)) if places else site
 
 
+# What is of the ports alone: it changes without a new node.
+OF_PORTS = {
+    "node": {"hosts", "tokens"},
+    "limits": {
+        field.encode_name
+        for field in msgspec.structs.fields(Limits)
+        if field.name not in ("tickets", "tickets_kept", "cells")
+    },
+    "peer": {"key", "url", "rate-per-s", "in-flight", "share", "may-ask"},
+}
+
+
+def of_node(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a file without what is of the ports alone."""
+    found = dict(content)
+    for name, keys_of_ports in OF_PORTS.items():
+        tables = content.get(name, [] if name == "peer" else {})
+        several = tables if isinstance(tables, list) else [tables]
+        found[name] = [
+            {key: value for key, value in table.items() if key not in keys_of_ports}
+            | {"is asked": "url" in table}
+            for table in several
+        ]
+    return found
+
+
 def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
     """Raise `ConfigError` if a running site cannot become another without a restart."""
     for key, one, other in (
@@ -483,7 +509,6 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
         ("[node] peer-address", before.peer_address, now.peer_address),
         ("[node] tls", before.has_tls, now.has_tls),
         ("[node] traces", before.serving.traces, now.serving.traces),
-        ("[limits]", _of_listener(before.limits), _of_listener(now.limits)),
     ):
         if one != other:
             raise ConfigError(f"{key} has changed, which needs a restart")
@@ -498,11 +523,6 @@ def _place(store: str, folder: Path) -> Path | DatabaseUrl:
 
 def _resolved(store: Path | DatabaseUrl) -> Path | DatabaseUrl:
     return store if isinstance(store, DatabaseUrl) else store.resolve()
-
-
-def _of_listener(limits: Limits) -> Limits:
-    """Return limits without those of a node."""
-    return msgspec.structs.replace(limits, tickets=0, cells=0)
 
 
 def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts: Contexts) -> None:

@@ -21,11 +21,13 @@ from covey.server.http import (
     KIB,
     LENGTH,
     MIB,
+    RELOAD,
     Authenticator,
     HttpHandler,
     HttpProblem,
     HttpRequest,
     HttpResponse,
+    Turns,
     head_too_large,
     most_bytes,
     not_compressed,
@@ -95,12 +97,14 @@ class Port:
         *,
         side: str,
         metrics: Metrics,
+        turns: Turns,
     ) -> None:
         self.handler = handler
         self.gate = gate
         self.limits = limits
         self.side = side
         self.metrics = metrics
+        self.turns = turns  # of what a site must not change meanwhile
         self.held_bytes = 0  # of bodies
         self.is_closing = False
         self.is_empty = asyncio.Event()  # set when the last connection is closed at the end
@@ -160,7 +164,6 @@ class Connection(asyncio.BufferedProtocol):
         self._enter = enter
         self._leave: Callable[[], None] | None = None
         self._refusal: HttpProblem | None = None
-        self._limits = port.limits
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None  # asyncio types it as any transport
         self._tls = None if context is None else Tls(context)
@@ -379,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
         if headers.get("transfer-encoding", "chunked").lower() != "chunked":
             raise not_http()
         most = self._caller.most_bytes
-        self._most = most_bytes(self._limits, headers) if most is None else most
+        self._most = most_bytes(self._port.limits, headers) if most is None else most
         coding = headers.get("content-encoding", "identity").strip().lower()
         if coding != "identity":
             if coding not in WINDOW_BITS:
@@ -483,7 +486,11 @@ class Connection(asyncio.BufferedProtocol):
             with port.metrics.spans.request(call.method, call.path, call.headers) as span:
                 if exchange.coding:
                     call = await self._inflated(exchange, call)
-                reply = await respond(port.handler, call)
+                if call.method == "GET" or call.path == RELOAD:
+                    reply = await respond(port.handler, call)
+                else:
+                    async with port.turns:
+                        reply = await respond(port.handler, call)
                 span.note("http.response.status_code", reply.status)
         except HttpProblem as problem:  # of the compressed body
             reply, exchange = problem.reply(), exchange._replace(is_last=True)

@@ -31,32 +31,86 @@ from covey.node.workers import Limits
 
 
 class TokenBucket:
-    """Token bucket: `rate_per_s`, burst of one second."""
+    """Token bucket with a burst of one second."""
 
-    def __init__(self, rate_per_s: float) -> None:
-        self._rate_per_s = rate_per_s
-        self._most = max(1.0, rate_per_s)
-        self._tokens = self._most
+    def __init__(self) -> None:
+        self._tokens = 0.0
         self._at_s = -math.inf
 
-    def spend(self, refusal: str, count: float = 1.0, *, is_last: bool = False) -> None:
-        """Count calls; raise `HttpProblem` with this sentence if they come too early."""
-        wait_s = self.take(asyncio.get_running_loop().time(), count)
-        if wait_s:
-            retry = {"Retry-After": str(math.ceil(wait_s))}
-            raise HttpProblem(429, "too_often", refusal, retry, is_last=is_last)
-
-    def take(self, now_s: float, count: float = 1.0) -> float:
+    def take(self, now_s: float, rate_per_s: float, count: float = 1.0) -> float:
         """Return 0 if so many calls are fine; else for how many seconds they are not."""
-        gained = (now_s - self._at_s) * self._rate_per_s
-        self._tokens = min(self._most, self._tokens + gained)
+        gained = (now_s - self._at_s) * rate_per_s
+        self._tokens = min(max(1.0, rate_per_s), self._tokens + gained)
         self._at_s = now_s
         if self._tokens >= count:
             self._tokens -= count
             return 0.0
-        return (count - self._tokens) / self._rate_per_s
+        return (count - self._tokens) / rate_per_s
 
 
+class Rates:
+    """A token bucket for each caller; they stay when the file of a site, and so a rate, changes."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[str, TokenBucket] = {}
+
+    def spend(
+        self,
+        caller: str,
+        rate_per_s: float,
+        refusal: str,
+        count: float = 1.0,
+        *,
+        is_last: bool = False,
+    ) -> None:
+        """Count calls; raise `HttpProblem` with this sentence if they come too early."""
+        bucket = self._buckets.setdefault(caller, TokenBucket())
+        wait_s = bucket.take(asyncio.get_running_loop().time(), rate_per_s, count)
+        if wait_s:
+            retry = {"Retry-After": str(math.ceil(wait_s))}
+            raise HttpProblem(429, "too_often", refusal, retry, is_last=is_last)
+
+
+class Turns:
+    """The requests in progress, and a pause between them, in which a site may change."""
+
+    def __init__(self) -> None:
+        self.in_progress = 0
+        self._is_open, self._is_quiet = asyncio.Event(), asyncio.Event()
+        self._is_open.set()
+
+    async def __aenter__(self) -> None:
+        while not self._is_open.is_set():
+            await self._is_open.wait()
+        self.in_progress += 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self.in_progress -= 1
+        if not self.in_progress:
+            self._is_quiet.set()
+
+    async def pause(self, within_s: float) -> None:
+        """Let new requests wait, and return when those in progress are answered.
+
+        Raises `ConfigError` if they take longer than that.
+        """
+        self._is_open.clear()
+        self._is_quiet.clear()
+        if self.in_progress:
+            log.info("%d requests in progress are answered first", self.in_progress)
+            try:
+                await asyncio.wait_for(self._is_quiet.wait(), within_s)
+            except TimeoutError:
+                raise ConfigError(
+                    f"{self.in_progress} requests are still in progress after {within_s:g} s; try "
+                    "again later"
+                ) from None
+
+    def go_on(self) -> None:
+        self._is_open.set()
+
+
+RELOAD = "/admin/reload"
 JSON = "application/json"
 BINARY = "application/octet-stream"
 LENGTH = "Inference-Header-Content-Length"  # bytes of the JSON before those of tensors
@@ -271,17 +325,15 @@ def most_bytes(limits: Limits, headers: Mapping[str, str]) -> int:
 class ConnectionLimit:
     """Counts open connections, in all and by address."""
 
-    def __init__(self, most: int, most_each: int) -> None:
-        self._most = most
-        self._most_each = most_each
+    def __init__(self) -> None:
         self._here: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return self._here.total()
 
-    def enter(self, address: str) -> bool:
+    def enter(self, address: str, most: int, most_each: int) -> bool:
         """Count one more connection; return False if a limit is reached."""
-        if len(self) >= self._most or self._here[address] >= self._most_each:
+        if len(self) >= most or self._here[address] >= most_each:
             return False
         self._here[address] += 1
         return True
@@ -297,14 +349,9 @@ class AdmissionQueue:
     """Serves up to `most` requests at once and queues some more; refuses the rest."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
-        self._free = most
+        self.most = most
+        self.in_progress = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-
-    @property
-    def in_progress(self) -> int:
-        """How many requests are being served."""
-        return self._most - self._free
 
     @property
     def waiting(self) -> int:
@@ -312,11 +359,11 @@ class AdmissionQueue:
         return len(self._waiting)
 
     async def __aenter__(self) -> None:
-        if self._free:
-            self._free -= 1
+        if self.in_progress < self.most:
+            self.in_progress += 1
             return
         if len(self._waiting) >= QUEUED:
-            raise HttpProblem(503, "busy", f"{self._most} requests are in progress; retry later")
+            raise HttpProblem(503, "busy", f"{self.most} requests are in progress; retry later")
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -332,13 +379,13 @@ class AdmissionQueue:
         self._leave()
 
     def _leave(self) -> None:
-        """Pass the turn on."""
-        while self._waiting:
+        """Pass the turn on, unless fewer are to be served at once than before."""
+        self.in_progress -= 1
+        while self._waiting and self.in_progress < self.most:
             turn = self._waiting.popleft()
             if not turn.done():
+                self.in_progress += 1
                 turn.set_result(None)
-                return
-        self._free += 1
 
 
 def is_loopback(host: str) -> bool:

@@ -24,7 +24,8 @@ from covey.server.http import (
     HttpHandler,
     HttpProblem,
     HttpRequest,
-    TokenBucket,
+    Rates,
+    Turns,
     is_loopback,
 )
 from covey.server.metrics import Metrics
@@ -105,15 +106,13 @@ class TokenAuth:
 class RateLimited:
     """Limits the request rate of each caller that another gate admits."""
 
-    def __init__(self, gate: Authenticator, rate_per_s: float) -> None:
-        self._gate = gate
-        self._rate_per_s = rate_per_s
-        self._buckets: dict[str, TokenBucket] = {}  # by caller
+    def __init__(self, gate: Authenticator, rates: Rates, rate_per_s: float) -> None:
+        self._gate, self._rates, self._rate_per_s = gate, rates, rate_per_s
+        self._refusal = f"a client may send {rate_per_s:g} requests per second; retry later"
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         caller = self._gate.admit(head, connection)
-        bucket = self._buckets.setdefault(caller.name, TokenBucket(self._rate_per_s))
-        bucket.spend(f"a client may send {self._rate_per_s:g} requests per second; retry later")
+        self._rates.spend(caller.name, self._rate_per_s, self._refusal)
         return caller
 
 
@@ -173,18 +172,24 @@ class Listener:
         tls: Callable[[], ssl.SSLContext] | None = None,
         side: str = "",
         metrics: Metrics | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`tls` reads the certificate, at the start and for every reload.
 
         `metrics` gets every response, under the name `side`.
         """
         self._address = address
-        self._limits = limits
         self._tls = tls
-        self._port = Port(handler, gate, limits, side=side, metrics=metrics or Metrics())
+        metrics, turns = metrics or Metrics(), turns or Turns()
+        self._port = Port(handler, gate, limits, side=side, metrics=metrics, turns=turns)
         self._context: ssl.SSLContext | None = None
-        self._limit = ConnectionLimit(limits.connections, max(1, limits.connections // 2))
-        self._excess = ConnectionLimit(MOST_EXCESS, MOST_EXCESS)
+        self._server: asyncio.Server | None = None
+        self._limit, self._excess = ConnectionLimit(), ConnectionLimit()
+
+    def use(self, handler: HttpHandler, gate: Authenticator, limits: Limits) -> None:
+        """Serve with these from now on, also on open connections."""
+        port = self._port
+        port.handler, port.gate, port.limits = handler, gate, limits
 
     async def open(self) -> str:
         """Start to listen; return the URL."""
@@ -205,6 +210,8 @@ class Listener:
 
     async def close(self) -> None:
         """Stop listening; requests in progress are answered first."""
+        if self._server is None:
+            return
         self._server.close()
         port = self._port
         port.stop()
@@ -228,18 +235,18 @@ class Listener:
 
         None: there are too many even for a refusal.
         """
-        if self._limit.enter(host):
+        most = self._port.limits.connections
+        if self._limit.enter(host, most, max(1, most // 2)):
             return partial(self._limit.leave, host), None
         self._port.metrics.turn_away(self._port.side)
-        is_told = self._excess.enter(host)
+        is_told = self._excess.enter(host, MOST_EXCESS, MOST_EXCESS)
         return (partial(self._excess.leave, host), BUSY) if is_told else None
 
     def _sweep(self) -> None:
         """End the connections whose time is over, and look again soon."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        for one in [
-            connection for connection in self._port.connections if connection.due_s <= now_s
-        ]:
-            one.expire()
+        for connection in list(self._port.connections):
+            if connection.due_s <= now_s:
+                connection.expire()
         self._sweeper = loop.call_later(MOST_LATE_S, self._sweep)

@@ -1,5 +1,6 @@
 """Answers the messages of peers, which their certificates identify. No sockets."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -20,7 +21,7 @@ from covey.node.requests import ALARM, NO_INSTANCE, AskRow, alarm_id, alarm_of
 from covey.node.workers import Limits
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
-from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, TokenBucket
+from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, Rates
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 from covey.server.spaces import SpaceNames
 
@@ -43,6 +44,14 @@ PROBLEMS: tuple[tuple[type[CoveyError], int, str, str], ...] = (
 )
 
 
+class PeerUse:
+    """What peers have used of what each of them may; it stays when the file of a site changes."""
+
+    def __init__(self) -> None:
+        self.messages, self.rows = Rates(), Rates()
+        self.in_flight: Counter[str] = Counter()
+
+
 class PeerApi:
     """Answers peers within what each of them may."""
 
@@ -55,6 +64,8 @@ class PeerApi:
         features: Mapping[str, str] | None = None,
         instance: str = "",
         spaces: SpaceNames | None = None,
+        use: PeerUse | None = None,
+        queue: AdmissionQueue | None = None,
     ) -> None:
         """`features` and `instance` are what the site takes, as its file has it.
 
@@ -68,11 +79,8 @@ class PeerApi:
         self._instance = instance
         self._neighbours = neighbours
         self._limits = Limits() if limits is None else limits
-        self._queue = AdmissionQueue(self._limits.in_flight)
-        self._rates_per_s = {name: self._rate_per_s(one) for name, one in neighbours.items()}
-        self._messages = {name: TokenBucket(rate) for name, rate in self._rates_per_s.items()}
-        self._rows = {name: TokenBucket(self._limits.peer_rows_per_s) for name in neighbours}
-        self._in_flight = dict.fromkeys(neighbours, 0)
+        self._queue = queue or AdmissionQueue(self._limits.in_flight)
+        self._use = use or PeerUse()
         answers = (self._ask, self._report, self._labels, self._hello)
         self._calls = dict(zip(PATHS, answers, strict=True))
 
@@ -82,8 +90,11 @@ class PeerApi:
         Raises `HttpProblem` if it comes too early. This is asked before the body is read.
         """
         peer = self._known(name)
-        refusal = f"you may call {self._rates_per_s[name]:g} times a second; wait a little"
-        self._messages[name].spend(refusal, is_last=True)
+        rate_per_s = MESSAGES_PER_S if peer.rate_per_s is None else peer.rate_per_s
+        if not peer.may_ask:
+            rate_per_s = min(rate_per_s, RIGHTLESS_PER_S)
+        refusal = f"you may call {rate_per_s:g} times a second; wait a little"
+        self._use.messages.spend(name, rate_per_s, refusal, is_last=True)
         # One that may ask no longer still delivers the labels of what it has asked.
         may_send = peer.may_ask or self._node.has_asked(name)
         return peer_messages.MOST_BYTES if may_send else RIGHTLESS_BYTES
@@ -103,15 +114,15 @@ class PeerApi:
             raise HttpProblem(405, "method", "send messages by POST", {"Allow": "POST"})
         if call.headers.get("content-type", "") != KIND:
             raise HttpProblem(415, "media_type", f"send {KIND}")
-        if self._in_flight[peer.name] >= peer.in_flight:
+        if self._use.in_flight[peer.name] >= peer.in_flight:
             raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are running")
-        self._in_flight[peer.name] += 1
+        self._use.in_flight[peer.name] += 1
         try:
             given = await answer(call, peer)
         except CoveyError as error:
             raise _problem_of(error) from error
         finally:
-            self._in_flight[peer.name] -= 1
+            self._use.in_flight[peer.name] -= 1
         headers = self._headers
         if isinstance(given, peer_messages.HelloReply) and given.spaces:
             headers = self._greeting_headers
@@ -207,14 +218,10 @@ class PeerApi:
         local = {cell: self._local(cell, call, peer) for cell in cells}
         return [msgspec.structs.replace(row, cell=local[str(row.cell)]) for row in rows]
 
-    def _rate_per_s(self, peer: PeerConfig) -> float:
-        rate_per_s = MESSAGES_PER_S if peer.rate_per_s is None else peer.rate_per_s
-        return rate_per_s if peer.may_ask else min(rate_per_s, RIGHTLESS_PER_S)
-
     def _spend_rows(self, peer: PeerConfig, rows: int) -> None:
         most = self._limits.peer_rows_per_s
         refusal = f"you may send {most:g} rows and labels a second; wait a little"
-        self._rows[peer.name].spend(refusal, rows)
+        self._use.rows.spend(peer.name, most, refusal, rows)
 
 
 def _check_may_ask(peer: PeerConfig) -> None:

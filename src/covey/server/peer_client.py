@@ -68,7 +68,7 @@ class PeerClient:
         `observed` gets the name of the peer and of each call; the call is made within the block.
         """
         self._observed = partial(observed, to or neighbour.name)
-        self._neighbour = neighbour
+        self.neighbour = neighbour
         self._to, self._own_name = to, own_name
         self._post = post
         self._chance = chance
@@ -76,7 +76,7 @@ class PeerClient:
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
-            shown = self._neighbour.shows(requests[start : start + MOST_ROWS])
+            shown = self.neighbour.shows(requests[start : start + MOST_ROWS])
             query = peer_messages.ask(shown, **self._head(), **self._route())
             given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
@@ -97,7 +97,7 @@ class PeerClient:
         """Return the settings of the peer; raise `PeerError` if it is another site."""
         query = peer_messages.HelloQuery(version=VERSION, **self._head())
         greeting = await self._send("hello", query, HelloReply)
-        if greeting.name != self._neighbour.name:
+        if greeting.name != self.neighbour.name:
             raise PeerError(f"the greeting of {greeting.name!r}")
         return greeting
 
@@ -155,7 +155,7 @@ class HttpsPeers:
     def __init__(
         self,
         neighbours: Mapping[str, PeerConfig],
-        identify: Callable[[], ssl.SSLContext],
+        identity: Identity,
         chance: random.Random,
         *,
         fault: Callable[[], str] = str,
@@ -165,18 +165,19 @@ class HttpsPeers:
         observed: Observed = lambda peer, call: nullcontext(),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`identify` is `keys.client_context` with the files of the own identity.
+        """`identity` are the files of the own site.
 
         `announced` are the headers that say what cells of the site mean.
         `relays` has the peers that are asked through another one, for the site `own_name`.
         `fault` says why every peer refuses this site, if so: peers only disconnect.
         """
-        self._identify = identify
-        self._fault = fault
-        self._keys = pinned_keys(neighbours)
+        self._identity, self._fault = identity, fault
         self._now = now
         self._ends: dict[str, datetime] = {}  # of the certificates that peers have shown
-        self._context = self._pinned()
+        self._keys: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
+        self.by_name: dict[str, PeerClient] = {}
+        self.use(neighbours)
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=AT_ONCE, keepalive_timeout=IDLE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
@@ -191,25 +192,26 @@ class HttpsPeers:
                 **(announced or {}),
             },
         )
-        self._urls = {
-            neighbour.name: neighbour.url
-            for neighbour in neighbours.values()
-            if neighbour.url is not None
-        }
+        hops = {name: name for name in self._urls} | dict(relays or {})
         self.by_name = {
-            name: PeerClient(neighbours[name], partial(self.post, name), chance, observed=observed)
-            for name in self._urls
-        } | {
             name: PeerClient(
                 neighbours[hop],
                 partial(self.post, hop),
                 chance,
-                to=name,
+                to="" if hop == name else name,
                 own_name=own_name,
                 observed=observed,
             )
-            for name, hop in (relays or {}).items()
+            for name, hop in hops.items()
         }
+
+    def use(self, neighbours: Mapping[str, PeerConfig]) -> None:
+        """Call the same peers as other tables say from now on."""
+        self._keys = pinned_keys(neighbours)
+        self._urls = {name: peer.url for name, peer in neighbours.items() if peer.url is not None}
+        self._context = self._pinned()
+        for client in self.by_name.values():
+            client.neighbour = neighbours[client.neighbour.name]
 
     def reload(self) -> None:
         """Read the own certificate again; open connections stay open."""
@@ -264,7 +266,7 @@ class HttpsPeers:
                     raise ssl.SSLCertVerificationError(str(error)) from None
                 ends[name] = keys.shown(self).valid_until or now()
 
-        context = self._identify()
+        context = keys.client_context(*self._identity, allowed)
         context.sslobject_class = Pinned
         return context
 
@@ -451,8 +453,7 @@ async def greeted(name: str, peers: HttpsPeers, identity: Identity) -> Probe:
 async def _visit(
     peer: PeerConfig, identity: Identity, asks: Asks | None, relayed: Sequence[str]
 ) -> Probe:
-    identify = partial(keys.client_context, *identity, {peer.name: peer.key})
-    peers = HttpsPeers({peer.name: peer}, identify, random.SystemRandom())
+    peers = HttpsPeers({peer.name: peer}, identity, random.SystemRandom())
     try:
         async with asyncio.timeout(TIMEOUT_S):
             own = keys.show(identity.certificate)
