@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import os
 import socket
+import tempfile
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -117,28 +119,37 @@ def test_what_will_not_work_is_a_failure(
     assert word in found[what].message
 
 
-def test_a_port_of_another_process_is_a_failure(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:  # nothing will answer there
-        port = taken.getsockname()[1]
-        found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
-
-    assert states(found) == {"address": "failure"}
-
-
-@pytest.mark.parametrize("site", ["this one", "this one with tokens", "another one"])
+@pytest.mark.parametrize("site", ["this one", "another one", "another program"])
 def test_beside_a_node_its_address_is_its_own_and_that_of_another_a_failure(
     tmp_path: Path, site: str
 ) -> None:
-    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
     text = SITE.replace("127.0.0.1:0", f"127.0.0.1:{free_port()}")
-    if "tokens" in site:
-        text = text.replace("dimension", 'tokens = "tokens.json"\ndimension')
     other = text.replace('"north"', '"south"').replace("north.store", "south.store")
-    is_other = site == "another one"
-    found = asyncio.run(beside(tmp_path, text, other if is_other else text))
+    if site == "another program":
+        with socket.create_server(("127.0.0.1", 0)) as taken:  # nothing will answer there
+            port = taken.getsockname()[1]
+            found = examine(tmp_path, SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+    else:
+        found = asyncio.run(beside(tmp_path, text, other if site == "another one" else text))
 
-    assert states(found) == ({"address": "failure"} if is_other else {})
-    assert ("served by this site already" in found["address"].message) != is_other
+    assert states(found) == ({} if site == "this one" else {"address": "failure"})
+    assert ("the site serves" in found["address"].message) == (site == "this one")
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_a_failure() -> None:
+    user, nobody = os.geteuid(), 65_534
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "site.toml"
+        path.write_text(SITE)
+        Path(folder).chmod(0o555)
+        os.seteuid(nobody if user == 0 else user)  # permissions do not bind root
+        try:
+            found = {one.what: one for one in doctor.examine(path)}
+        finally:
+            os.seteuid(user)
+
+    assert states(found) == {"store": "failure"}
+    assert "files cannot be made" in found["store"].message
 
 
 # -- the store ------------------------------------------------------------------------------------

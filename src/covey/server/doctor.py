@@ -1,6 +1,6 @@
 """`covey doctor`: check all that a site needs before it serves. Nothing is changed."""
 
-import ipaddress
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,8 +30,7 @@ from covey.node.database import DatabaseUrl
 from covey.node.store_file import is_in_use
 from covey.node.workers import Limits
 from covey.server import config, keys, oip, peer_client, tokens
-from covey.server.config import Identity, NodeTable, PeerConfig, SiteConfig, read_peers
-from covey.server.http import Address
+from covey.server.config import NodeTable, PeerConfig, SiteConfig, read_peers
 from covey.types import Label
 
 FAR_S = 300.0  # that clocks may differ
@@ -159,46 +158,29 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
 
 
 def _ports(site: SiteConfig) -> Iterator[Finding]:
-    yield _port("address", site.address, lambda: _is_for_clients(site))
-    if site.peer_address is not None and site.identity is not None:
-        address, identity = site.peer_address, site.identity
-        yield _port("peer-address", address, lambda: _is_own_key(address, identity))
-
-
-def _port(what: str, address: Address, is_own: Callable[[], bool]) -> Finding:
-    where = f"{address.host}:{address.port}"
-    try:
-        address.bind().close()
-    except ConfigError as error:
+    named = {"address": site.address, "peer-address": site.peer_address}
+    for what, address in named.items():
+        if address is None:
+            continue
+        where = f"{address.host}:{address.port}"
         try:
-            is_served = is_own()
-        except (OSError, CoveyError, ValueError):
-            is_served = False
-        if is_served:
-            return Finding(what, OK, f"{where} is served by this site already")
-        return Finding(what, FAILURE, str(error))
-    return Finding(what, OK, f"{where} is free")
+            address.bind().close()
+        except ConfigError as error:
+            if _is_served(site):
+                yield Finding(what, OK, f"{where} is in use, and so is the store: the site serves")
+            else:
+                yield Finding(what, FAILURE, str(error))
+        else:
+            yield Finding(what, OK, f"{where} is free")
 
 
-def _is_for_clients(site: SiteConfig) -> bool:
-    if site.has_tls and site.identity is not None:
-        return _is_own_key(site.address, site.identity)
-    return peer_client.is_model(_near(site.address), name=site.serving.name)
+def _is_served(site: SiteConfig) -> bool:
+    """Return whether a node has the store of the site."""
+    if not isinstance(site.store, DatabaseUrl):
+        return site.store.exists() and is_in_use(site.store)
+    from covey.node import postgres  # needs an optional package
 
-
-def _is_own_key(address: Address, identity: Identity) -> bool:
-    return peer_client.shown_key(_near(address)) == keys.show(identity.certificate).key
-
-
-def _near(address: Address) -> Address:
-    """Return the address at which this machine reaches one that it listens at."""
-    try:
-        number = ipaddress.ip_address(address.host or "0.0.0.0")  # noqa: S104 - it is not bound
-    except ValueError:
-        return address
-    if not number.is_unspecified:
-        return address
-    return Address("127.0.0.1" if number.version == 4 else "::1", address.port)
+    return postgres.look(site.store).is_in_use
 
 
 def _trust(site: SiteConfig) -> Iterator[Finding]:
@@ -236,20 +218,20 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
     if not folder.is_dir():
         yield Finding("store", FAILURE, f"there is no folder {folder}; make it")
         return
-    yield from _store_file(site, site.store)
+    is_effective = os.access in os.supports_effective_ids
+    if not os.access(folder, os.W_OK | os.X_OK, effective_ids=is_effective):
+        text = f"files cannot be made in {folder}: mount it to be written, or let this user do so"
+        yield Finding("store", FAILURE, text)
+    elif site.store.exists():
+        yield _kept(site)
+    else:
+        yield Finding("store", OK, f"{site.store} is not there yet; it will be made")
     free = shutil.disk_usage(folder).free
     text = f"{folder} has {free >> 20:,} MiB left"
     if free < NO_BYTES:
         yield Finding("disk", FAILURE, f"{text}; make room, or labels cannot be kept")
     else:
         yield Finding("disk", WARNING if free < LITTLE_BYTES else OK, text)
-
-
-def _store_file(site: SiteConfig, store: Path) -> Iterator[Finding]:
-    if not store.exists():
-        yield Finding("store", OK, f"{store} is not there yet; it will be made")
-        return
-    yield _kept(site, is_in_use=is_in_use(store))
 
 
 def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
@@ -276,10 +258,10 @@ def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
     if not state.has_store:
         yield Finding("store", OK, f"{url} holds no store yet; it will be made")
         return
-    yield _kept(site, is_in_use=state.is_in_use)
+    yield _kept(site)
 
 
-def _kept(site: SiteConfig, *, is_in_use: bool) -> Finding:
+def _kept(site: SiteConfig) -> Finding:
     """Read the store as a start would."""
     try:
         plan, loaded = config.planned(site)
@@ -287,7 +269,7 @@ def _kept(site: SiteConfig, *, is_in_use: bool) -> Finding:
         return Finding("store", FAILURE, str(error))
     text = f"{site.store} agrees with its labels; {loaded.starts} starts so far"
     text = f"{text}, {len(loaded.deliveries)} undelivered labels"
-    text += "; it is in use, so a node is running" if is_in_use else ""
+    text += "; it is in use, so a node is running" if _is_served(site) else ""
     if plan.is_change:
         text = f"{text}; the next start changes it: `covey plan {site.path}`"
     return Finding("store", OK, text)

@@ -15,8 +15,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-import msgspec
-
 from covey.bandit.policies import Policy
 from covey.errors import (
     ConfigError,
@@ -28,7 +26,7 @@ from covey.errors import (
     PeerRefused,
     need_of,
 )
-from covey.functions.remote import HttpClient, read_refusal
+from covey.functions.remote import read_refusal
 from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
@@ -36,7 +34,7 @@ from covey.node.requests import AskRow, Assistance, QueryKind
 from covey.node.status import TRACE
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
-from covey.server.http import Address, HttpResponse
+from covey.server.http import HttpResponse
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.server.spaces import Meaning
 from covey.types import Label
@@ -425,11 +423,6 @@ class Probe(NamedTuple):
     relaying: Mapping[str, str] = {}  # sites that it is to forward to -> the code if it refuses
 
 
-class _ProbeModel(msgspec.Struct):
-    name: str
-    platform: str
-
-
 def probe(
     peer: PeerConfig, identity: Identity, *, asks: Asks | None, relayed: Sequence[str] = ()
 ) -> Probe:
@@ -465,29 +458,6 @@ async def _visit(
         raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
     finally:
         await peers.close()
-
-
-def shown_key(address: Address) -> str:
-    """Return the key of the server at an address; its certificate may have expired."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with (
-        socket.create_connection(address, timeout=TIMEOUT_S) as plain,
-        context.wrap_socket(plain) as connection,
-    ):
-        return keys.shown(connection).key
-
-
-def is_model(address: Address, *, name: str) -> bool:
-    """Whether covey serves a model of this name there, without TLS; raises `PeerError`."""
-    client = HttpClient.at(address.url("http"), timeout_s=TIMEOUT_S)
-    status, body = client.send("GET", f"/v2/models/{name}")
-    if status == 401:
-        return read_refusal(body)[0] == "no_token"
-    try:
-        return msgspec.json.decode(body, type=_ProbeModel) == _ProbeModel(name, "covey")
-    except (ValueError, RecursionError):
-        return False
 
 
 async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyInfo) -> Probe:
