@@ -126,13 +126,12 @@ def _arena(setup: NetworkConfig, width: int) -> Any:
     """Return the network before its first slot."""
     (policy,) = setup.policies(width)
     clock = kernel.Clock(policy.scales(), policy.powers())
-    ledgers, seats = [], []
+    tables, seats = [], []
     for position, site in enumerate(setup.sites):
         rule = policy.rule(functions=len(site.functions), costs=site.costs, position=position)
-        table = kernel.table_of(clock, rule)
-        ledgers.append(kernel.Ledger([table], (0,), (tuple(range(width)),)))
+        tables.append([kernel.table_of(clock, rule)])
         seats.append(Seat(site.behind, (-1,) * len(site.behind)))
-    return kernel.Arena(ledgers, seats, len(seats), None)
+    return kernel.Arena(tables, [clock], [tuple(range(width))], seats, len(seats), None)
 
 
 def _method(slots: int) -> str:

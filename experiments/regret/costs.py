@@ -11,7 +11,7 @@ import numpy as np
 
 from covey.bandit.policies import PRESETS, CoS, PolicyRecord, policy_from
 from covey.data.logs import DecisionColumns, EncodedLog
-from covey.kernel import Arena, Clock, Ledger, is_compiled, table_of
+from covey.kernel import Arena, Clock, is_compiled, table_of
 from covey.kernel.rules import Seat
 
 sys.path.append(
@@ -94,8 +94,8 @@ class Field:
             )
             for place in range(LEARNERS)
         ]
-        ledgers = [Ledger([table], (0,), ((0,),)) for table in self.tables]
-        self._arena = Arena(ledgers, seats, LEARNERS, None)
+        tables = [[table] for table in self.tables]
+        self._arena = Arena(tables, [clock], [(0,)], seats, LEARNERS, None)
         self._rng = np.random.default_rng(0)
         self.slots = 0
 

@@ -319,6 +319,13 @@ def assemble(tables: Tables) -> NetworkConfig:
             CONTEXT_PEERS: any(site.context_peers for site in sites),
         }
     )
+    for site in sites:
+        if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
+            key = "context-peers" if site.context_peers else "supervised = false"
+            raise ConfigError(
+                f"learner {site.name!r} has {key} and several candidates, which do not work "
+                "together; remove one of them"
+            )
     if tables.ensemble is not None:
         sites = _voters(sites, data)
         if tables.ensemble.weights == "cell" and any(len(site.spaces) > 1 for site in sites):

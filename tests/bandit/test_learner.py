@@ -231,19 +231,15 @@ def test_a_retracted_decision_is_made_again_the_same_way() -> None:
     assert learner.decide((0.1,), 3) == -1
 
 
-@pytest.mark.parametrize("is_batch", [False, True])
-def test_retracting_leaves_cells_that_became_known_later_as_they_are(is_batch: bool) -> None:
+def test_retracting_leaves_cells_that_became_known_later_as_they_are() -> None:
     learner = make(DCZA(split_power=1.0))
-    contexts, codes = np.full((3, 1), 0.1), np.full(3, NOT_DECIDED, np.int64)
-    learner.decide_rows(contexts[:2], 1, codes[:2])
+    codes = np.full(2, NOT_DECIDED, np.int64)
+    learner.decide_rows(np.full((2, 1), 0.1), 1, codes)
     fine = learner.open(Cell(3, (0,)), 3)
     known = learner.tables[""].saved.stored(fine)
 
-    if is_batch:
-        learner.retract_rows(contexts, 1, codes)
-    else:
-        for k in (1, 0):
-            learner.retract(int(codes[k]), (0.1,), 1 + k)
+    for k in (1, 0):
+        learner.retract(int(codes[k]), (0.1,), 1 + k)
 
     assert learner.tables[""].saved.stored(fine) == known
     assert all(arrivals == own == 0 for _, arrivals, own, *_ in counters(learner).values())
@@ -254,15 +250,16 @@ def counted(snapshot: Snapshot) -> tuple[Any, ...]:
     return snapshot.slot, snapshot.cells, snapshot.seen
 
 
-def test_rows_retracted_together_are_as_if_never_decided() -> None:
+def test_retracted_rows_are_as_if_never_decided() -> None:
     learner = make(CoS(slices=2, pending=True))
     play(learner, 20, first=0)
     before = learner.snapshot()
-    codes = np.full(30, NOT_DECIDED, np.int64)
-    contexts = np.random.default_rng(3).random((30, 1))
-    learner.decide_rows(contexts[:25], 21, codes[:25])
+    codes = np.full(25, NOT_DECIDED, np.int64)
+    contexts = np.random.default_rng(3).random((25, 1))
+    learner.decide_rows(contexts, 21, codes)
 
-    learner.retract_rows(contexts, 21, codes)
+    for k in range(25):
+        learner.retract(int(codes[k]), tuple(contexts[k]), 21 + k)
 
     assert counted(learner.snapshot()) == counted(before)
 

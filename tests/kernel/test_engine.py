@@ -69,7 +69,7 @@ def test_the_compiled_kernel_is_not_older_than_its_source() -> None:
 @pytest.mark.parametrize("dimension", [0, 1, 2])
 @pytest.mark.parametrize("labels_are", ["prompt", "late or expired", "hidden", "in batches"])
 def test_both_loops_decide_the_same(preset: str, dimension: int, labels_are: str) -> None:
-    """A replay without rare options has a loop of its own, also for labels that are not prompt."""
+    """A replay without rare options has a compiled loop, also for labels that are not prompt."""
     rng = np.random.default_rng(dimension)
     slots = 500
     labels = rng.integers(0, 3, slots)
@@ -81,7 +81,14 @@ def test_both_loops_decide_the_same(preset: str, dimension: int, labels_are: str
     }
     config = {
         "policy": {"preset": preset, "label-wait": 20, "pending": True},
-        "learner": [{"name": f"s{k}", "functions": [f"f{k}", f"g{k}"]} for k in range(3)],
+        "learner": [
+            {
+                "name": f"s{k}",
+                "functions": [f"f{k}", f"g{k}"],
+                "peers": {f"s{other}": 0.0 for other in range(3) if other != k},
+            }
+            for k in range(3)
+        ],
     }
     late = {"delay": rng.integers(0, 40, slots)}
     options = {"late or expired": late, "in batches": {"batch": np.arange(slots) // 8}}

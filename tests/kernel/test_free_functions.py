@@ -56,8 +56,8 @@ def counted(config: dict[str, Any], right: list[list[int]], at: list[int]) -> li
     )
     engine.play(trace)
     return [
-        [ledger.tables[0].record(0, arm) for arm in range(len(site.costs))]
-        for ledger, site in zip(engine.ledgers, engine.sites, strict=True)
+        [tables[0].record(0, arm) for arm in range(len(site.costs))]
+        for tables, site in zip(engine.tables, engine.sites, strict=True)
     ]
 
 

@@ -11,7 +11,12 @@ HORIZON = 20_000
 PUBLISHED: dict[str, Any] = {
     "policy": {"preset": "cos", "parameters": "z1", "horizon": HORIZON},
     "learner": [
-        {"name": name, "functions": [f"{name}1", f"{name}2"], "arrivals": name == "a"}
+        {
+            "name": name,
+            "functions": [f"{name}1", f"{name}2"],
+            "peers": dict.fromkeys("bcd", 0.0) if name == "a" else {},
+            "arrivals": name == "a",
+        }
         for name in "abcd"
     ],
 }

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 import covey
-from covey.config import load
-from covey.data.logs import EncodedLog
-from covey.replay.engine import start
 from support.two_sites import GRID, NORTH, SOUTH, ZOOMING, answers, stream
 
 BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
@@ -103,35 +100,3 @@ def test_shared_and_per_learner_candidates_are_equivalent() -> None:
     }
 
     assert covey.replay(everybody, **given).columns() == covey.replay(each, **given).columns()
-
-
-def test_a_decision_is_not_blind_if_any_candidate_has_labels() -> None:
-    """Labels are seen on the left only; on the right the candidate without contexts knows them."""
-    rng = np.random.default_rng(6)
-    is_south = np.arange(400) % 2 == 1
-    labels = rng.integers(0, 2, 400)
-
-    def blind(candidates: list[Any]) -> int:
-        sites = [{"name": "north", "functions": ["a"], "peers": {}}]
-        south = {"name": "south", "functions": ["b"], "peers": {"north": 0.0}}
-        sites.append({**south, "supervised": False})
-        config = {
-            "data": {"candidates": candidates},
-            "policy": {"preset": "cos", "slices": 2},
-            "learner": sites,
-        }
-        setup = load(config)
-        game = start(setup, setup.sites, 1, [0, 1])
-        log = EncodedLog(
-            contexts=(0.25 + 0.5 * is_south).data,
-            predictions=answers(labels, 0.9, 0.5).astype(np.int32).data,
-            labels=labels.astype(np.int32).data,
-            at=is_south.astype(np.int32).data,
-            delays=None,
-            shown=np.tile(np.array([1, 0], np.int8), (400, 1)).data,
-        )
-        game.play(log)
-        return game.blind()[1]
-
-    assert blind(["x0"]) == 200
-    assert blind(["x0", []]) == blind([[], "x0"]) == 0

@@ -58,7 +58,7 @@ def test_in_the_space_of_the_asker_a_helper_counts_requests_only() -> None:
     game, trace = apart(3_000, south="x1")
     asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))
     asked_in = Counter(trace.names["cell"][cell] for cell in trace.cell[asks])
-    table = game.ledgers[1].tables[0]
+    table = game.tables[1][0]
     counted = {
         game.cell_name(0, table.cells.cell(row)): table.cells.arrivals(row)
         for row in range(len(table))

@@ -132,11 +132,14 @@ def extended_cases(draw: st.DrawFn) -> Case:
 
 
 def _with_spaces(case: Case, draw: st.DrawFn) -> Case:
-    """Give every site 1-3 candidates, out of spaces of 0-2 of the 1-3 coordinates."""
+    """Give sites 1-3 candidates (with labels), out of spaces of 0-2 of the 1-3 coordinates."""
     coordinate = st.integers(0, draw(st.integers(1, 3)) - 1)
     space = st.lists(coordinate, max_size=2, unique=True).map(tuple)
     choices = draw(st.lists(space, min_size=2, max_size=4, unique=True))
-    drawn = [draw(st.permutations(choices))[: draw(st.integers(1, 3))] for _ in case.setup.sites]
+    drawn = [
+        draw(st.permutations(choices))[: draw(st.integers(1, 3)) if site.supervised else 1]
+        for site in case.setup.sites
+    ]
     # Coordinates and spaces are numbered as they are first mentioned, learner by learner.
     mentioned = list(dict.fromkeys(x for own in drawn for space in own for x in space))
     drawn = [[tuple(map(mentioned.index, space)) for space in own] for own in drawn]
@@ -165,7 +168,8 @@ def _with_readers(case: Case, draw: st.DrawFn) -> Case:
     made = []
     for place, site in enumerate(case.setup.sites):
         others = [k for k in range(len(case.setup.sites)) if k != place]
-        asked = sorted(draw(st.sets(st.sampled_from(others)))) if others else []
+        is_asking = others and len(site.spaces) == 1
+        asked = sorted(draw(st.sets(st.sampled_from(others)))) if is_asking else []
         readers = tuple((k, draw(st.sampled_from(EIGHTHS))) for k in asked)
         # Fewer peers, or readers would be tried only after all of them.
         peers = draw(st.sampled_from([site.peers, site.peers[:1], ()]))
@@ -250,6 +254,10 @@ def crowded_case(seed: int) -> Case:
     """Four sites that ask each other all the time, everything on: what chance seldom draws."""
     rng = np.random.default_rng(seed)
     drawn = tuple(rng.permutation(4)[: rng.integers(1, 4)].tolist())
+    # Sites of several candidates are supervised, and are shown instances.
+    spaces = [(place,) for place in range(4)]
+    if seed % 2:
+        spaces = [(0, 1), (2,), drawn, (1, 3)]  # first mentioned in this order
     made = []
     for place in range(4):
         others = tuple((k, 0.0) for k in range(4) if k != place)
@@ -259,9 +267,9 @@ def crowded_case(seed: int) -> Case:
             costs=(0.5, 0.5),
             arrivals=place < 3,
             peers=others[: rng.integers(0, 3)],
-            readers=others[rng.integers(0, 2) :],
+            readers=others[rng.integers(0, 2) :] if len(spaces[place]) == 1 else (),
             supervised=place != 1,
-            spaces=[(0, 1), (2, 3), drawn, (1, 3)][place],  # first mentioned in this order
+            spaces=spaces[place],
             patience=[None, 0, 2][rng.integers(0, 3)],
         )
         arms = site.functions + len(site.peers) + len(site.readers)

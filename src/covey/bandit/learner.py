@@ -321,12 +321,6 @@ class Learner:
         """Undo a decision made at `slot`; of served rows no context is needed."""
         self._at(space).retract(code, context, slot)
 
-    def retract_rows(
-        self, contexts: np.ndarray, slot: int, codes: np.ndarray, space: str | None = None
-    ) -> None:
-        """Undo decisions of consecutive slots; codes below 0 are passed over."""
-        self._at(space).retract_batch(contexts.reshape(-1).data, slot, codes.data)
-
     def gains_of(self, predictions: Sequence[Label], labels: Sequence[Label]) -> np.ndarray:
         """Return `gain_of` for many rows."""
         gain_of = operator.eq if self.loss is None else self.gain_of

@@ -81,7 +81,7 @@ class Policy(NamedTuple):
 
     def preferred(self, table: Table, row: int, arms: Sequence[str]) -> tuple[str | None, int, int]:
         """Return the preferred arm of a row (None: no labels), its labels and right ones."""
-        best = table.best(row)
+        best = max(range(len(arms)), key=partial(table.worth, row))
         if self.by_index is not None:  # an index ignores a high mean of few labels
             best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
         labels, right = table.record(row, best)

@@ -1,14 +1,26 @@
 """Several tables of a learner as one: those of its candidate spaces, or of its epochs."""
 
-from array import array
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, Self, cast
 
 from covey.bandit.partitions import Candidates, EpochCells, packed, unpacked
 from covey.bandit.policies import Policy
-from covey.kernel import CHOICE, SERVE, UNPAID, Clock, Ledger, Table, code_of, row_of, table_of
+from covey.kernel import (
+    CHOICE,
+    EXPLOIT,
+    SERVE,
+    UNPAID,
+    Clock,
+    Table,
+    arm_of,
+    code_of,
+    phase_of,
+    row_of,
+    table_of,
+)
 from covey.kernel.history import History
 from covey.kernel.rules import Cell, Rule
 from covey.types import Context
@@ -103,6 +115,10 @@ class Several:
     score = by_decision("score", context=2)
     remember = by_decision("remember", context=1)
 
+    def count(self, decision: int, context: Context) -> None:
+        for table, code, point, _ in self.inside(decision, context):
+            table.count(code, point)
+
     def expect(self, decision: int) -> None:
         for table, code, _, _ in self.inside(decision):
             table.expect(code)
@@ -125,16 +141,6 @@ class Several:
             if decisions[k] < 0:
                 return k
         return len(decisions)
-
-    def count_batch(self, contexts: memoryview, decisions: memoryview) -> None:
-        for k, context in enumerate(_points(contexts, len(decisions))):
-            for table, code, point, _ in self.inside(decisions[k], context):
-                table.count_batch(array("d", point), array("q", [code]))
-
-    def retract_batch(self, contexts: memoryview, first_slot: int, decisions: memoryview) -> None:
-        for k, context in enumerate(_points(contexts, len(decisions))):
-            if decisions[k] >= 0:
-                self.retract(decisions[k], context, first_slot + k)
 
     def settle_batch(
         self,
@@ -160,7 +166,7 @@ class Several:
 
 
 class Spaces(Several):
-    """The candidate spaces of a learner as one table; a `Ledger` decides.
+    """The candidate spaces of a learner as one table.
 
     A row stands for a cell in each space, and for the one that decides or is asked about: the
     `level` of its cell is the number of that space. All counters are in the tables of the spaces,
@@ -182,7 +188,6 @@ class Spaces(Several):
         self._next = 0
 
     def join(self, tables: list[Table]) -> None:
-        self.ledger = Ledger(tables, tuple(range(len(tables))), self.candidates.columns)
         self.tables = tables
 
     # -- cells and their rows -------------------------------------------------------------------
@@ -243,15 +248,15 @@ class Spaces(Several):
         if self._open[row] <= 0:
             del self._open[row]
             self._rest(row)
+        while len(self._idle) > MOST_IDLE:
+            oldest = next(iter(self._idle))
+            del self._idle[oldest], self._numbers[self._cells.pop(oldest)]
+            self._places.pop(oldest, None)
 
     def _rest(self, row: int) -> None:
         """Let a row be forgotten, once many others have been used."""
         self._idle.pop(row, None)
         self._idle[row] = None
-        while len(self._idle) > MOST_IDLE:
-            oldest = next(iter(self._idle))
-            del self._idle[oldest], self._numbers[self._cells.pop(oldest)]
-            self._places.pop(oldest, None)
 
     def _open_all(self, row: int, slot: int) -> tuple[int, ...]:
         """Return the row in each space, whose cells are created if needed."""
@@ -268,7 +273,7 @@ class Spaces(Several):
                 self._places[row] = rows
         return rows
 
-    def _row_of(self, space: int, rows: list[int]) -> int:
+    def _row_of(self, space: int, rows: Sequence[int]) -> int:
         pairs = zip(self.tables, rows, strict=True)
         parts = [table.cells.cell(own) for table, own in pairs]
         row = self._number(self.candidates.whole(space, parts))
@@ -288,32 +293,72 @@ class Spaces(Several):
     # -- decisions ------------------------------------------------------------------------------
 
     def decide(self, context: Context, slot: int, closed: bytes | None = None) -> int:
-        return self._decide(context, slot, -1, closed)
+        return self._counted(self.choose(self.locate(context, slot), slot, False, closed), context)
 
     def resume(self, row: int, context: Context, slot: int, closed: bytes | None = None) -> int:
-        return self._decide(context, slot, self._cells[row].level, closed)
+        fresh = self._row_of(self._cells[row].level, self._located(context, slot))
+        return self._counted(self.choose(fresh, slot, True, closed), context)
 
-    def _decide(self, context: Context, slot: int, fresh: int, closed: bytes | None) -> int:
-        """Return the decision on the context, counted, or `-1 - row`."""
-        points = self.candidates.points(context)
-        space, choice, rows = self.ledger.judge(points, slot, fresh, closed)
-        row = self._row_of(space, rows)
-        if choice < 0:
-            return -1 - row
-        self.ledger.count_own()
-        code: int = code_of(row, 0, 0) | choice
-        self.expect(code)
+    def _counted(self, code: int, context: Context) -> int:
+        if code >= 0:
+            self.count(code, context)
         return code
 
+    def choose(self, row: int, slot: int, is_fresh: bool, closed: bytes | None = None) -> int:
+        """Return the decision on the instance that was located last, or `-1 - row`.
+
+        Any space can require training or exploration; otherwise the arm with the largest estimate
+        in any of them is exploited. Peers have reported for the spaces up to that of `row`.
+        """
+        rows, last = self._rows(row), self._cells[row].level if is_fresh else -1
+        best, largest = (0, 0), -math.inf
+        for k, (table, own) in enumerate(zip(self.tables, rows, strict=True)):
+            code = table.choose(own, slot, k <= last, closed)
+            if code < 0:
+                return -1 - self._row_of(k, rows)
+            choice = code & CHOICE
+            if phase_of(code) != EXPLOIT:
+                return self._decision(k, rows, choice)
+            value = table.worth(own, arm_of(code))
+            if value > largest:
+                largest, best = value, (k, choice)
+        return self._decision(best[0], rows, best[1])
+
+    def _decision(self, space: int, rows: Sequence[int], choice: int) -> int:
+        code: int = code_of(self._row_of(space, rows), 0, 0) | choice
+        return code
+
+    def count(self, decision: int, context: Context) -> None:
+        super().count(decision, context)
+        self._hold(decision)
+
     def locate(self, context: Context, slot: int) -> int:
+        return self._row_of(0, self._located(context, slot))
+
+    def _located(self, context: Context, slot: int) -> list[int]:
         points = zip(self.tables, self.candidates.points(context), strict=True)
-        return self._row_of(0, [table.locate(point, slot) for table, point in points])
+        return [table.locate(point, slot) for table, point in points]
+
+    def place_of(self, row: int, context: Context) -> Cell:
+        return self.cell(row)
 
     def best_own(self, row: int, context: Context | None = None) -> int:
-        if context is not None:
-            for table, point in zip(self.tables, self.candidates.points(context), strict=True):
-                table.cells.around(point)  # now the current one
-        return self.ledger.own_function(list(self._rows(row)))
+        """Return the own function with the largest estimate in any space."""
+        points = [None] * len(self.tables) if context is None else self.candidates.points(context)
+        best = []
+        for table, own, point in zip(self.tables, self._rows(row), points, strict=True):
+            function = table.best_own(own, point)
+            best.append((table.worth(own, function), function))
+        return max(best, key=itemgetter(0))[1]
+
+    def answer(self, row: int, slot: int, asker: int = 0) -> int:
+        """Return the own function for a peer's instance: unexplored, or the most accurate one."""
+        pairs = zip(self.tables, self._open_all(row, slot), strict=True)
+        judged = [table.judged(own, slot) for table, own in pairs]
+        for unexplored, _, _ in judged:
+            if unexplored >= 0:
+                return unexplored
+        return max(judged, key=itemgetter(2))[1]
 
     def accuracies(self, row: int, context: Context) -> list[float]:
         """Return the estimates in the space that decides."""
@@ -321,10 +366,9 @@ class Spaces(Several):
         return self.tables[k].accuracies(self._rows(row)[k], self.candidates.points(context)[k])
 
     def serve(self, row: int, slot: int, function: int = -1, asker: int = 0) -> int:
-        rows = self._open_all(row, slot)
         if function < 0:
-            function = self.ledger.function_for(list(rows), slot)
-        for table, own in zip(self.tables, rows, strict=True):
+            function = self.answer(row, slot, asker)
+        for table, own in zip(self.tables, self._open_all(row, slot), strict=True):
             table.serve(own, slot, function)
         code: int = code_of(row, function, SERVE)
         self._hold(code)

@@ -39,7 +39,7 @@ if _form == "plain":
     _take_plain()
 
 from covey.kernel import average, cells, index, phases, table  # noqa: E402 - not before the choice
-from covey.kernel.arena import Arena, Ledger  # noqa: E402
+from covey.kernel.arena import Arena  # noqa: E402
 from covey.kernel.cells import Cells  # noqa: E402
 from covey.kernel.counters import ArmCounters  # noqa: E402
 from covey.kernel.layout import layout_of  # noqa: E402
@@ -66,13 +66,13 @@ if _form == "compiled" and not is_compiled():
 __all__ = [
     "ASKED",
     "CHOICE",
+    "EXPLOIT",
     "LATEST_ALARMS",
     "NOT_DECIDED",
     "SERVE",
     "UNPAID",
     "Arena",
     "Clock",
-    "Ledger",
     "Table",
     "Tickets",
     "arm_of",
@@ -87,6 +87,7 @@ __all__ = [
     "undecided_row",
 ]
 # Same values as in the kernel: its compiled form does not export constants.
+EXPLOIT = 2
 SERVE = 3
 ASKED = -2
 UNPAID = -(1 << 60)

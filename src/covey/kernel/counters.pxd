@@ -30,8 +30,9 @@ cdef class ArmCounters:
     cdef public long long expected_labels
     cdef readonly long long blind
     cdef bint explores_to_help, counts_labelled, weighs, forgets, is_closing, learns_costs
-    cdef bint ignores_prices, has_rewards, has_custom_rewards, once, dates_labels, has_tree
+    cdef bint ignores_prices, has_rewards, has_custom_rewards, dates_labels, has_tree
     cdef bint is_pending
+    cdef public bint once
     cdef double largest
     cdef list custom_rewards, summed
     cdef double *costs, *prices, *rewards, *told

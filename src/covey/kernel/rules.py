@@ -219,6 +219,7 @@ class Seat(NamedTuple):
 
     behind: tuple[int, ...]  # per arm, the queried learner; -1: an own function
     cost_columns: tuple[int, ...]  # per arm, the column of its variable cost; -1: none
+    space: int = 0  # in which it decides
     receives: bool = True
     stream: int = 0  # index of its instance stream, when there are several
     patience: int = -1  # slots that it waits for an answer; -1: no limit

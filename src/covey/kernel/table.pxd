@@ -16,6 +16,7 @@ cdef class Clock:
     cdef double logarithm
     @cython.locals(step=cython.longlong)
     cdef void round_up(self, long long slot) noexcept
+    cpdef advance(self, long long slot)
     cdef void move(self, long long slot) noexcept
     @cython.locals(is_same=cython.bint)
     cdef bint is_within(self, long long slot) noexcept
@@ -102,19 +103,18 @@ cdef class Table:
     cdef readonly CellPolicy policy
     cdef readonly ArmCounters counters
     cdef readonly Cells cells
-    cdef bint is_supervised, remembers, needs_path
+    cdef bint is_supervised, needs_path
     cpdef decide(self, tuple context, long long slot, bytes closed=*)
     cpdef resume(self, long long row, tuple context, long long slot, bytes closed=*)
     cpdef retract(self, long long decision, tuple context, long long slot)
-    cdef void _retract(self, long long decision, long long slot) noexcept
     cpdef settle(self, long long decision, long long gain, tuple context, long long slot, long long paid=*)
     cdef int _settle(self, long long decision, long long gain, long long slot, long long paid) except -1
     cpdef score(self, long long decision, long long function, long long gain, tuple context, long long slot)
     cpdef serve(self, long long row, long long slot, long long function=*, long long asker=*)
     cpdef forget(self, long long decision)
-    cdef int _choose_open(self, long long row, long long slot, bint is_fresh, bytes closed) except -2
-    cdef long long _begin(self, long long row, long long choice) noexcept
+    cpdef long long choose(self, long long row, long long slot, bint is_fresh, bytes closed=*) except *
+    cdef long long _begin(self, long long decision) noexcept
+    cpdef count(self, long long decision, tuple context)
+    cpdef int answer(self, long long row, long long slot, long long asker=*) except? -2
     cpdef decide_batch(self, contexts, long long first_slot, decisions, bytes closed=*)
-    cpdef count_batch(self, contexts, decisions)
-    cpdef retract_batch(self, contexts, long long first_slot, decisions)
     cpdef settle_batch(self, contexts, slots, decisions, gains, paid)

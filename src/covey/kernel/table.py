@@ -61,6 +61,11 @@ class Clock:
         self.move(slot)
         return self.floors[0], self.floors[1], self.floors[2]
 
+    def advance(self, slot: int) -> None:
+        """Move to a slot, whose rounded logarithm is needed, too."""
+        self.move(slot)
+        self.round_up(slot)
+
     def move(self, slot: int) -> None:
         self.now = slot
         if slot >= self.end or slot < self.start:
@@ -575,7 +580,6 @@ class Table:
         self.policy = policy
         self.counters, self.cells = self.policy.counters, self.policy.cells
         self.is_supervised = rule.is_supervised
-        self.remembers = rule.remembers
         # A label needs its context if it counts in the cells around, or if the policy looks at it.
         is_counted_around = self.policy.levels > 1 and self.cells.follows
         self.needs_path = is_counted_around or self.policy.has_context
@@ -606,16 +610,11 @@ class Table:
         """
         self.cells.read(context)
         row = self.cells.locate(slot)
-        choice = -1
-        if self.is_supervised:
-            if closed is None:
-                choice = self.policy.choose(row, slot, False)
-            else:
-                choice = self._choose_open(row, slot, False, closed)
-        if choice < 0:
+        code = self.choose(row, slot, False, closed) if self.is_supervised else -1
+        if code < 0:
             return -1 - row
         self.cells.follow_on()
-        return self._begin(row, choice)
+        return self._begin(code)
 
     def locate(self, context: tuple[float, ...], slot: int) -> int:
         """Return the row of the own cell around `context`, which `decide` decides at `slot`."""
@@ -643,8 +642,7 @@ class Table:
         `asker` is the offset of the peer that asks.
         """
         policy = self.policy
-        self.clock.move(slot)
-        self.clock.round_up(slot)
+        self.clock.advance(slot)
         policy.asker = asker
         policy.report(row, slot)
         said = policy.said
@@ -674,24 +672,41 @@ class Table:
         """Continue a decision after the peers' reports; -1 - row: more are needed."""
         self.cells.read(context)
         self.cells.follow()
+        code = self.choose(row, slot, True, closed)
+        return self._begin(code) if code >= 0 else -1 - row
+
+    def choose(self, row: int, slot: int, is_fresh: bool, closed: bytes | None = None) -> int:
+        """Return the decision on the current context, which is in `row`, and count nothing.
+
+        It is below 0 if peers must report first; `is_fresh`: they have, for this decision.
+        """
         if closed is None:
-            choice = self.policy.choose(row, slot, True)
+            choice = self.policy.choose(row, slot, is_fresh)
         else:
-            choice = self._choose_open(row, slot, True, closed)
-        return self._begin(row, choice) if choice >= 0 else -1 - row
+            self.counters.close(closed)
+            try:
+                choice = self.policy.choose(row, slot, is_fresh)
+            finally:
+                self.counters.reopen()
+        return row << 20 | choice if choice >= 0 else -1 - row
 
-    def _choose_open(self, row: int, slot: int, is_fresh: bool, closed: bytes) -> int:
-        """Choose among the arms that are not closed."""
-        self.counters.close(closed)
-        try:
-            return self.policy.choose(row, slot, is_fresh)
-        finally:
-            self.counters.reopen()
+    def count(self, decision: int, context: tuple[float, ...]) -> None:
+        """Count what `choose` or `weigh` returned."""
+        self.cells.read(context)
+        self.cells.follow()
+        self._begin(decision)
 
-    def _begin(self, row: int, choice: int) -> int:
+    def _begin(self, decision: int) -> int:
+        row = decision >> 20
         self.counters.count_own(row, 1)
-        self.counters.expect(row, choice >> 2, choice & 3, 1)
-        return row << 20 | choice
+        self.counters.expect(row, decision >> 2 & 0x3FFFF, decision & 3, 1)
+        return decision
+
+    def answer(self, row: int, slot: int, asker: int = 0) -> int:
+        """Return the own function for a peer's instance; `asker` is the offset of the peer."""
+        self.policy.asker = asker
+        self.clock.advance(slot)
+        return self.policy.serve(row)
 
     def serve(self, row: int, slot: int, function: int = -1, asker: int = 0) -> int:
         """Count a peer's instance in `row` and return the decision.
@@ -699,11 +714,8 @@ class Table:
         -1: the policy chooses the own function; else it is `function`. `asker` is the offset of
         the peer that asks.
         """
-        self.policy.asker = asker
-        self.clock.move(slot)
-        self.clock.round_up(slot)
         if function < 0:
-            function = self.policy.serve(row)
+            function = self.answer(row, slot, asker)
         self.counters.count_served(row, 1)
         self.counters.expect(row, function, SERVE, 1)
         return row << 20 | function << 2 | SERVE
@@ -719,6 +731,18 @@ class Table:
 
         Entries of closed arms are ignored, but must be present.
         """
+        decision = self.weigh(row, context, told, closed)
+        self.cells.follow()
+        return self._begin(decision)
+
+    def weigh(
+        self,
+        row: int,
+        context: tuple[float, ...],
+        told: list[tuple[float, int]],
+        closed: bytes | None = None,
+    ) -> int:
+        """Do the same, and count no arrival."""
         seen = 0
         counters = self.counters
         self.cells.read(context)
@@ -729,7 +753,6 @@ class Table:
             counters.told[arm] = told[arm - counters.functions][0]
             if closed is None or not closed[arm]:
                 seen += told[arm - counters.functions][1]
-        self.cells.follow()
         if closed is not None:
             counters.close(closed)
         try:
@@ -737,7 +760,7 @@ class Table:
         finally:
             if closed is not None:
                 counters.reopen()
-        return self._begin(row, arm << 2 | EXPLOIT)
+        return row << 20 | arm << 2 | EXPLOIT
 
     # -- decisions and their labels ------------------------------------------------------------
 
@@ -748,9 +771,6 @@ class Table:
         """
         if decision & 3 != SERVE:
             self.cells.read(context)
-        self._retract(decision, slot)
-
-    def _retract(self, decision: int, slot: int) -> None:
         row = decision >> 20
         cells, counters = self.cells, self.counters
         if decision & 3 == SERVE:
@@ -847,33 +867,16 @@ class Table:
             for k in range(len(decisions)):
                 self.cells.take_context(coordinates, k)
                 row, slot = self.cells.locate(first_slot + k), first_slot + k
-                choice = self.policy.choose(row, slot, False) if self.is_supervised else -1
-                if choice < 0:
+                code = self.choose(row, slot, False) if self.is_supervised else -1
+                if code < 0:
                     codes[k] = -1 - row
                     return k
                 self.cells.follow_on()
-                codes[k] = self._begin(row, choice)
+                codes[k] = self._begin(code)
             return len(decisions)
         finally:
             if closed is not None:
                 self.counters.reopen()
-
-    def count_batch(self, contexts: Any, decisions: Any) -> None:
-        """Count decisions of one slot that were retracted when they were made."""
-        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
-        for k in range(len(decisions)):
-            self.cells.take_context(coordinates, k)
-            self.cells.follow()
-            self._begin(codes[k] >> 20, codes[k] & 0xFFFFF)
-
-    def retract_batch(self, contexts: Any, first_slot: int, decisions: Any) -> None:
-        """Undo decisions of consecutive slots, as `retract`; undecided rows are skipped."""
-        coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
-        for k in range(len(decisions)):
-            if codes[k] >= 0:
-                if codes[k] & 3 != SERVE:
-                    self.cells.take_context(coordinates, k)
-                self._retract(codes[k], first_slot + k)
 
     def settle_batch(
         self, contexts: Any, slots: Any, decisions: Any, gains: Any, paid: Any
@@ -898,9 +901,15 @@ class Table:
         labels, right = self.counters.labels, self.counters.right
         return self.cells.rows[base + labels + arm], self.cells.rows[base + right + arm]
 
-    def best(self, row: int) -> int:
-        """Return the arm with the largest estimate minus cost."""
-        return self.policy.best_of(row * self.cells.stride, self.counters.arms)
+    def worth(self, row: int, arm: int) -> float:
+        """Return what an arm is worth when it is exploited: its estimate minus its cost."""
+        return self.policy.value(row * self.cells.stride, arm)
+
+    def judged(self, row: int, slot: int) -> tuple[int, int, float]:
+        """Return the own function to explore for a peer (-1: none), the best one, its accuracy."""
+        self.clock.advance(slot)
+        best = self.policy.most_accurate(row)
+        return self.policy.unexplored(row), best, self.policy.accuracy(row, best)
 
     def best_own(self, row: int, context: tuple[float, ...] | None = None) -> int:
         """Return the same among own functions, for an instance."""

@@ -275,8 +275,8 @@ class DecisionsInOneSlot(Decisions):
             if code < 0:
                 return -1 - code
             self._decided(draft, code)
-        contexts = np.ascontiguousarray(draft.contexts)
-        self._learner.table.count_batch(contexts.reshape(-1).data, draft.codes.data)
+        for place, code in enumerate(draft.codes.tolist()):
+            self._learner.table.count(code, draft.context(place))
         draft.is_counted = True
         return -1
 

@@ -470,13 +470,6 @@ def check_can_run(setup: NetworkConfig) -> None:
             "remove it, and give Network a wait instead"
         )
     _check_epochs(setup)
-    for site in setup.sites:
-        if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
-            key = "context-peers" if site.context_peers else "supervised = false"
-            raise ConfigError(
-                f"learner {site.name!r} has {key} and several candidates, which only a replay "
-                "supports together; remove one of them"
-            )
 
 
 def _check_epochs(setup: NetworkConfig) -> None:

@@ -214,11 +214,9 @@ class SiteState:
 
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed: its first `done` rows."""
-        if len(codes) == 1:
-            if done and codes[0] >= 0:
-                self.learner.retract(codes[0], tuple(contexts[0]), slot)
-        elif done:
-            self.learner.retract_rows(np.ascontiguousarray(contexts[:done]), slot, codes[:done])
+        for place in range(done):
+            if codes[place] >= 0:
+                self.learner.retract(int(codes[place]), tuple(contexts[place]), slot + place)
 
     def undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
         """Undo reports of peers in own cells: row, peer, and its training counter before."""

@@ -4,14 +4,15 @@ import itertools
 import math
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from covey.bandit.links import LinkPrices, Pair
-from covey.bandit.partitions import MOST_DRAWN, space_names
+from covey.bandit.partitions import MOST_DRAWN, Candidates, space_names
 from covey.bandit.policies import used_rows
+from covey.bandit.several import Spaces
 from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import (
     ArmTable,
@@ -22,8 +23,9 @@ from covey.data.logs import (
     slot_starts,
     until_end_of_batch,
 )
-from covey.kernel import Arena, Clock, Ledger, Table, table_of
-from covey.kernel.rules import Cell, Seat
+from covey.kernel import Arena, Clock, Table, table_of
+from covey.kernel.rules import Cell, Rule, Seat
+from covey.replay.rounds import Player, Rounds
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
 
 
@@ -136,11 +138,13 @@ class ReplayEngine:
         self._receivers = array("i", (k for k, site in enumerate(sites) if site.receives))
         self._policies = setup.policies(width)
         self._clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
-        self.ledgers = self._empty_ledgers()
-        hidden_from = 1 if setup.settings.rules.is_paper else len(sites)
-        seats = _seats(sites, setup.cost_columns)
-        self._arena = Arena(self.ledgers, seats, hidden_from, setup.settings.label_wait)
+        rules = self._rules()
+        self.tables = [
+            [table_of(clock, rule) for clock, rule in zip(self._clocks, row, strict=True)]
+            for row in rules
+        ]
         self._are_slots_shared = setup.shares_slots
+        self._loop = self._loop_of(setup, rules)
         self._arms = arms_of(sites)
         functions = [name for site in sites for name in site.functions]
         streams = np.array([site.stream for site in sites])
@@ -173,11 +177,11 @@ class ReplayEngine:
             return own
         return f"{self._titles[space]}/{own}"
 
-    def _empty_ledgers(self) -> list[Ledger]:
+    def _rules(self) -> list[list[Rule]]:
+        """Return the rule of each learner in each space."""
         consulted = {peer for site in self.sites for peer in site.context_peers}
-        ledgers = []
-        for index, site in enumerate(self.sites):
-            rules = [
+        return [
+            [
                 policy.rule(
                     functions=len(site.functions),
                     costs=site.costs,
@@ -192,10 +196,45 @@ class ReplayEngine:
                 )
                 for space, policy in enumerate(self._policies)
             ]
-            pairs = zip(self._clocks, rules, strict=True)
-            tables = [table_of(clock, rule) for clock, rule in pairs]
-            ledgers.append(Ledger(tables, site.spaces, self._spaces))
-        return ledgers
+            for index, site in enumerate(self.sites)
+        ]
+
+    def _loop_of(self, setup: NetworkConfig, rules: list[list[Rule]]) -> Arena | Rounds:
+        """Return what plays the slots: a compiled loop, or any loop where options are rare."""
+        seats = _seats(self.sites, setup.cost_columns)
+        hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
+        wait = setup.settings.label_wait
+        is_rare = setup.shares_slots or any(setup.answer_delays)
+        for site in self.sites:
+            is_rare |= len(site.spaces) > 1 or not site.is_supervised
+            is_rare |= len(site.context_peers) > 0 or len(site.free) > 0
+        if not is_rare:
+            return Arena(self.tables, self._clocks, list(self._spaces), seats, hidden_from, wait)
+        players = []
+        for place, (site, seat) in enumerate(zip(self.sites, seats, strict=True)):
+            own = tuple(dict.fromkeys(k for space in site.spaces for k in self._spaces[space]))
+            players.append(Player(seat, rules[place][0], site.spaces, self._tables_for(place), own))
+        return Rounds(
+            players, self._clocks, hidden_from, wait, are_slots_shared=self._are_slots_shared
+        )
+
+    def _tables_for(self, place: int) -> dict[tuple[int, ...], Table]:
+        """Return the tables of a learner, by the spaces in which an instance is decided."""
+        tables = self.tables[place]
+        found: dict[tuple[int, ...], Table] = {(k,): table for k, table in enumerate(tables)}
+        for spaces in {site.spaces for site in self.sites if len(site.spaces) > 1}:
+            columns = [self._spaces[k] for k in spaces]
+            own = list(dict.fromkeys(itertools.chain(*columns)))
+            several = Spaces(
+                Candidates(
+                    tuple(map(str, spaces)),
+                    tuple(tuple(map(own.index, space)) for space in columns),
+                    tuple(self._policies[k].partition for k in spaces),
+                )
+            )
+            several.join([tables[k] for k in spaces])
+            found[spaces] = cast("Table", several)
+        return found
 
     def play(self, log: EncodedLog) -> Trace:
         slots = len(slot_starts(log, are_shared=self._are_slots_shared)) - 1
@@ -210,11 +249,12 @@ class ReplayEngine:
             recalled=np.full(self._readers and (self._readers, len(log.labels)), -1, np.int32),
         )
         first_slot = self.slots + 1
-        if self._are_slots_shared:
-            self._arena.run_batches(log, first_slot, decided)
-        else:
-            self._arena.run(until_end_of_batch(log), first_slot, decided)
-        for space, cell in self._arena.cells_since(len(self._cell_names)):
+        if not self._are_slots_shared:
+            log = until_end_of_batch(log)
+            for table in itertools.chain(*self.tables):  # a shared instance counts once
+                table.counters.once = log.at is None and self._streams is None
+        self._loop.run(log, first_slot, decided)
+        for space, cell in self._loop.cells_since(len(self._cell_names)):
             self._cell_names.append(self.cell_name(space, cell))
         self.slots += slots
         trace = Trace(
@@ -253,8 +293,8 @@ class ReplayEngine:
     def alarms(self) -> list[list[int]]:
         """Return, per learner, the slots of the alarms of its change detection."""
         return [
-            sorted(slot for table in ledger.tables for slot in table.policy.alarms)
-            for ledger in self.ledgers
+            sorted(slot for table in tables for slot in table.policy.alarms)
+            for tables in self.tables
         ]
 
     def cells(self, place: int) -> list[CellView]:
@@ -263,20 +303,20 @@ class ReplayEngine:
         arms = site.arms([other.name for other in self.sites])
         views = []
         for space in site.spaces:
-            table = self.ledgers[place].tables[space]
+            table = self.tables[place][space]
             views += [self._view(space, table, row, arms) for _, row in used_rows(table)]
         return views
 
     def blind(self) -> list[int]:
         """Return, per learner, the number of decisions without any label to learn from."""
         return [
-            ledger.tables[site.spaces[0]].blind_decisions
-            for ledger, site in zip(self.ledgers, self.sites, strict=True)
+            tables[site.spaces[0]].blind_decisions
+            for tables, site in zip(self.tables, self.sites, strict=True)
         ]
 
     def reprice(self, place: int, arm: int, cost: float) -> None:
         """Set the cost of an arm of the learner at index `place`; inf: unavailable."""
-        for table in self.ledgers[place].tables:
+        for table in self.tables[place]:
             table.set_cost(arm, cost)
         costs = self.sites[place].costs
         repriced = self.sites[place]._replace(costs=(*costs[:arm], cost, *costs[arm + 1 :]))
@@ -409,6 +449,7 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             cost_columns=tuple(
                 numbers[column] for column in site.cost_columns or [None] * len(site.costs)
             ),
+            space=site.spaces[0],
             receives=site.receives,
             stream=site.stream,
             patience=-1 if site.answer_wait is None else site.answer_wait,
