@@ -2,10 +2,6 @@
 
 import asyncio
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,6 @@ from covey.report.text import NONE
 from covey.server import keys, tokens
 from support.ports import free_port
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
-from support.site_processes import SRC
 
 ARM = ("name", "kind", "price", "decisions", "served", "spent", "labels", "right")
 FULL: dict[str, Any] = {
@@ -163,29 +158,6 @@ def test_the_state_of_a_node_is_requested_and_printed(
     assert shown.startswith("site north")
     assert "slot                  1\n" in shown
     assert json.loads(shown.splitlines()[-1])["name"] == "north"
-
-
-def test_watching_ends_with_an_interrupt(tmp_path: Path) -> None:
-    def watch(url: str) -> tuple[list[str], int]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "covey", "status", url, "--json", "--watch", "0.1"],
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(SRC)},
-        )
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(3)]
-        process.send_signal(signal.SIGINT)
-        process.communicate()
-        return lines, process.returncode
-
-    async def story(client: Client) -> None:
-        lines, code = await asyncio.to_thread(watch, f"{client.root}/v2/models/north")
-
-        assert [json.loads(line)["name"] for line in lines] == ["north"] * 3
-        assert code == 0
-
-    run(tmp_path, story)
 
 
 # -- with TLS and tokens ------------------------------------------------------------------------

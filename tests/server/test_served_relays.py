@@ -95,10 +95,10 @@ async def test_a_site_begins_to_relay_when_its_file_is_read_again_and_the_doctor
     files = {"south": south(offices, relay=False, **own), "west": west(offices), "north": text}
     async with serving_all(folder, files) as clients:
         operator = clients["south"].known_by(secret)
-        before = await asyncio.to_thread(examine, folder, text)
+        before = await asyncio.to_thread(examine, folder / "north", text)
         (folder / "south" / "site.toml").write_text(south(offices, **own))
         assert (await operator.post("/admin/reload", b""))[0] == 200
-        after = await asyncio.to_thread(examine, folder, text)
+        after = await asyncio.to_thread(examine, folder / "north", text)
         for k in itertools.count():
             _, told = await clients["north"].post(INFER, infer(f"a{k}", inputs=ROW))
             await clients["north"].post(FEEDBACK, {"id": f"a{k}", "truth": 0})

@@ -1,19 +1,17 @@
 """The commands that run and inspect a site: serve, plan, check, doctor, status."""
 
 import argparse
-import contextlib
 import logging
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from covey.cli.parser import add_common, add_store, as_number, describe
-from covey.errors import ConfigError, CoveyError, PeerError, StoreAway, StoreError, StoreFailed
+from covey.cli.parser import add_common, add_store, describe
+from covey.errors import ConfigError, PeerError, StoreAway, StoreError, StoreFailed
 from covey.functions.remote import HttpClient, checked
 from covey.node.change import Plan
 from covey.node.status import State
@@ -206,7 +204,6 @@ def _plain(text: str) -> str:
 
 
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
-CLEAR = "\x1b[H\x1b[2J"
 
 SERVE_EXAMPLES = """\
 examples:
@@ -245,8 +242,8 @@ Nothing is changed, here or at peers, so it may run while the node runs. Exit co
 STATUS_EXAMPLES = """\
 examples:
   covey status http://127.0.0.1:8080/v2/models/north
-  covey status https://north.example:8080/v2/models/north --ca ca.crt --token-file token
-  COVEY_TOKEN=covey_... covey status https://127.0.0.1:8080/v2/models/north --ca ca.crt --watch 2
+  covey status https://north.example:8080/v2/models/north --ca north.crt --token-file token
+  COVEY_TOKEN=covey_... watch covey status https://127.0.0.1:8080/v2/models/north --ca north.crt
   covey status http://127.0.0.1:8080/v2/models/north --json | jq .owed
 
 The URL is the one that `covey serve` prints; a token needs scope `read`.
@@ -309,7 +306,6 @@ def add_status(command: argparse.ArgumentParser) -> None:
     command.add_argument("url", metavar="URL", help="that `covey serve` prints")
     command.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
     command.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
-    command.add_argument("--watch", type=_seconds, metavar="SECONDS", help="repeat until stopped")
     add_common(command, _status)
 
 
@@ -397,23 +393,5 @@ def _status(options: argparse.Namespace) -> None:
         token = token_in(options.token_file)
     model = client(options.url, token=token, authority=options.ca)
 
-    def shown() -> str:
-        body = state(model)
-        return body.decode() if options.json else status_text(body)
-
-    print(shown(), flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        while options.watch is not None:
-            time.sleep(options.watch)
-            try:
-                text = shown()
-            except CoveyError as error:  # it may recover
-                text = f"covey: {error}"
-            print(f"{CLEAR if sys.stdout.isatty() else ''}{text}", flush=True)
-
-
-def _seconds(text: str) -> float:
-    seconds = as_number(text)
-    if not 0.1 <= seconds <= 86_400:
-        raise argparse.ArgumentTypeError(f"{text} s; it must be from 0.1 to 86400")
-    return seconds
+    body = state(model)
+    print(body.decode() if options.json else status_text(body))

@@ -224,7 +224,7 @@ class ServedSite:
     def _gate(self) -> Authenticator:
         """Return what clients must pass."""
         served = self._served
-        gate: Authenticator = LoopbackOnly(served.hosts)
+        gate: Authenticator = LoopbackOnly()
         if served.tokens is not None:
             gate = TokenAuth(served.tokens, open_paths=OPEN_PATHS)
         if served.requests_per_s is not None:

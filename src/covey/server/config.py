@@ -265,7 +265,6 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     features: dict[str, FeatureType]
     store: str
     address: str = "127.0.0.1:8080"
-    hosts: list[str] = []  # by which proxies of this machine address it
     tokens: str | None = None  # the file of `covey tokens`
     certificate: str | None = None  # the files of `covey keys`
     key: str | None = None
@@ -289,79 +288,37 @@ class Identity(NamedTuple):
     key: Path
 
 
-class SiteConfig(NamedTuple):
+class SiteConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a node and its server."""
 
+    path: Path  # of the file
+    content: Mapping[str, Any]  # of the file, without comments
     serving: NodeTable
     setup: NetworkConfig
     site: LearnerSpec
+    asked: LearnerSpec  # the same, with all peers that it asks: those that vote, too
     learner: Learner
     functions: list[Function]
-    store: Path | DatabaseUrl
-    address: Address
-    timeouts: PeerTimeouts
-    neighbours: dict[str, PeerConfig]
-    limits: Limits
+    answering: ByArm
     labels: LabelSet
     contexts: Contexts  # that the site makes of features: those of its own learner
-    tokens: Path | None = None
-    identity: Identity | None = None
-    has_tls: bool = False  # for clients
-    peer_address: Address | None = None
-    budgets: Budgets = Budgets()
-    path: Path = Path()  # of the file
-    content: Mapping[str, Any] = {}  # of the file, without comments
-    answering: ByArm = ByArm()
-
-    @property
-    def is_relay(self) -> bool:
-        """Whether it forwards requests of peers to its own peers."""
-        wiring = self.setup.wiring
-        return wiring is not None and self.site.name in (wiring.links.relays or ())
-
-    @property
-    def relays(self) -> dict[str, str]:
-        """The peers that are asked through another one, and which that is."""
-        return relays_of(self.setup, self.site)
-
-    @property
-    def asked(self) -> LearnerSpec:
-        """The learner of the site, and all peers that it asks: those that vote, too."""
-        return _with_voters(self.setup, self.site, self.answering.voters)
-
-    @property
-    def has_contexts(self) -> bool:
-        """Whether contexts are computed from features; otherwise clients send them."""
-        return bool(self.setup.plan.entries)
-
-    @property
-    def spaces(self) -> SpaceNames:
-        """The context spaces of the file, as they are named between sites."""
-        return names_of(self.setup, self.learner)
-
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the meaning of its counters; a store must have the same."""
-        learner = self.learner
-        scales = self.setup.context.scales
-        return schema_fingerprint(learner.arms, learner.policies, scales, learner.counted_parts)
-
-    @property
-    def peer_tickets(self) -> int:
-        """How many rows of a peer are held: those of a long wait, and two requests more."""
-        return max(PEER_TICKETS, self.learner.label_wait + 2 * http.PEER_ROWS)
-
-    @property
-    def requests_per_s(self) -> float | None:
-        """Request rate limit per client; None: no limit."""
-        if self.limits.requests_per_s is None and not is_loopback(self.address.host):
-            return REQUESTS_PER_S
-        return self.limits.requests_per_s
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Names that Host headers may have, besides those of this machine."""
-        return _hosts(self.serving)
+    has_contexts: bool  # whether it makes any; otherwise clients send them
+    spaces: SpaceNames  # the context spaces of the file, as they are named between sites
+    fingerprint: str  # of the meaning of its counters; a store must have the same
+    store: Path | DatabaseUrl
+    limits: Limits
+    requests_per_s: float | None  # of a client; None: no limit
+    peer_tickets: int  # rows of a peer that are held: those of a long wait, and two requests more
+    address: Address
+    has_tls: bool  # for clients
+    tokens: Path | None
+    identity: Identity | None
+    peer_address: Address | None
+    neighbours: dict[str, PeerConfig]
+    relays: dict[str, str]  # the peers that are asked through another one, and which that is
+    is_relay: bool  # it forwards requests of peers to its own peers
+    timeouts: PeerTimeouts
+    budgets: Budgets
 
 
 def load(
@@ -372,43 +329,38 @@ def load(
     `remember` opens the training logs; the default opens them for writing. What has not changed
     since `before` is used on, if that is given.
     """
-    table = toml.read_toml(path)
-    site = from_table(table, path, remember=remember, before=before)
-    return site._replace(content=table)
+    return from_table(toml.read_toml(path), path, remember=remember, before=before)
 
 
 def from_table(
-    given_table: Mapping[str, Any],
-    path: Path,
-    *,
-    remember: Remember,
-    before: SiteConfig | None = None,
+    content: Mapping[str, Any], path: Path, *, remember: Remember, before: SiteConfig | None = None
 ) -> SiteConfig:
     """Return the site of the content of a file."""
     with toml.modules_beside(path):
-        return _from_table(given_table, path, remember, before)
+        return _from_table(content, path, remember, before)
 
 
 def _from_table(
-    given_table: Mapping[str, Any], path: Path, remember: Remember, before: SiteConfig | None
+    content: Mapping[str, Any], path: Path, remember: Remember, before: SiteConfig | None
 ) -> SiteConfig:
-    table = dict(given_table)
+    table, folder = dict(content), path.parent
     config.check_tables(table, TABLES)
     if "node" not in table:
         raise ConfigError(f"{path} has no [node] table; add one with name, features and store")
     serving = toml.read(table.pop("node"), NodeTable, where="[node]")
-    identity = _identity(serving, path.parent)
-    address = _client_address(serving, identity)
-    functions = table.pop("function", [])
-    known_functions = (
-        {} if before is None else {function.name: function for function in before.functions}
-    )
+    identity = _identity(serving, folder)
+    address, peer_address = _addresses(serving, identity)
+    known_functions = {} if before is None else {one.name: one for one in before.functions}
     given = functions_from(
-        functions, owner=serving.name, folder=path.parent, remember=remember, before=known_functions
+        table.pop("function", []),
+        owner=serving.name,
+        folder=folder,
+        remember=remember,
+        before=known_functions,
     )
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
-    free = [name for name, one in given.items() if one.table.free]
+    free = [name for name, function in given.items() if function.table.free]
     tables = furnished(config.read(table), known, own_name=serving.name, free=free)
     setup = config.assemble(tables)
     setup = setup._replace(settings=setup.settings.checked())
@@ -417,66 +369,85 @@ def _from_table(
         hint = toml.nearest(serving.name, names)
         raise ConfigError(f"[node] name: unknown learner {serving.name!r}{hint}")
     place = names.index(serving.name)
-    site = setup.sites[place]
-    contexts = setup.contexts_of(place)
+    site, contexts = setup.sites[place], setup.contexts_of(place)
     _check(serving, setup, site, contexts)
-    voters = voters_of(tables.members[place]) if setup.ensemble is not None else []
-    if (
-        setup.ensemble is not None
-        and setup.ensemble.weights == "cell"
-        and len(setup.plan.spaces) > 1
-    ):
+    voters = _voters(tables.members[place], setup)
+    asked = site._replace(peers=(*site.peers, *(names.index(voter) for voter in voters)))
+    relays = relays_of(setup, site)
+    check_site(asked, names, known, relays)
+    _check_keys(serving, asked, known)
+    learner = _learner(serving, setup, place, known)
+    functions = functions_of(site, given)
+    labels = _labels(serving, contexts, functions, setup.data.loss)
+    limits = http.read_limits(bounds, label_wait=learner.label_wait)
+    is_outside = not is_loopback(address.host)
+    wiring = setup.wiring
+    return SiteConfig(
+        path=path,
+        content=content,
+        serving=serving,
+        setup=setup,
+        site=site,
+        asked=asked,
+        learner=learner,
+        functions=functions,
+        answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
+        labels=labels,
+        contexts=contexts,
+        has_contexts=bool(setup.plan.entries),
+        spaces=names_of(setup, learner),
+        fingerprint=schema_fingerprint(
+            learner.arms, learner.policies, setup.context.scales, learner.counted_parts
+        ),
+        store=_place(serving.store, folder),
+        limits=limits,
+        requests_per_s=limits.requests_per_s or (REQUESTS_PER_S if is_outside else None),
+        peer_tickets=max(PEER_TICKETS, learner.label_wait + 2 * http.PEER_ROWS),
+        address=address,
+        has_tls=is_outside if serving.tls is None else serving.tls,
+        tokens=None if serving.tokens is None else folder / serving.tokens,
+        identity=identity,
+        peer_address=peer_address,
+        neighbours=known,
+        relays=relays,
+        is_relay=wiring is not None and site.name in (wiring.links.relays or ()),
+        timeouts=PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
+        budgets=_budgets(
+            serving,
+            prices_of(learner),
+            relays,
+            known,
+            are_learnt=wiring is not None and bool(wiring.tolls),
+        ),
+    )
+
+
+def _voters(member: LearnerTable, setup: NetworkConfig) -> list[str]:
+    """Return the peers that vote in an ensemble; none if there is none."""
+    if setup.ensemble is None:
+        return []
+    if setup.ensemble.weights == "cell" and len(setup.plan.spaces) > 1:
         raise ConfigError(
             '[ensemble] weights = "cell" needs one context space for all learners of a served '
             'site; use weights = "global", or the same context for all'
         )
-    asked = _with_voters(setup, site, voters)
-    check_site(asked, names, known, relays_of(setup, site))
-    _check_keys(serving, asked, known)
-    width = serving.dimension if serving.dimension is not None else setup.context.dimension
+    return voters_of(member)
+
+
+def _learner(
+    serving: NodeTable, setup: NetworkConfig, place: int, known: Mapping[str, PeerConfig]
+) -> Learner:
+    width = setup.context.dimension if serving.dimension is None else serving.dimension
     is_asked_by_context = any(peer.asks_by_context for peer in known.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_pending({})  # concurrent clients must not all explore the same arm
-    own = functions_of(site, given)
-    labels = _labels(serving, contexts, own, setup.data.loss)
-    return SiteConfig(
-        serving,
-        setup,
-        site,
-        learner,
-        own,
-        _place(serving.store, path.parent),
-        address,
-        PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
-        known,
-        http.read_limits(bounds, label_wait=learner.label_wait),
-        labels,
-        contexts,
-        None if serving.tokens is None else path.parent / serving.tokens,
-        identity,
-        not is_loopback(address.host) if serving.tls is None else serving.tls,
-        _peer_address(serving, identity),
-        _budgets(
-            serving,
-            prices_of(learner),
-            relays_of(setup, site),
-            known,
-            are_learnt=setup.wiring is not None and bool(setup.wiring.tolls),
-        ),
-        path,
-        answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
-    )
-
-
-def _with_voters(setup: NetworkConfig, site: LearnerSpec, voters: Sequence[str]) -> LearnerSpec:
-    places = [k for k, one in enumerate(setup.sites) if one.name in voters]
-    return site._replace(peers=(*site.peers, *places)) if places else site
+    return learner
 
 
 # What is of the ports alone: it changes without a new node.
 OF_PORTS = {
-    "node": {"hosts", "tokens"},
+    "node": {"tokens"},
     "limits": {
         field.encode_name
         for field in msgspec.structs.fields(Limits)
@@ -666,10 +637,9 @@ def _identity(serving: NodeTable, folder: Path) -> Identity | None:
     return Identity(folder / serving.certificate, folder / serving.key)
 
 
-def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
-    """Return the address for clients; other addresses than a loopback need TLS and tokens."""
+def _addresses(serving: NodeTable, identity: Identity | None) -> tuple[Address, Address | None]:
+    """Return the addresses for clients and for peers, if the files that they need are there."""
     address = Address.parse(serving.address, "[node] address")
-    _hosts(serving)
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate and key: `covey keys new`")
     if not is_loopback(address.host) and (
@@ -680,15 +650,11 @@ def _client_address(serving: NodeTable, identity: Identity | None) -> Address:
             "(certificate and key: `covey keys new`) and tokens (`covey tokens new`), or serve on "
             "the loopback: 127.0.0.1:8080"
         )
-    return address
-
-
-def _peer_address(serving: NodeTable, identity: Identity | None) -> Address | None:
     if serving.peer_address is None:
-        return None
+        return address, None
     if identity is None:
         raise ConfigError("[node] peer-address needs certificate and key: `covey keys new`")
-    return Address.parse(serving.peer_address, "[node] peer-address")
+    return address, Address.parse(serving.peer_address, "[node] peer-address")
 
 
 def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
@@ -704,18 +670,6 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
                 f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, such as "
                 '"0.0.0.0:8443"'
             )
-
-
-def _hosts(serving: NodeTable) -> tuple[str, ...]:
-    """Return the names for Host headers; with tokens a site answers under any name."""
-    if serving.hosts and serving.tokens is not None:
-        raise ConfigError(
-            "[node] hosts: with tokens a site answers under every host name; remove hosts"
-        )
-    try:
-        return keys.check_hosts(serving.hosts)
-    except ConfigError as error:
-        raise ConfigError(f"[node] hosts: {error}") from None
 
 
 def has_store(site: SiteConfig) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -39,21 +39,17 @@ EVERYTHING = Caller("", frozenset(tokens.SCOPES))
 class LoopbackOnly:
     """Admits every client on this machine, without a name and with all scopes."""
 
-    def __init__(self, hosts: Iterable[str] = ()) -> None:
-        """`hosts` are names, other than those of this machine, that a Host header may have."""
-        self._hosts = frozenset(["localhost", *hosts])
-
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        """Admit requests whose Host header names this machine, or is listed."""
+        """Admit requests whose Host header names this machine."""
         # A web page can send requests to the loopback under its own host name (DNS rebinding).
         host = head.headers.get("host", "localhost").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         name = name.strip("[]")
-        if name not in self._hosts and not is_loopback(name):
+        if name != "localhost" and not is_loopback(name):
             raise HttpProblem(
                 403,
                 "not_allowed",
-                "without tokens, use 127.0.0.1, localhost or a name that [node] hosts lists",
+                "without tokens, use 127.0.0.1 or localhost",
             )
         # And under any name: a browser adds whose page it is to what such a page posts.
         origin = head.headers.get("origin")
