@@ -2,16 +2,13 @@
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
-from covey.errors import ConflictingLabel, UnknownTicket
 
 LEARNERS = ["north", "south", "west"]
 UPDATES: tuple[Any, ...] = ("gradient", "majority", "hedge")
@@ -19,12 +16,8 @@ RULES = {update: Weighing(update=update) for update in UPDATES}
 START = EnsembleState((1 / 3, 1 / 3, 1 / 3), (0, 0, 0), (0, 0, 0))
 every_update = pytest.mark.parametrize("update", UPDATES)
 every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-some = settings(max_examples=60)
 
 Row = tuple[list[int], int]  # votes, label
-
-codes = st.integers(0, 2)
-rows_of_votes = st.lists(st.tuples(st.lists(codes, min_size=3, max_size=3), codes), max_size=20)
 
 
 def noisy_rows(slots: int, seed: int, accuracies: Sequence[float] = (0.9, 0.6, 0.4)) -> list[Row]:
@@ -39,12 +32,6 @@ def fold(rule: Weighing, rows: Sequence[Row], standing: EnsembleState = START) -
     for votes, label in rows:
         standing = rule.moved(standing, votes, label)
     return standing
-
-
-def fails(error: type[Exception], act: Callable[..., Any], *arguments: Any) -> bool:
-    with pytest.raises(error):
-        act(*arguments)
-    return True
 
 
 @every_rule
@@ -64,45 +51,15 @@ def test_learners_may_change_their_places(rule: Weighing) -> None:
 
 
 @every_update
-def test_a_label_that_comes_too_late_is_refused(update: str) -> None:
-    ensemble = Ensemble(LEARNERS, update=update, label_wait=2)
-    tickets = [ensemble.vote([1, 0, 2])[1] for _ in range(4)]
-
-    assert fails(UnknownTicket, ensemble.learn, tickets[0], 1)
-    assert ensemble.learn(tickets[1], 1).is_new
-    assert ensemble.open_tickets == 2
-
-
-@every_update
 def test_weights_per_cell_do_not_mix(update: str) -> None:
     ensemble = Ensemble(LEARNERS, update=update, weights="cell")
     here, there = noisy_rows(40, 8), noisy_rows(40, 9)
     for (votes, label), (other_votes, other_label) in zip(here, there, strict=True):
-        ensemble.learn(ensemble.vote(votes, cell="g2:0")[1], label)
-        ensemble.learn(ensemble.vote(other_votes, cell="g2:1")[1], other_label)
+        ensemble.learn(votes, label, cell="g2:0")
+        ensemble.learn(other_votes, other_label, cell="g2:1")
 
     assert tuple(ensemble.weights("g2:0").values()) == fold(RULES[update], here).weights
     assert tuple(ensemble.weights("g2:1").values()) == fold(RULES[update], there).weights
-
-
-@every_update
-@some
-@given(rows=rows_of_votes, data=st.data())
-def test_weights_are_the_fold_over_the_labels_as_they_came(
-    update: str, rows: list[Row], data: st.DataObject
-) -> None:
-    """Late, repeated, contradicting, unknown and missing labels: what counts is what came first."""
-    ensemble = Ensemble(LEARNERS, update=update)
-    tickets = [ensemble.vote(votes)[1] for votes, _ in rows]
-    order = data.draw(st.lists(st.sampled_from(range(len(rows))), max_size=30)) if rows else []
-    settled: dict[int, Row] = {}
-    for place in order:
-        ensemble.learn(tickets[place], rows[place][1])
-        settled.setdefault(place, rows[place])
-        fails(ConflictingLabel, ensemble.learn, tickets[place], (rows[place][1] + 1) % 3)
-        fails(UnknownTicket, ensemble.learn, len(rows) + 1, 0)
-
-    assert tuple(ensemble.weights().values()) == fold(RULES[update], [*settled.values()]).weights
 
 
 LN_2 = 0.6931471805599453

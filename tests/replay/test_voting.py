@@ -89,21 +89,18 @@ def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str
         delay=columns["late"],
     )
     rows = trace.columns()
-    ensemble = covey.Ensemble(SITES, classes=CLASSES, label_wait=30, **settings)
-    due: dict[int, list[tuple[int, str]]] = {}
+    ensemble = covey.Ensemble(SITES, classes=CLASSES, **settings)
+    due: dict[int, list[tuple[Any, str, Any]]] = {}
     errors = 0
     for slot, (truth, seen, late) in enumerate(
         zip(columns["label"], columns["seen"], columns["late"], strict=True)
     ):
-        first = 3 * slot
-        label, ticket = ensemble.vote(
-            rows["prediction"][first : first + 3], cell=rows["cell"][first]
-        )
-        errors += truth not in ("", label)
+        votes, cell = rows["prediction"][3 * slot : 3 * slot + 3], rows["cell"][3 * slot]
+        errors += truth not in ("", ensemble.vote(votes, cell=cell))
         if seen and late <= 30:
-            due.setdefault(slot + late, []).append((ticket, truth))
-        for known, answer in due.pop(slot, []):
-            ensemble.learn(known, answer)
+            due.setdefault(slot + late, []).append((votes, truth, cell))
+        for made, answer, there in due.pop(slot, []):
+            ensemble.learn(made, answer, cell=there)
     is_local = settings.get("weights") == "cell"
     cells = sorted(set(rows["cell"])) if is_local else ["all"]
     return errors, {cell: ensemble.weights(cell) for cell in cells}

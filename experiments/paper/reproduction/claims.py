@@ -107,6 +107,16 @@ class Judgement(NamedTuple):
     on: str
     results: tuple[ComparisonResult, ...]
 
+    @property
+    def closest(self) -> str:
+        """The comparison that is nearest to fail, or that fails most, with its two numbers."""
+        if not self.results:
+            return ""
+        result = min(self.results, key=lambda result: result.larger - result.smaller)
+        sign = "<" if result.holds else "≥"
+        case = f" ({result.case})" if result.case else ""
+        return f"{result.smaller:.2f} {sign} {result.larger:.2f}{case}"
+
 
 def judge(claim: Claim, figures: Figures) -> Judgement:
     """Return whether `figures` confirm `claim`; without all of its figures it is undecided."""
@@ -267,6 +277,7 @@ class ClaimsData(msgspec.Struct, forbid_unknown_fields=True):
 
     section: list[_SectionData]  # by their first lines
     claim: list[_ClaimData]
+    front: list[str] = []  # the names of the claims that the report begins with
 
 
 def claims_from(data: ClaimsData) -> tuple[Claim, ...]:
@@ -329,4 +340,13 @@ def _matching(texts: Sequence[str]) -> tuple[Key, ...]:
     return tuple(keys)
 
 
-CLAIMS = claims_from(read_data("claims.toml", ClaimsData))
+def front_of(data: ClaimsData) -> tuple[str, ...]:
+    """Return the names of the claims that the report begins with, all of which there are."""
+    for name in data.front:
+        if name not in [claim.name for claim in data.claim]:
+            raise DataError(f"front names {name!r}, which is no claim")
+    return tuple(data.front)
+
+
+_DATA = read_data("claims.toml", ClaimsData)
+CLAIMS, FRONT = claims_from(_DATA), front_of(_DATA)

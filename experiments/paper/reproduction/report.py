@@ -19,7 +19,7 @@ from covey.files import replace
 from covey.report import text as report_text
 from covey.report.page import filled, markup
 from covey.report.text import NONE, shorten
-from reproduction.claims import CLAIMS, Judgement, Verdict, judge, judge_across
+from reproduction.claims import CLAIMS, FRONT, Judgement, Verdict, judge, judge_across
 from reproduction.data import PRINTED, TABLES, printed_figures, read_data
 from reproduction.figures import ReportFigure, figures_of_table
 from reproduction.findings import (
@@ -341,6 +341,7 @@ def sections(found: Reproduction, *, is_drawn: bool) -> list[Section]:
     """Return the report; figures need matplotlib, so they can be left out."""
     tables = found.tables.values()
     return [
+        _front(found),
         _opening(found),
         *(_table(one, figures_of_table(one, found.results) if is_drawn else []) for one in tables),
         _claims(found),
@@ -409,6 +410,28 @@ def _opening(found: Reproduction) -> Section:
         BulletList(_met(found)),
     ]
     blocks += [Paragraph(sentence) for sentence in found.left_out]
+    return Section("All numbers", blocks)
+
+
+def _front(found: Reproduction) -> Section:
+    """Return the page in ten rows: what the paper claims, whether it holds, and by how much."""
+    judged = verdicts(found)
+    rows = [
+        [claim.text, judged["together"][place].verdict]
+        + [judged[name][place].closest for name in ("printed", "paper", "spec")]
+        for name in FRONT
+        for place, claim in enumerate(CLAIMS)
+        if claim.name == name
+    ]
+    blocks: list[Block] = [
+        Grid(["what the paper claims", "does it hold", "as printed", "`paper`", "`spec`"], rows),
+        Paragraph(
+            "A claim is a comparison, the smaller number first; where it has several, the row "
+            "shows the one that is nearest to fail, or fails most. A claim holds if it does so in "
+            "both readings, with src_bytes as it is and with its logarithm. `paper` and `spec` are "
+            "readings of the algorithm, explained below, where all claims and numbers are."
+        ),
+    ]
     return Section("", blocks)
 
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from covey import toml
-from covey.bandit.learner import LABEL_WAIT_SLOTS, RIGHT, WRONG, Settlement
-from covey.errors import ConfigError, ConflictingLabel, DataError, UnknownTicket
+from covey.errors import ConfigError, DataError
 from covey.types import Label
 
 Cells = Hashable | Mapping[str, Hashable]  # of a context, or of each learner's own
@@ -109,11 +108,9 @@ class Ensemble:
     2, ... Other keywords are the keys of the `[ensemble]` table, such as `update` and `weights`.
 
     >>> ensemble = Ensemble(["north", "south"], classes=["normal", "attack"], update="majority")
-    >>> label, ticket = ensemble.vote(["attack", "normal"])
-    >>> label
+    >>> ensemble.vote(["attack", "normal"])
     'attack'
-    >>> ensemble.learn(ticket, "normal").is_right
-    False
+    >>> ensemble.learn(["attack", "normal"], "normal")
     >>> {name: round(weight, 3) for name, weight in ensemble.weights().items()}
     {'north': 0.333, 'south': 0.667}
     """
@@ -123,69 +120,39 @@ class Ensemble:
         learners: Sequence[str],
         *,
         classes: Sequence[Label] | None = None,
-        label_wait: int = LABEL_WAIT_SLOTS,
         **settings: Any,
     ) -> None:
         self.weighing = weighing_from(settings)
         self.learners = _checked_members(learners)
-        if label_wait < 0:
-            raise ConfigError(f"label_wait is {label_wait} slots; it must be 0 or more")
-        self.label_wait = label_wait  # slots
         self._is_local = self.weighing.weights == "cell"
         self._classes = _ordered(classes, self.weighing.base)
         self._codes = {label: code for code, label in enumerate(self._classes)}
         count = len(self.learners)
         self._start = EnsembleState((1 / count,) * count, (0,) * count, (0,) * count)
         self._standings: dict[Hashable, EnsembleState] = {}
-        self._tickets: dict[int, _Ballot] = {}
-        self._slot = 0
 
-    @property
-    def open_tickets(self) -> int:
-        """Number of pending labels."""
-        return sum(ballot.truth is None for ballot in self._tickets.values())
-
-    def vote(self, votes: Sequence[Label], *, cell: Cells = None) -> tuple[Label, int]:
-        """Return the label for `votes`, one per learner, and the ticket for its true label.
+    def vote(self, votes: Sequence[Label], *, cell: Cells = None) -> Label:
+        """Return the label for `votes`, one per learner.
 
         `cell` is the cell of the context, or has that of each learner's own context by name; only
         weights per cell use it.
         """
-        codes = self._read_votes(votes)
-        code = self.elect(codes, cell)
-        self._slot += 1
-        self._tickets.pop(self._slot - self.label_wait - 1, None)
-        self._tickets[self._slot] = _Ballot(codes, cell, code)
-        return self._label(code), self._slot
+        code = self.elect(self._read_votes(votes), cell)
+        return self._classes[code] if self._classes else code
 
-    def learn(self, ticket: int, label: Label) -> Settlement:
-        """Update the weights with the true label of a ticket.
+    def learn(self, votes: Sequence[Label], label: Label, *, cell: Cells = None) -> None:
+        """Update the weights with the true label of `votes`; `cell` is that of `vote`.
 
-        Raises `UnknownTicket` if the ticket was never issued or has expired, `ConflictingLabel` if
-        another label was settled before, `ConfigError` if a weight would become invalid; the
-        weights are then unchanged. A repeated label has no effect; the settlement shows this.
+        Raises `ConfigError` if a weight would become invalid; the weights are then unchanged.
         """
-        ballot = self._tickets.get(ticket)
-        if ballot is None:
-            raise self._unknown(ticket)
-        code = self._read(label, "the label")
-        if ballot.truth is None:
-            self.move(ballot.votes, code, ballot.cell)
-            ballot.truth = code
-            return RIGHT if ballot.code == code else WRONG
-        if ballot.truth != code:
-            raise ConflictingLabel(
-                f"ticket {ticket} of the ensemble was settled with {self._label(ballot.truth)!r}; "
-                f"label {label!r} rejected"
-            )
-        return Settlement(False, ballot.code == code)
+        self.move(self._read_votes(votes), self._read(label, "the label"), cell)
 
     def weights(self, cell: Hashable = None) -> dict[str, float]:
         """Return the weight of every learner, in `cell` if weights are per cell."""
         return dict(zip(self.learners, self._standing(cell).weights, strict=True))
 
     def elect(self, codes: Sequence[int], cell: Cells = None) -> int:
-        """Return the winning code of votes given as codes; no ticket is issued."""
+        """Return the winning code of votes given as codes."""
         weights = self._standing(cell).weights
         threshold = self.weighing.threshold
         if threshold is not None and ABSTAINED in codes:  # of the weight of those that vote
@@ -195,7 +162,7 @@ class Ensemble:
         return winner(weights, codes, threshold)
 
     def move(self, codes: Sequence[int], label: int, cell: Cells = None) -> None:
-        """Update the weights with a label code, without a ticket.
+        """Update the weights with the label of votes, all given as codes.
 
         Raises `ConfigError` if a weight would become non-finite, or all of them zero.
         """
@@ -274,15 +241,6 @@ class Ensemble:
             raise DataError(f"{what} is {label!r}, which is not one of the classes: {known}")
         return code
 
-    def _label(self, code: int) -> Label:
-        return self._classes[code] if self._classes else code
-
-    def _unknown(self, ticket: object) -> UnknownTicket:
-        why = "it was never issued"
-        if isinstance(ticket, int) and 0 < ticket <= self._slot:
-            why = f"its label was due within {self.label_wait} slots"
-        return UnknownTicket(f"unknown ticket {ticket!r} of the ensemble: {why}")
-
 
 def _replaced(
     old: tuple[_Number, ...], place: int, new: tuple[_Number, ...]
@@ -316,13 +274,6 @@ def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | No
         if code and (weight > most or (weight == most and code < best)):
             best, most = code, weight
     return best if most >= (sums.get(0, 0.0) if threshold is None else threshold) else 0
-
-
-class _Ballot(msgspec.Struct):
-    votes: tuple[int, ...]
-    cell: Cells
-    code: int  # of the label that was answered
-    truth: int | None = None
 
 
 def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:

@@ -1,14 +1,19 @@
 """The paper's claims, judged by its own printed figures; bad claims are rejected."""
 
+import msgspec
 import pytest
 
+from covey.errors import DataError
 from reproduction.claims import (
     CLAIMS,
+    FRONT,
     Claim,
+    ClaimsData,
+    front_of,
     judge,
     keys_of,
 )
-from reproduction.data import PRINTED, printed_figures
+from reproduction.data import PRINTED, printed_figures, read_data
 
 NAMES = [claim.name for claim in CLAIMS]
 # Figures that the paper speaks of and no table prints.
@@ -72,3 +77,20 @@ def test_a_claim_does_not_hold_if_the_sign_of_every_figure_changes() -> None:
 def test_undecided_claims_are_those_with_unprinted_figures() -> None:
     for claim in CLAIMS:
         assert (claim.name in UNDECIDED) == any(key not in PRINTED for key in keys_of(claim))
+
+
+def test_the_report_begins_with_ten_claims_and_by_how_much_each_holds() -> None:
+    judged = {claim.name: judge(claim, printed_figures()) for claim in CLAIMS}
+    boosting = judged["previous-label-beats-adaboost"]
+
+    assert len(set(FRONT)) == 10
+    assert all(judged[name].closest for name in FRONT)
+    assert boosting.closest == "1.40 < 4.80 (DCZA S1)"  # the others: .7 < 4.8, .9, 1.9 < 47
+    assert judged["fewer-labels-more-errors"].closest == "4.80 ≥ 4.80 (DCZA 1 to 0.5)"
+
+
+def test_the_front_names_claims_only() -> None:
+    data = read_data("claims.toml", ClaimsData)
+
+    with pytest.raises(DataError, match="front names 'x'"):
+        front_of(msgspec.structs.replace(data, front=["x"]))
