@@ -15,7 +15,7 @@ NAME = "linear"
 TITLE = "The linear belief, a decision and its label"
 FUNCTIONS = 8
 # Coordinates and cosines, with the most microseconds that a decision and its label may take.
-CASES = {(1, 16): 0.8, (8, 64): None, (32, 64): 25.0}
+CASES = {(8, 64): None, (32, 64): 25.0}
 WARM, SLOTS = 4_000, 1_000  # slots before the measured ones, and these
 ROUNDS = {"full": 20, "quick": 4}
 METHOD = (

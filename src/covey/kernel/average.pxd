@@ -40,7 +40,6 @@ cdef void hold_back(long long* logs, long long first, long long count) noexcept
 
 @cython.final
 cdef class Record:
-    cdef long long functions
     cdef object block
     cdef long long* numbers
     cdef double fast, slow, shift, variance
@@ -58,10 +57,10 @@ cdef class Average:
     cdef FeatureMap features
     cdef LinearBelief linear
     cdef Record record
-    cdef long long stride, functions, asked, trees, kinds, judged, peers, counted, width
+    cdef long long stride, functions, asked, trees, kinds, judged, peers, counted, width, stored
     cdef bint is_reporting, is_early, uses_told, is_noting
     cdef list early, notes, dues, noted
-    cdef object calibration, block
+    cdef object block
     cdef long long unit, version, place
     cdef double mean, variance, plain, belief_in_record
     cdef long long *logs, *labelled, *told, *sums, *weighed
@@ -78,7 +77,7 @@ cdef class Average:
     cdef inline long long seat(self, long long arm) noexcept
     cdef int learn(self, long long row, long long arm, long long gain, long long slot, bint is_prompt) except -1
     cdef int _keep(self, long long function, long long gain) except -1
-    cdef int _make(self, calibration) except -1
+    cdef int _make(self) except -1
     cdef void hear(self, long long peer, long long* logs, long long first) noexcept
     cdef void reweigh(self) noexcept
     cdef void _sum_told(self) noexcept
@@ -91,9 +90,7 @@ cdef class Average:
     cdef take_belief(self, long long function, list belief)
     cdef adopt(self, Average old, list arms)
     cdef list _place_now(self)
-    cdef list _kept_features(self)
     cdef list restore(self, list state)
-    cdef int _restore_features(self, list state, long long start) except -1
 
 
 @cython.final

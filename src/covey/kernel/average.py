@@ -15,7 +15,7 @@ from covey.kernel.beliefs import CellBeliefs
 from covey.kernel.cells import block
 from covey.kernel.counters import ArmCounters
 from covey.kernel.layout import Layout
-from covey.kernel.linear import MOST_INPUTS, Calibration, FeatureMap, LinearBelief, calibrate
+from covey.kernel.linear import MOST_INPUTS, FeatureMap, LinearBelief, calibrate
 from covey.kernel.rules import Rule, middle_of
 from covey.kernel.table import CellPolicy, Clock, Said
 
@@ -126,10 +126,9 @@ class Record:
     A regression on two decayed sums of residuals says what is to be expected of the next one.
     """
 
-    def __init__(self, functions: int) -> None:
-        self.functions = functions
-        self.block = block(8 * RECORDED * functions + 8)
-        self.numbers = integers(self.block, 0, RECORDED * functions)
+    def __init__(self, block: bytearray, first: int, functions: int) -> None:
+        self.block = block
+        self.numbers = integers(block, first, RECORDED * functions)
         self.looked, self.slot = -1, 0  # of which function and slot the following is
         self.fast = self.slow = 0.0  # its sums at the slot, scaled
         self.shift = self.variance = 0.0  # what is expected, and its variance, a label's being 1
@@ -200,12 +199,11 @@ class Average:
         self.tree = CellBeliefs(rule, layout, counters)
         # Arms that are judged here: own functions, and peers that see the cell only.
         self.judged = layout.functions + layout.arms - layout.asked
-        self.record = Record(self.judged)
         self.trees = 3 if len(rule.levels) > 1 else 1  # beliefs of cells: one cell first
         self.kinds = self.trees + self.cells.is_wide
-        # In very many dimensions the features are made when the first labels have shown contexts.
-        self.calibration: Calibration | None = None
-        self.early: list[tuple[list[int], int, int]] = []
+        # In very many dimensions the features are made of the contexts of the first labels: these,
+        # each a place, a function and a gain.
+        self.early: list[list[int]] = []
         self.is_early = rule.dimension > MOST_INPUTS
         is_linear = self.cells.is_wide and not self.is_early
         self.features = FeatureMap(rule.dimension if is_linear else 0)
@@ -227,21 +225,23 @@ class Average:
         kinds = self.kinds
         self.counted = kinds + 2  # log-likelihoods: of beliefs, without the record, and with it
         self.width = 4 + 2 * kinds
-        lengths = [self.counted, kinds, 4 * arms, self.width * arms]
-        lengths += [self.counted * self.peers, self.counted, self.counted, self.functions]
+        lengths = [self.counted, self.counted * self.peers, self.counted, RECORDED * self.judged]
+        self.stored = sum(lengths)
+        lengths += [self.counted, kinds, 4 * arms, self.width * arms, self.functions]
         firsts = [sum(lengths[:k]) for k in range(len(lengths))]
         self.block = block(8 * sum(lengths))
         self.logs = integers(self.block, firsts[0], lengths[0])
-        self.weights = doubles(self.block, firsts[1], lengths[1])
+        self.told = integers(self.block, firsts[1], lengths[1])  # log-likelihoods of peers
+        self.weighed = integers(self.block, firsts[2], lengths[2])  # of which the weights are
+        self.record = Record(self.block, firsts[3], self.judged)
+        self.sums = integers(self.block, firsts[4], lengths[4])  # of all peers
+        self.weights = doubles(self.block, firsts[5], lengths[5])
         # Per arm: the place and the labels that beliefs are of, the slot and the weights that their
         # average is of; its mean and variance, the mean without the record, and with it alone; then
         # the means and the variances of the beliefs.
-        self.stamps = integers(self.block, firsts[2], lengths[2])
-        self.values = doubles(self.block, firsts[3], lengths[3])
-        self.told = integers(self.block, firsts[4], lengths[4])  # log-likelihoods of peers
-        self.sums = integers(self.block, firsts[5], lengths[5])  # of all peers
-        self.weighed = integers(self.block, firsts[6], lengths[6])  # of which the weights are
-        self.labelled = integers(self.block, firsts[7], self.functions)  # a function's last slot
+        self.stamps = integers(self.block, firsts[6], lengths[6])
+        self.values = doubles(self.block, firsts[7], lengths[7])
+        self.labelled = integers(self.block, firsts[8], self.functions)  # a function's last slot
         for function in range(self.functions):
             self.labelled[function] = -1
         self.belief_in_record = 0.5
@@ -351,22 +351,22 @@ class Average:
 
     def _keep(self, function: int, gain: int) -> int:
         """Keep a label until there are enough to make the features, then learn from all."""
-        self.early.append((self._place_now(), function, gain))
+        self.early.append([*self._place_now(), function, gain])
         if len(self.early) < CALIBRATED:
             return 0
-        self._make(calibrate([middle_of(place) for place, _, _ in self.early]))
-        for label in self.early:
-            self.features.read(middle_of(label[0]))
-            self.linear.learn(label[1], label[2])
-        self.early = []
+        self._make()
+        for *place, early, gained in self.early:
+            self.features.read(middle_of(place))
+            self.linear.learn(early, gained)
         return 0
 
     def _place_now(self) -> list[int]:
         return [int(self.cells.context[k] * WIDE_SIDE) for k in range(self.cells.dimension)]
 
-    def _make(self, calibration: Calibration) -> int:
-        """Make the features of contexts."""
-        self.calibration, self.is_early = calibration, False
+    def _make(self) -> int:
+        """Make the features of the contexts of early labels."""
+        calibration = calibrate([middle_of(label[:-2]) for label in self.early])
+        self.is_early = False
         self.features = FeatureMap(self.cells.dimension, calibration=calibration)
         self.linear = LinearBelief(self.features, self.judged, self.unit)
         return 0
@@ -407,7 +407,8 @@ class Average:
     def forget(self, arms: int) -> None:
         """Forget all labels of the arms before `arms`; beliefs stay weighed, but less."""
         self.tree.forget(0, arms)
-        self.early = []
+        if self.is_early:
+            self.early = []
         for function in range(self.judged):
             self.record.forget(function)
             if self.cells.is_wide and not self.is_early:
@@ -423,13 +424,9 @@ class Average:
 
     def state(self) -> list[int]:
         """Return all but the linear belief: first how many numbers follow."""
-        kept = [self.logs[k] for k in range(self.counted)]
-        kept += [self.told[k] for k in range(self.counted * self.peers)]
-        kept += [self.weighed[k] for k in range(self.counted)]
-        kept += [self.record.numbers[k] for k in range(RECORDED * self.judged)]
-        if self.cells.is_wide:
-            kept += self._kept_features()
-        return [len(kept), *kept]
+        kept = integers(self.block, 0, self.stored)
+        early = [number for label in self.early for number in label]
+        return [self.stored + len(early), *[kept[k] for k in range(self.stored)], *early]
 
     def belief(self, function: int) -> list[int]:
         """Return the linear belief about a function: how many numbers follow, and no labels."""
@@ -473,8 +470,7 @@ class Average:
         """Continue from what another table has of these arms; -1: it has none."""
         for k in range(self.counted):
             self.logs[k] = old.logs[k]
-        self.calibration, self.is_early = old.calibration, old.is_early
-        self.features = old.features
+        self.is_early, self.features = old.is_early, old.features
         if self.cells.is_wide and not self.is_early:
             self.linear = LinearBelief(self.features, self.judged, self.unit)
         self.record.looked = -1
@@ -495,64 +491,28 @@ class Average:
             if self.cells.is_wide and not self.is_early:
                 self.linear.restore(here, old.linear.state(before))
         self.early = [
-            (place, seats[function], gain)
-            for place, function, gain in old.early
-            if function in seats
+            [*place, seats.get(function, -1), gain]
+            for *place, function, gain in old.early
+            if function in seats or not self.is_early
         ]
         self._sum_told()
         self.reweigh()
-
-    def _kept_features(self) -> list[int]:
-        """Return how many labels are early and those, or 0 and the calibration."""
-        kept = [len(self.early)]
-        for place, function, gain in self.early:
-            kept += [*place, function, gain]
-        if self.calibration is not None:
-            means, deviations, directions, spreads = self.calibration
-            kept += [-1, len(directions), *means, *deviations, *spreads]
-            kept += [number for direction in directions for number in direction]
-        return kept
 
     def restore(self, state: list[int]) -> list[int]:
         """Restore the result of `state`, and return what follows it."""
-        end, told, records = 1 + state[0], self.counted * self.peers, RECORDED * self.judged
+        kept, end = integers(self.block, 0, self.stored), 1 + state[0]
+        for k in range(self.stored):
+            kept[k] = state[1 + k]
         for k in range(self.counted):
-            self.logs[k] = state[1 + k]
-        at = 1 + self.counted
-        for k in range(told):
-            self.told[k] = state[at + k]
-        at += told
-        for k in range(self.counted):
-            self.sums[k] = state[at + k]
-        at += self.counted
+            self.sums[k] = self.weighed[k]
         self.reweigh()
         self._sum_told()
         self.record.looked = -1
-        for k in range(records):
-            self.record.numbers[k] = state[at + k]
-        at += records
-        if self.cells.is_wide:
-            self._restore_features(state, at)
+        width = self.cells.dimension + 2
+        self.early = [state[k : k + width] for k in range(1 + self.stored, end, width)]
+        if len(self.early) == CALIBRATED:
+            self._make()
         return state[end:]
-
-    def _restore_features(self, state: list[int], start: int) -> int:
-        """Restore the result of `_kept_features`, which begins at `start`; return where it ends."""
-        at, size, count = start + 1, self.cells.dimension, state[start]
-        self.early = []
-        for _ in range(count):
-            place = state[at : at + size]
-            self.early.append((place, state[at + size], state[at + size + 1]))
-            at += size + 2
-        if count > 0 or state[at : at + 1] != [-1]:
-            return at
-        rows = state[at + 1]
-        parts = [size, size, rows, *[size] * rows]
-        firsts = [at + 2 + sum(parts[:k]) for k in range(len(parts) + 1)]
-        means, deviations, spreads, *directions = [
-            tuple(state[firsts[k] : firsts[k + 1]]) for k in range(len(parts))
-        ]
-        self._make(Calibration(means, deviations, tuple(directions), spreads))
-        return firsts[len(parts)]
 
 
 class FallTest:
@@ -860,9 +820,7 @@ class AutoPolicy(CellPolicy):
     def learn_served(self, row: int, function: int, gain: int, slot: int) -> int:
         if self.weighs:
             self.counters.note_arrival(SERVE, slot)
-        if slot > self.forgotten and self.average.is_first(function, slot):
-            self.average.learn(row, function, gain, slot, slot >= self.latest)
-        return 0
+        return AutoPolicy.score(self, row, function, gain, slot, True)
 
     def score(self, row: int, function: int, gain: int, slot: int, is_served: bool) -> int:
         if slot > self.forgotten and self.average.is_first(function, slot):

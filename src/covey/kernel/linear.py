@@ -6,7 +6,7 @@ A `FeatureMap` makes the features of a context: 1, the context, and random cosin
 integers of 16 bits, so all sums over labels are exact: in any order, on every machine. One map
 serves all sites of a context space.
 
-    features = FeatureMap(dimension)        # or with what `calibrate(contexts)` returned
+    features = FeatureMap(dimension)        # above 64 with what `calibrate(contexts)` returned
     belief = LinearBelief(features, functions, unit)
     features.read(context)                  # from C: take(coordinates, first)
     belief.mean(function), belief.variance(function)
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import cython
 
-from covey.errors import ConfigError, ContextError, DataError
+from covey.errors import DataError
 from covey.kernel.cells import block
 
 if cython.compiled:
@@ -62,8 +62,8 @@ DIRECTIONS = 32  # to so many
 STEPS = 3  # of the power iteration
 FINE = 1 << 30  # unit of means and deviations
 LEAST_DEVIATION = FINE >> 10  # a coordinate that varies less is left out
+LENGTH = 0.7  # over which cosines vary
 PRIOR = 4.0  # precision of the weight of 1
-MOST_UNIT = 1 << 20
 MASK = (1 << 64) - 1
 
 
@@ -172,12 +172,7 @@ def cut(value: float) -> int:
 
 
 def calibrate(contexts: Sequence[Sequence[float]]) -> Calibration:
-    """Return means and deviations of contexts, and the directions in which they vary most.
-
-    The directions are there if coordinates are many: then it takes some hundred contexts.
-    """
-    if not contexts:
-        raise DataError("there are no contexts to calibrate with; give some hundred")
+    """Return means and deviations of contexts; if they are wide, directions of most variance."""
     means, deviations = [], []
     for column in zip(*contexts, strict=True):
         values = [math.floor(value * FINE + 0.5) for value in column]
@@ -272,54 +267,32 @@ def _orthonormalise(rows: memoryview[float], width: int) -> None:
 class FeatureMap:
     """From the contexts of a space to features; it holds those of the current context.
 
-    Without a calibration, coordinates are taken as uniform in [0, 1]. `cosines` and `length`, the
-    distance over which cosines vary, are by rule if they are negative.
+    Without a calibration, coordinates are taken as uniform in [0, 1]. There are 64 `cosines`, and
+    none of projected contexts, if their number is not given.
     """
 
     def __init__(
-        self,
-        dimension: int,
-        *,
-        seed: int = 1,
-        cosines: int = -1,
-        length: float = -1.0,
-        calibration: Calibration | None = None,
+        self, dimension: int, *, cosines: int = -1, calibration: Calibration | None = None
     ) -> None:
-        self._check(dimension, calibration)
         is_projected = dimension > MOST_INPUTS
         self.dimension, self.is_projected = dimension, is_projected
         self.inputs = DIRECTIONS if is_projected else dimension
         if cosines < 0:
-            cosines = 0 if dimension == 0 or is_projected else 16 if dimension < 4 else 64
+            cosines = 0 if is_projected else 64
         self.cosines = cosines if dimension > 0 else 0
         self.size = INPUTS + self.inputs + self.cosines
         self.width = self.size + 3 & -4
         self.version = 0  # of the current features
         self._divide_block()
-        if length < 0:
-            length = 0.35 if dimension < 4 else 0.7
-        self._draw(seed, length)
+        self._draw()
         for k in range(self.dimension):
             self.means[k], self.scales[k] = 0.5, ONE * sqrt(12.0)
         if calibration is not None:
             self._calibrate(calibration)
         self._weigh()
-        parts = (dimension, self.cosines, seed, length, calibration and tuple(calibration))
+        parts = (dimension, self.cosines, calibration and tuple(calibration))
         digest = blake2b(repr(parts).encode(), digest_size=7).digest()
         self.fingerprint = int.from_bytes(digest)  # maps that differ make other features
-
-    @staticmethod
-    def _check(dimension: int, calibration: Calibration | None) -> None:
-        if dimension > MOST_INPUTS and (calibration is None or not calibration.directions):
-            raise ConfigError(
-                f"contexts have {dimension} coordinates, which are projected; calibrate with the "
-                "first contexts, or use at most 64"
-            )
-        if calibration is not None and len(calibration.means) != dimension:
-            raise ConfigError(
-                f"the calibration is of {len(calibration.means)} coordinates, contexts have "
-                f"{dimension}; calibrate with contexts of this space"
-            )
 
     def _divide_block(self) -> None:
         """Make the block of all arrays; that of the scratch is for renewals."""
@@ -350,18 +323,13 @@ class FeatureMap:
         self.projection = octets(self.block, firsts[16], rows * size)
         self.table = shorts(COSINES, 0, TURN)
 
-    def _draw(self, seed: int, length: float) -> None:
+    def _draw(self) -> None:
         """Draw directions, in 2^-13 of a turn per unit of an input, and phases of cosines."""
-        if self.cosines == 0:
-            return
-        draws = _Draws(seed)
-        scale = round(8192 / (2 * math.pi * length * math.sqrt(self.inputs)))
+        draws = _Draws(1)
+        scale = round(8192 / (2 * math.pi * LENGTH * math.sqrt(max(1, self.inputs))))
         for j in range(self.cosines):
-            row = [draws.normal() * scale >> 16 for _ in range(self.inputs)]
-            if max(map(abs, row)) >= 1 << 15 or CUT * sum(map(abs, row)) >= (1 << 31) - (1 << 25):
-                raise ConfigError(f"cosines vary over a length of {length}; give at least 0.25")
             for k in range(self.inputs):
-                self.directions[j * self.points + k] = row[k]
+                self.directions[j * self.points + k] = draws.normal() * scale >> 16
             self.phases[j] = draws.bits(25)
 
     def _calibrate(self, calibration: Calibration) -> None:
@@ -386,15 +354,8 @@ class FeatureMap:
 
     def read(self, context: tuple[Any, ...]) -> None:
         """Take a context as the current one."""
-        if len(context) != self.dimension:
-            raise ContextError(
-                f"the context has {len(context)} coordinates; this learner's have {self.dimension}"
-            )
         for k in range(self.dimension):
-            value = float(context[k])
-            if not 0.0 <= value <= 1.0:
-                raise ContextError(f"context coordinate {k} is {value}; it must lie in [0, 1]")
-            self.arriving[k] = value
+            self.arriving[k] = float(context[k])
         self.take(self.arriving, 0)
 
     def take(self, coordinates: memoryview[float], first: int) -> None:
@@ -451,8 +412,6 @@ class LinearBelief:
     """
 
     def __init__(self, features: FeatureMap, functions: int, unit: int = 1) -> None:
-        if not 1 <= unit <= MOST_UNIT:
-            raise ConfigError(f"the unit of gains is {unit}; give one from 1 to {MOST_UNIT}")
         self.features, self.functions, self.unit = features, functions, unit
         self.size, self.width = features.size, features.width
         self.most = ((1 << 63) - 1) // (CUT * max(CUT, unit))
