@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 SOURCE = Path(__file__).with_name("floor.py")
-LOOP = Path(__file__).with_name("linear_loop.py")
 
 
 class NoFloor(Exception):
@@ -23,12 +22,6 @@ def floor() -> ModuleType:
     Raises `NoFloor` where there is no Cython or no C compiler.
     """
     return _compiled("floor", SOURCE.read_text(encoding="utf-8"))
-
-
-@functools.cache
-def linear_loop() -> ModuleType:
-    """Return the compiled `linear_loop` module, in the same way."""
-    return _compiled("linear_loop", LOOP.read_text(encoding="utf-8"))
 
 
 def _compiled(name: str, text: str) -> ModuleType:
