@@ -17,38 +17,28 @@ def thresholds_of(policy: Policy) -> list[tuple[float, float]]:
     return list(zip(policy.scales(), policy.powers(), strict=True))
 
 
-@pytest.mark.parametrize("dimension", [1, 2])
-@pytest.mark.parametrize("preset", [CoS, DCZA])
-def test_z1_grows_with_the_eighth_root_whatever_the_preset(preset: Any, dimension: int) -> None:
-    policy = policy_of(preset(parameters="z1"), dimension=dimension, most_functions=5)
-
-    assert thresholds_of(policy) == [(1.0, 0.125), (2.0, 0.125), (1.0, 0.125)]
+ROOT_17 = 17**0.5
 
 
-def test_z1_cuts_cos_into_twelve_slices() -> None:
-    assert policy_of(CoS(parameters="z1")).partition == Uniform(12)
+@pytest.mark.parametrize(
+    ("record", "power", "partition"),
+    [
+        (CoS(parameters="z1"), 1 / 8, Uniform(12)),
+        (DCZA(parameters="z1"), 1 / 8, Zooming(1.0, 4.0, 0, 40)),
+        (CoS(parameters="z2"), 1 / 2, Uniform(12)),
+        # The power of the theorem in one dimension: p * p - 3 * p - 2 = 0, so that 2 / p = p - 3.
+        (DCZA(parameters="z2"), (ROOT_17 - 3) / 2, Zooming(1.0, (3 + ROOT_17) / 2, 0, 40)),
+    ],
+)
+@pytest.mark.parametrize("dimension", [1, 3])
+def test_z1_and_z2_are_those_of_the_paper_in_any_dimension(
+    record: PolicyRecord, power: float, partition: Any, dimension: int
+) -> None:
+    policy = policy_of(record, dimension=dimension, most_functions=5)
 
-
-def test_z1_splits_dcza_at_two_to_four_times_the_level() -> None:
-    assert policy_of(DCZA(parameters="z1")).partition == Zooming(1.0, 4.0, 0, 40)
-
-
-def test_z2_of_cos_grows_with_the_square_root() -> None:
-    policy = policy_of(CoS(parameters="z2"), most_functions=5)
-
-    assert thresholds_of(policy) == [(1.0, 0.5), (2.0, 0.5), (1.0, 0.5)]
-
-
-def test_z2_of_dcza_has_the_power_that_solves_the_theorem_in_one_dimension() -> None:
-    policy = policy_of(DCZA(parameters="z2"), dimension=3)
-
-    # p * p - 3 * p - 2 = 0, so that 2 / p = p - 3.
-    assert policy.partition.power == pytest.approx(3.561552812808830)
-    assert policy.powers() == pytest.approx([0.561552812808830] * 3)
-
-
-def test_z2_of_dcza_trains_twice_as_much_as_it_explores() -> None:
-    assert policy_of(DCZA(parameters="z2"), most_functions=5).scales() == [1.0, 2.0, 1.0]
+    assert policy.scales() == [1.0, 2.0, 1.0]
+    assert policy.powers() == pytest.approx([power] * 3)
+    assert policy.partition == pytest.approx(partition)
 
 
 @pytest.mark.parametrize(

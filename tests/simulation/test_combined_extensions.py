@@ -30,7 +30,6 @@ KEYS: list[dict[str, Any]] = [
     {"case": "C1"},
     {"correlation": "independent"},
     {"correlation": 0.5},
-    {"correlation": "independent", "regions": {"learner-2": [[0.5, 1.0]]}},
     {"delay-slots": 7, "label-probability": 0.5},
     {"drift": {"severity": 0.2, "every-slots": 50}},
     {"drift": {"kind": "improve", "severity": 0.4, "every-slots": 100}},

@@ -1,7 +1,5 @@
 """Runs: the same world for every policy, sums equal to a slow count, invalid input."""
 
-from typing import Any
-
 import msgspec
 import numpy as np
 import pytest
@@ -84,34 +82,6 @@ def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
     assert run.learners == environment.receivers
 
 
-@pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
-@pytest.mark.parametrize("correlation", ["independent", 0.5])
-def test_regret_of_separate_streams_uses_the_accuracies_of_each_stream(
-    correlation: Any, settings: PolicyRecord
-) -> None:
-    environment = Environment(name="x", correlation=correlation, dimension=2, prices=0.05)
-    slots = 1_500
-    run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
-    stretch = World(environment, seed=3, horizon=slots).draw(slots)
-    setup = network(environment, settings)
-    trace = start(setup, setup.sites, 2, [0, 1]).play(log_of(stretch))
-    owner = np.repeat(np.arange(4), 2)
-    total, half, wrong = 0.0, 0.0, 0
-    decisions = zip(trace.slot, trace.learner, trace.function, trace.correct, strict=True)
-    for slot, learner, function, correct in decisions:
-        worth = stretch.accuracy[learner, :, slot - 1] - np.where(owner == learner, 0, 0.05)
-        total += float(worth.max() - worth[function])
-        half = total if slot <= 700 else half
-        wrong += int(correct == 0)
-        assert correct == stretch.right[learner, function, slot - 1]
-
-    assert [site.stream for site in setup.sites] == [0, 1, 2, 3]
-    assert np.array_equal(trace.prediction, trace.correct)  # the label is always 1
-    assert lost(run) == pytest.approx([half, total], rel=1e-5)
-    assert run.errors == wrong / len(trace)
-    assert run.messages["requests"] > 0
-
-
 def test_checkpoints_only_look() -> None:
     few = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1_000])
     many = play(PRICED, CoS(), seed=1, horizon=2_000, checkpoints=[1, 2, 30, 1_000, 1_700])
@@ -151,23 +121,6 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
 
     assert 0 < labels < requests
     assert run.messages == {"requests": requests / 4, "labels": labels / 4}
-
-
-def test_restricted_askers_do_not_change_the_oracle() -> None:
-    alone = CoS(reading="paper")
-    run = play(PRICED, alone, seed=4, horizon=4_000, checkpoints=[4_000])
-    stretch = World(PRICED, seed=4, horizon=4_000).draw(4_000)
-    setup = network(PRICED, alone)
-    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
-    known = stretch.accuracy[0].reshape(4, 2, -1)
-    best = known.max(axis=1)
-    everybody = sum(
-        np.maximum(best[i], np.delete(best, i, axis=0).max(axis=0) - 0.1).sum() for i in range(4)
-    )
-    chosen = stretch.accuracy[0][trace.function, trace.slot - 1] - trace.cost
-
-    assert [site.peers for site in setup.sites[1:]] == [(), (), ()]
-    assert lost(run)[-1] == pytest.approx(everybody - chosen.sum(), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -85,10 +85,7 @@ POLICIES = [CoS(slices=3), DCZA(), Auto()]
 by_preset = pytest.mark.parametrize("settings", POLICIES, ids=lambda one: one.preset)
 
 
-# Time as a context; functions that improve.
-
-IMPROVING = {**TABLE, "drift": {"kind": "improve", "severity": 0.5, "every-slots": SLOTS}}
-TIMED = ["x1", {"scale": "slot", "horizon": SLOTS}]
+# Time as a context.
 
 
 def test_a_scenario_gives_time_its_horizon() -> None:
@@ -179,23 +176,16 @@ def test_classes_have_the_probabilities_of_the_table() -> None:
 
 
 @by_preset
-@pytest.mark.parametrize("delay", [0, 5, "load"])
-def test_regret_with_busy_peers_counts_answers_that_come_too_late(
-    settings: PolicyRecord, delay: int | str
-) -> None:
-    own = {"learner-1": {"answer-wait": 3}, "learner-2": {"answer-delay": delay}}
-    columns = {"columns": {"load": {"low": 1, "high": 10}}} if delay == "load" else {}
+def test_regret_with_busy_peers_counts_answers_that_come_too_late(settings: PolicyRecord) -> None:
+    own = {"learner-1": {"answer-wait": 3}, "learner-2": {"answer-delay": "load"}}
     given = [{"name": name, **keys} for name, keys in own.items()]
-    table = {**TABLE, **columns, "learner": given}
+    table = {**TABLE, "columns": {"load": {"low": 1, "high": 10}}, "learner": given}
     config = {"learner": learners(own)}
     chunk = drawn(table)
-    load = {name: 1 + np.floor(10 * values) for name, values in chunk.columns.items()}
-    trace = replayed(config, chunk, settings, columns=load)
-    late = {0: 0.0, 5: 1.0, "load": 0.7}[delay]
-    known = choices.World(
-        config["learner"], chunk.accuracy, late={("learner-1", "learner-2"): late}
-    )
+    trace = replayed(config, chunk, settings, columns={"load": 1 + chunk.columns["load"] * 10 // 1})
+    late = {("learner-1", "learner-2"): 0.7}  # of 1 to 10 slots, 7 are more than 3
 
+    known = choices.World(config["learner"], chunk.accuracy, late=late)
     assert_same(played(table, settings), choices.regret(known, trace))
 
 
