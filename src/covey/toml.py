@@ -127,8 +127,10 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        wrong = list(_wrong_values(table, kind)) or [str(error)]
-        sentences = [_sentence(problem, where) + _allowed(problem, kind) for problem in wrong]
+        wrong = list(_wrong_values(table, kind)) or [(str(error), kind)]
+        sentences = [
+            _sentence(problem, where) + _allowed(problem, value) for problem, value in wrong
+        ]
         raise ConfigError("; ".join(sentences)) from None
 
 
@@ -178,19 +180,19 @@ def _unknown_keys(table: Any, kind: type[msgspec.Struct], where: str) -> Iterato
             yield from _unknown_keys(value, inner, f"{where} {key}")
 
 
-def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield the error of msgspec for each key by itself."""
+def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
+    """Yield the error of msgspec for each key by itself, and the type of its value."""
     for field in msgspec.structs.fields(kind):
         key = field.encode_name
         if key not in table:
             if field.required:
-                yield f"Object missing required field `{key}`"
+                yield f"Object missing required field `{key}`", field.type
             continue
         try:
             msgspec.convert(table[key], field.type)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$")
-            yield f"{problem} - at `$.{key}{path or '`'}"
+            yield f"{problem} - at `$.{key}{path or '`'}", field.type
 
 
 def _record_in(kind: Any) -> type[msgspec.Struct] | None:
@@ -201,27 +203,21 @@ def _record_in(kind: Any) -> type[msgspec.Struct] | None:
     return records[0] if records else None
 
 
-def _allowed(error: str, kind: type[msgspec.Struct]) -> str:
+def _allowed(error: str, kind: Any) -> str:
     """Return a message suffix with the allowed values, for an invalid enum value."""
     if not error.startswith(("Invalid enum value", "Expected `str")):
         return ""
     value = error.removeprefix("Invalid enum value ").partition(" - at")[0].strip("'")
-    path = error.rpartition("$")[2].strip(".`").split(".")
-    return nearest(value, map(str, _words_in(_type_at(path, kind))))
-
-
-def _type_at(path: list[str], kind: type[msgspec.Struct]) -> Any:
-    """Return the type of the field at a path of keys, following nested records."""
-    field = _types_of(kind).get(path[0].partition("[")[0])
-    inner = _record_in(field)
-    return field if inner is None or len(path) == 1 else _type_at(path[1:], inner)
+    return nearest(value, map(str, _words_in(kind)))
 
 
 def _words_in(kind: Any) -> set[Any]:
     """Return all literals in a nested type."""
     if typing.get_origin(kind) is typing.Literal:
         return set(typing.get_args(kind))
-    return {word for inner in typing.get_args(kind) for word in _words_in(inner)}
+    is_record = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    parts = _types_of(kind).values() if is_record else typing.get_args(kind)
+    return {word for inner in parts for word in _words_in(inner)}
 
 
 def _sentence(error: str, where: str) -> str:

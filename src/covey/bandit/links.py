@@ -5,7 +5,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from copy import deepcopy
 from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -69,7 +69,7 @@ class Links:
 
         A change of a missing link adds it.
         """
-        kept = self._copied()
+        kept = deepcopy(self._links)
         try:
             for change in changes:
                 self._set(change)
@@ -135,12 +135,6 @@ class Links:
             if peer != asker
         }
 
-    def copy(self) -> "Links":
-        other = Links((), relays=self.relays)
-        other._links = self._copied()
-        other._paths = self._paths
-        return other
-
     def _set(self, change: Change) -> None:
         _, start, end, cost = change
         if cost is None:
@@ -150,12 +144,6 @@ class Links:
         if end not in self._links.get(start, ()):
             self._check_new(start, end)
         self._links[start][end] = _Cost(_checked(start, end, cost))
-
-    def _copied(self) -> "dict[str, dict[str, _Cost]]":
-        return {
-            start: {end: msgspec.structs.replace(cost) for end, cost in ends.items()}
-            for start, ends in self._links.items()
-        }
 
     def _reprice(self) -> Prices:
         before = self.prices()
@@ -210,7 +198,7 @@ def price_changes(links: Links, changes: Iterable[Change]) -> list[Change]:
 
     Changes of one slot are simultaneous, before the decisions of that slot.
     """
-    links = links.copy()
+    links = deepcopy(links)
     return [
         Change(slot, asker, peer, price)
         for slot, at_once in itertools.groupby(changes, lambda change: change.slot)
@@ -363,7 +351,7 @@ def parse_links(
         learnt=[(*pair, one.guess or 0.0) for pair, one, _ in pairs if one.cost is None],
         relays=relays,
     )
-    changes = _changes(table.get("link-change", []), links.copy(), listed, tolls)
+    changes = _changes(table.get("link-change", []), deepcopy(links), listed, tolls)
     links.apply(one for one in listed if one.cost is None)
     for _, start, end, cost in listed:
         if cost is not None and cost > MOST_PRICE:
@@ -377,7 +365,7 @@ def parse_links(
 
 def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> frozenset[Pair]:
     """Return all pairs that can ever be connected: learnt costs count as 0."""
-    links = links.copy()
+    links = deepcopy(links)
     links.apply(Change(1, *pair, 0.0) for pair in learnt)
     later = price_changes(links, changes)
     found = {(asker, peer) for _, asker, peer, price in later if price is not None}
@@ -474,7 +462,7 @@ class LinkPrices:
     """
 
     def __init__(self, wiring: Wiring, every: int) -> None:
-        self.links = wiring.links.copy()  # the present ones
+        self.links = deepcopy(wiring.links)  # the present ones
         self._changes = list(wiring.changes)
         self.tolls = wiring.tolls
         self._every = every if wiring.tolls else NEVER
@@ -505,12 +493,6 @@ class LinkPrices:
     def observe(self, link: Pair, total: int, uses: int) -> None:
         before, times = self._seen.get(link, (0, 0))
         self._seen[link] = (before + total, times + uses)
-
-    def copy(self) -> "LinkPrices":
-        other = copy(self)
-        other.links, other._changes = self.links.copy(), [*self._changes]
-        other._seen = dict(self._seen)
-        return other
 
     def state(self) -> LinkState:
         counted = [(*link, *sums) for link, sums in self.links.sums().items()]
@@ -584,7 +566,7 @@ class SitePrices:
 
     def due(self, slot: int) -> dict[str, float]:
         """Return the peers that cost something else at a slot, and what; nothing changes."""
-        ahead = self.links.copy()
+        ahead = deepcopy(self.links)
         ahead.advance(slot)
         costs = self._present_costs(ahead)
         return {peer: cost for peer, cost in costs.items() if cost != self._costs[peer]}

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -379,7 +380,7 @@ def _prices(environment: Environment, setup: NetworkConfig) -> dict[Pair, PriceS
     wiring = setup.wiring
     if wiring is None or not wiring.is_moving:
         return {}
-    links = wiring.links.copy()
+    links = deepcopy(wiring.links)
     means = {name: (column.low + column.high) / 2 for name, column in environment.columns.items()}
     links.apply(Change(1, *pair, means[column]) for pair, column in wiring.tolls.items())
     first = links.prices()
