@@ -10,7 +10,7 @@ PROGRAMS = chromium:chromium curl:curl promtool:prometheus /usr/lib/postgresql/1
 # Where this is set, hundreds of processes of the tests would compile all modules again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: demo fast sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load processes large paper regret streams trust picture prove teeth kills failover flips dist clean
+.PHONY: demo fast sites test ci-tools clients cluster cluster-tools check site unit unit-plain long slowest hostile bench load processes large paper regret streams trust picture prove teeth mutants kills failover flips dist clean
 
 # Needs no compiler; the compiled kernel of `make fast` is kept, and compiled again if it is older than its source.
 demo: $(VENV)/.covey $(wildcard $(VENV)/.fast)
@@ -128,6 +128,10 @@ prove: $(VENV)/.tools
 # Every planted bug, and how many seeds find it.
 teeth: $(VENV)/.tools
 	cd tests && ../$(BIN)/python -m chaos.prove --teeth 600
+
+# Small changes of the code, EACH of a module in ONLY (a package or a file), that some test must notice.
+mutants: $(VENV)/.tools
+	cd tests && ../$(BIN)/python -m mutants --each $(or $(EACH),25) --jobs $(JOBS) $(ONLY)
 
 # A real site under load, killed again and again.
 kills: $(VENV)/.tools

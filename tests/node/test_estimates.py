@@ -63,6 +63,19 @@ def test_rows_with_other_shares_count_for_as_many_as_they_stand_for() -> None:
     )
 
 
+def test_a_few_rows_without_a_difference_do_not_show_that_there_is_none() -> None:
+    served, drawn = np.tile([0.0, 1.0], 50), np.arange(100) < 10
+    right = np.where(drawn, served, -1)
+    found = estimate("x", served=served, right=right, drawn=drawn, share=np.full(100, 0.1))
+
+    # As if one row more had gained and one had lost, each of variance (1 - 0.1) / 0.1 ** 2.
+    half = 1.96 * 180**0.5
+    assert found.error_percent == 50.0
+    assert (found.low_percent, found.high_percent) == pytest.approx(
+        (50 - half, 50 + half), abs=0.01
+    )
+
+
 def test_missing_answers_widen_the_interval_by_both_cases() -> None:
     served, share = np.array([1.0, 1.0, 0.0, 0.0]), np.ones(4)
     right, drawn = np.array([1.0, -1.0, 1.0, -1.0]), np.ones(4, bool)
