@@ -180,3 +180,17 @@ def test_an_unknown_site_is_named_with_the_nearest_one() -> None:
         network["airprt"]
     assert "airprt" not in network
     assert repr(network) == "<Network of airport>"
+
+
+def test_text_is_no_label_of_a_number_nor_a_number_of_text() -> None:
+    for answer, label in ((1, "1"), ("spam", 1), (True, "true")):
+        config = {"learner": [{"name": "north", "functions": ["a"]}]}
+        north = covey.Network(config, functions={"a": lambda x, said=answer: said})["north"]
+        ticket = north.predict(0).ticket
+        before = north.learner.snapshot()
+
+        with pytest.raises(covey.UnfitLabel, match=r"the answer is .*numbers only, or text only"):
+            north.learn(ticket, label)
+
+        assert north.learner.snapshot() == before
+        assert north.learn(ticket, answer).is_right

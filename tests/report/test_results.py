@@ -186,7 +186,8 @@ def test_a_simulation_returns_a_result_with_its_runs(tmp_path: Path) -> None:
     assert numbers == msgspec.json.decode(result.json())
 
 
-def test_predictions_that_are_never_labels_get_a_warning() -> None:
-    data = {"label": [1, 0, 1], "nb": [0.37, 0.81, 0.64]}
-    with pytest.warns(UserWarning, match="no prediction of 'nb' is a label of the log"):
+@pytest.mark.parametrize("said", [[0.37, 0.81, 0.64], [1, 0.81, 0.64], [0, 2, 0.5]])
+def test_predictions_most_of_which_are_no_labels_get_a_warning(said: list[float]) -> None:
+    data = {"label": [1, 0, 1], "nb": said}
+    with pytest.warns(UserWarning, match="of the predictions of 'nb' are not labels"):
         covey.replay(CONFIG, data).summary()

@@ -16,6 +16,7 @@ from covey.types import Context, Cost, Label
 Rows = Sequence[Any] | np.ndarray
 Key = tuple[str, Label]
 PLAIN = (str, int, bool)  # types that are always valid labels
+PLAIN_KINDS = (str, int, float)
 MOST_WHOLE = 2**53  # largest integer that is exact as a float
 MOST_TEXT = 1_000  # characters of a stored or sent label
 
@@ -115,6 +116,16 @@ def key_of(label: Label) -> Key:
     if isinstance(label, bool):
         return "truth value", label
     return ("text" if isinstance(label, str) else "number"), label
+
+
+def check_kind(label: Any, answer: Any, what: str) -> None:
+    """Raise `UnfitLabel` if a label is text and the answer to `what` a number, or the reverse."""
+    kinds = {isinstance(value, str) for value in (label, answer) if isinstance(value, PLAIN_KINDS)}
+    if len(kinds) > 1:
+        raise UnfitLabel(
+            f"{what}: the label is {label!r}, but the answer is {answer!r}; use numbers only, or "
+            "text only"
+        )
 
 
 def truths_of(tickets: Sequence[int], labels: Any) -> dict[int, Label]:

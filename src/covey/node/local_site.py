@@ -540,6 +540,7 @@ class LocalSite:
         self._others = others
         self._is_supervised = learner.is_supervised
         self.dealings = Dealings()
+        self._takes_text: bool | None = None  # None: no label has come
         self.in_flight = 0  # requests that wait for functions
         self._state = TicketState(learner)
         self._tickets = self._state.tickets
@@ -778,6 +779,10 @@ class LocalSite:
             label = _checked(label)
         self._acquire()
         try:
+            if (kind is str) is not self._takes_text:
+                request, row = self._state.find_ticket(ticket)
+                self._state.check(request, {row: label})
+                self._takes_text = kind is str
             if cost is None and self._is_supervised:
                 found = self._tickets.settle(ticket, label)
                 if found >= 0:

@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.bandit.links import SitePrices
+from covey.data.inputs import check_kind
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import UNPAID, arm_of, row_of
 from covey.kernel.rules import Cell, Report
@@ -290,8 +291,13 @@ class SiteState:
     # -- labels ---------------------------------------------------------------------------------
 
     def check(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Raise `ConflictingLabel` or `LateLabel` if a request cannot take these labels."""
+        """Raise `ConflictingLabel` or `LateLabel` if a request cannot take these labels.
+
+        And `UnfitLabel` for text if the answer is a number, or the reverse.
+        """
         known = request.truths
+        for row, label in truths.items():
+            check_kind(label, request.predictions[row], self._name(request, row))
         if request.is_open and known.count(UNKNOWN) == len(known):
             return
         for row, label in truths.items():

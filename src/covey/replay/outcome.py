@@ -445,8 +445,9 @@ class OutcomeBuilder:
         self._owners = np.array(owners + [-1] * len(sites))
         self._slots = self._judged = 0
         self._wrong = np.zeros((PARTS, len(self._functions)))  # the errors of each function
-        self._labels: set[int] = set()
-        self._answers: list[set[int]] = [set() for _ in self._functions]
+        # How often each code occurs, among labels and in the answers of each function.
+        self._labels: Array = np.zeros(0, np.int64)
+        self._answers: list[Array] = [self._labels] * len(self._functions)
 
     def add(self, together: Trace, alone: Trace) -> None:
         """Add the same rows, replayed with peers and without."""
@@ -489,22 +490,26 @@ class OutcomeBuilder:
             for part, piece in enumerate(errors):
                 self._wrong[part] += piece.sum(axis=1)
             return
-        self._labels.update(_present(labels))
+        self._labels = _counted(self._labels, labels)
         for k, row in enumerate(np.asarray(log.predictions)):
             self._wrong[0, k] += np.count_nonzero((row != labels) & judged)
-            self._answers[k].update(_present(row))
+            self._answers[k] = _counted(self._answers[k], row)
 
     def losses(self) -> "list[RowLosses]":
         """Return what errors and costs came to, by learner."""
         return [learner.losses() for learner in self._learners]
 
-    def unfit(self) -> list[str]:
-        """Return the functions none of whose answers is a label of the log."""
-        labels = self._labels
-        if len(labels) < 2:  # too few to tell
-            return []
-        pairs = zip(self._functions, self._answers, strict=True)
-        return [name for name, answers in pairs if answers and not answers & labels]
+    def unfit(self) -> dict[str, float]:
+        """Return the functions of whose answers most are no label of the log, and their share."""
+        codes = np.flatnonzero(self._labels)
+        if len(codes) < 2:  # too few to tell
+            return {}
+        unfit = {}
+        for name, counts in zip(self._functions, self._answers, strict=True):
+            fitting, total = counts[codes[codes < len(counts)]].sum(), counts.sum()
+            if 2 * fitting < total:
+                unfit[name] = 1 - float(fitting / total)
+        return unfit
 
     def learners(
         self,
@@ -765,10 +770,11 @@ def _halved(sums: Array) -> Array:
     return np.concatenate([pairs, np.zeros_like(pairs)], axis=-1)
 
 
-def _present(codes: Array) -> list[int]:
-    """Return the codes that occur, but for -1."""
-    present: list[int] = np.flatnonzero(np.bincount(codes + 1)[1:]).tolist()
-    return present
+def _counted(counts: Array, codes: Array) -> Array:
+    """Return how often each code has occurred, but for -1."""
+    counted: Array = np.bincount(codes + 1, minlength=len(counts) + 1)[1:]
+    counted[: len(counts)] += counts
+    return counted
 
 
 def _errors(correct: np.ndarray) -> np.ndarray:

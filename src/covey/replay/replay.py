@@ -105,10 +105,10 @@ class ReplayRun:
     def outcome(self) -> Outcome:
         """Return the outcome of all judged rows."""
         setup, together = self._setup, self._together
-        for name in self._tally.unfit():
+        for name, share in self._tally.unfit().items():
             warnings.warn(
-                f"no prediction of {name!r} is a label of the log; if it holds probabilities, log "
-                "the predicted labels",
+                f"{share:.0%} of the predictions of {name!r} are not labels of the log; if they "
+                "are probabilities, log the predicted labels",
                 stacklevel=3,
             )
         views = [
