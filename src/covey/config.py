@@ -25,6 +25,7 @@ from covey.bandit.policies import (
 from covey.bandit.rewards import AnyReward, check_reward, reward_from
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
+from covey.data.times import FORMS, Timing, duration_of
 from covey.errors import ConfigError
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, CustomReward, Reward
 from covey.toml import read_toml
@@ -56,7 +57,7 @@ MOST_DIVIDED = 256  # dimensions in which there can be more than one cell
 TABLES = ("data", "policy", "learner", "link", "link-change", "ensemble")
 
 
-class Data(msgspec.Struct, frozen=True, kw_only=True):
+class Data(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The `[data]` table: the columns of the log."""
 
     label: str = "label"
@@ -64,7 +65,9 @@ class Data(msgspec.Struct, frozen=True, kw_only=True):
     candidates: Candidates | None = None
     at: str | None = None
     revealed: str | None = None
-    delay: str | None = None
+    delay: str | None = None  # slots; beside `time` a duration, or a column of them
+    time: str | None = None
+    label_time: str | None = None
     batch: str | None = None  # rows with the same value, one after the other, are a batch
     only: str | None = None  # a column that is 1 in the rows to replay; None: all of them
     loss: Loss | None = None  # None: zero-one loss
@@ -168,6 +171,16 @@ class NetworkConfig(NamedTuple):
     def shares_slots(self) -> bool:
         """Whether the rows of a batch of the log share one slot."""
         return self.data.batch is not None and self.settings.rules.shares_slots
+
+    @property
+    def timing(self) -> Timing | None:
+        """The columns of times of the log; None: labels are late by slots."""
+        data, wait = self.data, self.settings.label_wait
+        if data.time is None:
+            return None
+        delay = None if data.delay is None else duration_of(data.delay) or data.delay
+        limit = duration_of(wait) if isinstance(wait, str) else None
+        return Timing(data.time, data.label_time, delay, limit)
 
     @property
     def answer_delays(self) -> list[int | str]:
@@ -306,6 +319,7 @@ def assemble(tables: Tables) -> NetworkConfig:
     sites = tuple(_site(k, places, tables, links, plan, context.names) for k in range(len(members)))
     _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
+    _check_times(data, settings)
     if data.loss is not None and any(site.context_peers for site in sites):
         raise ConfigError(
             "[data] loss cannot be combined with context-peers, which answer with class labels; "
@@ -415,6 +429,23 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
         return [contexts.expanded(entries) for entries in listed]
     context = [table.context] if isinstance(table.context, dict) else table.context
     return None if context is None else [contexts.expanded(context)]
+
+
+def _check_times(data: Data, settings: PolicyRecord) -> None:
+    wait, is_late = settings.label_wait, duration_of(data.delay or "") is not None
+    if isinstance(wait, str) and duration_of(wait) is None:
+        raise ConfigError(f"[policy] label-wait is {wait!r}; write slots, or a duration: {FORMS}")
+    if data.time is None:
+        for key, is_there in (("label-time", data.label_time is not None), ("delay", is_late)):
+            if is_there:
+                raise ConfigError(f"[data] {key} needs times; name their column as time")
+    elif data.label_time is not None and data.delay is not None:
+        raise ConfigError("[data] has label-time and delay; remove one of them")
+    elif settings.rules.shares_slots and data.batch is not None:
+        raise ConfigError(
+            '[data] time cannot be combined with batch = "slot" in [policy], whose slots have '
+            "several rows; remove one of them"
+        )
 
 
 def _check_loss(loss: Loss | None) -> None:

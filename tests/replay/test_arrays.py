@@ -4,29 +4,19 @@ import numpy as np
 import pytest
 
 import covey
-from covey.errors import ConfigError, LimitError
+from covey.errors import ConfigError, DataError, LimitError
 
 TWO = {"learner": [{"name": "north", "functions": ["a"]}, {"name": "south", "functions": ["b"]}]}
 CONTEXTS = [[0.1], [0.9]]
 
 
-def test_a_function_that_two_learners_list_has_a_row_for_each() -> None:
-    config = {"learner": [{"name": n, "functions": ["a"], "peers": {}} for n in ("north", "south")]}
+@pytest.mark.parametrize("names", [("a", "a"), ("label", "a"), ("a", "delay")])
+def test_every_array_has_a_name_of_its_own(names: tuple[str, str]) -> None:
+    pairs = zip(("north", "south"), names, strict=True)
+    config = {"learner": [{"name": name, "functions": [function]} for name, function in pairs]}
 
-    trace = covey.replay(config, predictions=[[1, 1], [0, 0]], labels=[1, 1], contexts=CONTEXTS)
-
-    assert trace.columns()["prediction"] == [1, 0, 1, 0]
-
-
-@pytest.mark.parametrize("name", ["label", "at", "revealed", "delay"])
-def test_a_function_may_be_called_as_an_argument_is(name: str) -> None:
-    config = {"learner": [{"name": "north", "functions": [name]}]}
-
-    trace = covey.replay(
-        config, predictions=[[1, 0]], labels=[1, 1], contexts=CONTEXTS, delay=[0, 0]
-    )
-
-    assert trace.columns()["correct"] == [1, 0]
+    with pytest.raises(DataError, match="two arrays have the name .*; rename"):
+        covey.replay(config, predictions=[[1, 1], [0, 0]], labels=[1, 1], delay=[0, 0])
 
 
 @pytest.mark.parametrize("name", ["at", "revealed", "delay"])

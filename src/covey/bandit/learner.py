@@ -31,7 +31,7 @@ from covey.bandit.partitions import Candidates, Dyadic, EpochCells
 from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
 from covey.bandit.several import Restarted, Spaces
-from covey.errors import DataError
+from covey.errors import ConfigError, DataError
 from covey.kernel import (
     CHOICE,
     SERVE,
@@ -124,7 +124,11 @@ class Learner:
         `free` are the indices of functions that every label scores.
         """
         self.name = name
-        wait = policy.settings.label_wait
+        wait = policy.settings.slots_waited
+        if isinstance(policy.settings.label_wait, str):
+            raise ConfigError(
+                "[policy] label-wait is a duration, which only replays take; give slots"
+            )
         self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
         self.shares_slots = policy.settings.rules.shares_slots  # the rows of a request
         self.counts_at_once = not policy.settings.rules.counts_labelled  # before the label comes

@@ -147,7 +147,7 @@ class PolicyRecord(
     joins_candidates: ClassVar[bool] = False  # to one context: it finds out what matters
 
     seed: Annotated[int, Meta(ge=0, le=2**40)] = 0
-    label_wait: Annotated[int, Meta(ge=0, le=2**53)] | None = None  # slots
+    label_wait: Annotated[int, Meta(ge=0, le=2**53)] | str | None = None  # slots, or a duration
     pending: bool | None = None  # None: in a node and in batches
     reward: Reward | str | None = None  # or "module:function" of one of one's own
     carry_serving_costs: bool = False
@@ -158,6 +158,11 @@ class PolicyRecord(
     def preset(self) -> str:
         """The name of the policy."""
         return str(self.__struct_config__.tag)
+
+    @property
+    def slots_waited(self) -> int | None:
+        """After how many slots a label expires; None: after none, or by time."""
+        return self.label_wait if isinstance(self.label_wait, int) else None
 
     @property
     def is_importable(self) -> bool:

@@ -28,6 +28,7 @@ class EncodedLog(NamedTuple):
     busy: memoryview | None = None  # slot, learner -> delay of its answers to peers
     costs: memoryview | None = None  # column, slot -> variable cost in millionths
     batches: memoryview | None = None  # row -> its batch; consecutive rows, whole batches
+    waits: memoryview | None = None  # slot -> slots after which its label expires
 
     def cut(self, first: int, end: int) -> "EncodedLog":
         width = len(self.contexts) // max(1, len(self.labels))
@@ -72,7 +73,9 @@ def label_delays(log: EncodedLog, wait: int | None) -> Array:
     labels = np.asarray(log.labels)
     delays = np.zeros(len(labels), np.int64) if log.delays is None else np.asarray(log.delays)
     is_lost = (delays < 0) | (labels < 0)
-    if wait is not None:
+    if log.waits is not None:
+        is_lost |= delays > np.asarray(log.waits)
+    elif wait is not None:
         is_lost |= delays > wait
     return np.where(is_lost, -1, delays)
 

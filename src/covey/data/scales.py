@@ -505,7 +505,7 @@ def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
     return values
 
 
-def _time(value: Any) -> datetime | float:
+def time_of(value: Any) -> datetime | float:
     """Return a time in UTC, or seconds since the epoch where it is a number."""
     if isinstance(value, str) and (value[4:5] == "-" or "T" in value):
         value = datetime.fromisoformat(value)
@@ -519,7 +519,7 @@ def _time(value: Any) -> datetime | float:
 
 
 def _day_share(value: Any) -> float:
-    moment = _time(value)
+    moment = time_of(value)
     if not isinstance(moment, datetime):
         return moment % DAY_S / DAY_S
     minutes = moment.hour * 60 + moment.minute
@@ -527,7 +527,7 @@ def _day_share(value: Any) -> float:
 
 
 def _moment(value: Any) -> datetime:
-    moment = _time(value)
+    moment = time_of(value)
     return moment if isinstance(moment, datetime) else EPOCH + timedelta(seconds=moment)
 
 

@@ -74,14 +74,14 @@ cdef class Arena:
     cdef PyObject** table_at
     cdef PyObject** policy_at
     cdef PyObject** number_at
-    cdef long long count, spaces, stream_count, width, hidden_from, total, written, alike, slots
-    cdef bint has_receivers, has_delays, has_shown, has_gains, has_costs, is_batched, is_prompt
+    cdef long long count, spaces, stream_count, width, hidden_from, total, written, alike, slots, wait
+    cdef bint has_receivers, has_delays, has_shown, has_gains, has_costs, has_waits, is_batched, is_prompt
     cdef bint is_alike, looks_ahead, is_wide, all_receive
     cdef tuple opened
     cdef int *own, *columns, *columns_from, *offsets, *starts, *behind, *asked, *cost_columns
     cdef int *receives, *streams, *lies, *receivers, *labels, *predictions, *gains, *costs
     cdef int *cells, *arms, *functions, *correct, *paid
-    cdef long long *rows, *choices, *met, *served, *helpers, *ahead, *answers, *delays
+    cdef long long *rows, *choices, *met, *served, *helpers, *ahead, *answers, *delays, *waits
     cdef signed char *phases, *shown
     cdef double* contexts
     cdef int* _whole(self, numbers) except NULL

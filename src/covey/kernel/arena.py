@@ -344,6 +344,7 @@ class Arena:
         self.nothing_said = Said(0)  # what those report
         self.hidden_from = hidden_from
         self.late = LateLabels(self.tables, own, seats, label_wait)
+        self.wait = self.late.wait
         # Of the current slot, per learner: its row and choice, its helper, whose row and function.
         self.rows, self.choices = self._long([0] * self.count), self._long([0] * self.count)
         self.met, self.served = self._long([0] * self.count), self._long([0] * self.count)
@@ -386,6 +387,7 @@ class Arena:
         for t in range(self.slots):
             slot = first_slot + t
             self.late.move(slot)
+            self.late.wait = self.waits[t] if self.has_waits else self.wait
             if self.spaces > 1 or not self.clock.is_within(slot):
                 self._move_clocks(slot)
             first, end = 0, self.count
@@ -416,7 +418,8 @@ class Arena:
         self.has_shown, self.has_gains = log.shown is not None, log.gains is not None
         self.shown = octets(log.shown if self.has_shown else nothing, 0, -1)
         self.gains = halves(log.gains if self.has_gains else nothing, 0, -1)
-        self.has_costs = log.costs is not None
+        self.has_costs, self.has_waits = log.costs is not None, log.waits is not None
+        self.waits = integers(log.waits if self.has_waits else self.kept[0], 0, -1)
         self.costs = halves(log.costs if self.has_costs else nothing, 0, -1)
         self.cells, self.phases = halves(trace.cell, 0, -1), octets(trace.phase, 0, -1)
         self.arms, self.functions = halves(trace.arm, 0, -1), halves(trace.function, 0, -1)

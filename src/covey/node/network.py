@@ -439,7 +439,7 @@ def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: LinkPrices) -> 
     is_carried = setup.settings.carry_serving_costs
     peers = [setup.sites[peer] for peer in site.peers]
     carried = {one.name: one.serving_cost if is_carried else 0.0 for one in peers}
-    wait = setup.settings.label_wait
+    wait = setup.settings.slots_waited
     return SitePrices(
         links, site.name, carried, label_wait=LABEL_WAIT_SLOTS if wait is None else wait
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from covey.config import NetworkConfig
 from covey.data.logs import CodedColumn, Column, Columns, EncodedLog, rows_left
+from covey.data.times import ArrivalTimes
 from covey.errors import DataError
 from covey.toml import nearest
 from covey.types import MILLIONTHS, Label, Loss
@@ -27,6 +28,7 @@ class Arrivals(NamedTuple):
     revealed: np.ndarray | None
     delay: np.ndarray | None
     batches: np.ndarray | None = None
+    waits: np.ndarray | None = None  # rows after which it expires
 
     @property
     def rows_until_label(self) -> np.ndarray | None:
@@ -212,14 +214,22 @@ class Encoder:
         self._setup = setup
         self._luck = Luck(setup)
 
-    def arrivals(self, columns: Mapping[str, Column]) -> Arrivals:
-        """Return label, receiving learner, visibility and delay of the next rows."""
+    def arrivals(
+        self, columns: Mapping[str, Column], times: ArrivalTimes | None = None
+    ) -> Arrivals:
+        """Return label, receiving learner, visibility and delay of the next rows.
+
+        With `times` labels are late by these, in place of a column of slots.
+        """
         data = self._setup.data
         labels = self._codes(columns[data.label], data.label)
         revealed = delay = at = batches = None
         if data.revealed is not None:
             revealed = self._whole(columns[data.revealed], data.revealed, most=1)
-        if data.delay is not None:
+        if times is not None:
+            revealed = (times.delay >= 0) & (True if revealed is None else revealed > 0)
+            delay = np.maximum(times.delay, 0)
+        elif data.delay is not None:
             delay = self._whole(columns[data.delay], data.delay, most=_MOST_DELAY)
         if data.at is not None:
             at = self._receivers(columns[data.at], data.at)
@@ -229,8 +239,11 @@ class Encoder:
             hint = "remove the row, or name a column `revealed` that is 0 there"
             if data.revealed is not None:
                 hint = f"it can be empty only if {data.revealed!r} is 0"
+            elif data.label_time is not None:
+                hint = f"it can be empty only if {data.label_time!r} is, too"
             raise self._error(row, f"the label in {data.label!r} is missing; {hint}")
-        return Arrivals(labels, at, revealed, delay, batches)
+        waits = None if times is None else times.wait
+        return Arrivals(labels, at, revealed, delay, batches, waits)
 
     def encode(
         self,
@@ -262,6 +275,7 @@ class Encoder:
             costs=self._costs(columns),
             busy=self._busy(columns, rows),
             batches=None if arrived.batches is None else arrived.batches.data,
+            waits=None if arrived.waits is None else arrived.waits.data,
         )
         self.first_slot += rows
         return log
@@ -292,9 +306,14 @@ class Encoder:
         return whole
 
     def _whole(self, column: Column, name: str, *, most: int) -> np.ndarray:
-        values = _floats(column)
+        is_flags = most > 1 and isinstance(column, np.ndarray) and column.dtype.kind == "b"
+        values = np.full(len(column), np.nan) if is_flags else _floats(column)
         is_valid = (values >= 0) & (values <= most) & (values == np.floor(values))
-        wanted = "0 or 1" if most == 1 else "a whole number of slots, 0 or more"
+        wanted = "0 or 1"
+        if most > 1:
+            wanted = (
+                "a whole number of slots, 0 or more; for durations name a column of times: time"
+            )
         self._check(column, name, is_valid, f"it must be {wanted}")
         return values.astype(np.int64)
 
@@ -367,7 +386,9 @@ def _where(column: Column, is_wanted: np.ndarray) -> Column:
 
 
 def _floats(column: Column) -> np.ndarray:
-    """Return a column as floats, NaN for values that are not numbers."""
+    """Return a column as floats, NaN for values that are not numbers: times, too."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM":
+        return np.full(len(column), np.nan)
     try:
         return np.asarray(column, np.float64)
     except (TypeError, ValueError):

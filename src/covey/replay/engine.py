@@ -23,6 +23,7 @@ from covey.data.logs import (
     slot_starts,
     until_end_of_batch,
 )
+from covey.errors import ConfigError
 from covey.kernel import Arena, Clock, Table, table_of
 from covey.kernel.rules import Cell, Rule, Seat
 from covey.replay.rounds import Player, Rounds
@@ -203,7 +204,7 @@ class ReplayEngine:
         """Return what plays the slots: a compiled loop, or any loop where options are rare."""
         seats = _seats(self.sites, setup.cost_columns)
         hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
-        wait = setup.settings.label_wait
+        wait = setup.settings.slots_waited
         is_rare = setup.shares_slots or any(setup.answer_delays)
         for site in self.sites:
             is_rare |= len(site.spaces) > 1 or not site.is_supervised
@@ -431,6 +432,12 @@ def start(
     setup: NetworkConfig, sites: Sequence[LearnerSpec], width: int, labels: Sequence[Label]
 ) -> ReplayEngine | EpochedReplay:
     """Return the network before its first slot; contexts have `width` coordinates."""
+    wait = setup.settings.label_wait
+    if isinstance(wait, str) and setup.data.time is None:
+        raise ConfigError(
+            f"[policy] label-wait is {wait!r}; name the column of times as time in [data], or give "
+            "a number of slots"
+        )
     has_changing_links = setup.wiring is not None and setup.wiring.is_moving
     has_peers = any(site.peers for site in sites)
     links = PathCosts(setup, sites) if has_changing_links and has_peers else None

@@ -16,8 +16,9 @@ from covey.bandit.partitions import MOST_DRAWN
 from covey.bandit.policies import Own
 from covey.config import ContextSpaces, NetworkConfig, in_batches, load
 from covey.data import contexts, logs, tables
-from covey.data.contexts import Contexts, check_unit
+from covey.data.contexts import Contexts
 from covey.data.logs import EncodedLog, Trace, TraceFile
+from covey.data.times import ArrivalTimes
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import BaselineRun, make
 from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
@@ -35,7 +36,6 @@ from covey.replay.outcome import (
     points_of,
 )
 from covey.replay.voting import EnsembleReplay
-from covey.toml import nearest
 from covey.types import Array, Interval, Label
 
 FEWEST_ROWS = 500  # of a learner, to warn of too many cells
@@ -341,35 +341,52 @@ def replay_arrays(
     config: ConfigLike, arguments: Mapping[str, Any], *, baselines: Sequence[str] = ()
 ) -> Decided:
     """Replay arrays, by the names of the arguments of `covey.replay`; None: not there."""
-    truth = _array(arguments["labels"], "label")
-    slots = len(truth) if truth.ndim else 0
-    if not slots:
-        raise DataError("there are no slots to replay; labels is empty")
-    by_row = {"label": truth, **{name: arguments[name] for name in OPTIONAL}}
-    arrays = {
-        name: _column(values, name, slots) for name, values in by_row.items() if values is not None
-    }
-    setup = _for_arrays(load(config), arrays)
-    extra = _extra_columns(setup, arguments["columns"] or {}, slots)
-    points = _points(setup, arguments["contexts"], slots)
-    answers = _answers(setup, arguments["predictions"], slots)
-    encoder = Encoder(setup, is_typed=True)
-    run = ReplayRun(setup, encoder.vocabulary, width=points.shape[1], baselines=baselines)
-    log = encoder.encode(answers, encoder.arrivals(arrays), points, extra)
-    return Decided(run, [log])
+    setup, by_row = _for_arrays(load(config), arguments)
+    functions, predictions = _functions(setup), arguments["predictions"]
+    if len(predictions) != len(functions):
+        raise DataError(
+            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
+            "functions; give one row per function"
+        )
+    points = _points(setup, arguments["contexts"], len(arguments["labels"]))
+    names = setup.context.names or [f"context {k + 1}" for k in range(points.shape[1])]
+    more = arguments["columns"] or {}
+    pairs = [
+        *by_row.items(),
+        *zip(functions, predictions, strict=True),
+        *zip(names, points.T, strict=True),
+        *((name, more[name]) for name in _cost_and_delay_columns(setup) if name in more),
+    ]
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
+        raise DataError(f"two arrays have the name {twice!r}; rename the function or column")
+    return _decided(setup._replace(context=contexts.parse(names)), columns, baselines)
 
 
 def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()) -> Decided:
     """Replay a table: a frame, a mapping of columns or the path of a log; `[data]` says which."""
-    setup = load(config)
+    return _decided(load(config), data, baselines)
+
+
+def _decided(setup: NetworkConfig, data: Any, baselines: Sequence[str]) -> Decided:
+    run, _, chunks = _begun(setup, data, baselines)
+    decided = Decided(run, chunks)
+    if not run.slots:
+        raise DataError("the data have no rows; a replay needs at least one")
+    return decided
+
+
+def _begun(
+    setup: NetworkConfig, data: Any, baselines: Sequence[str]
+) -> tuple[ReplayRun, tables.Reader, Iterator[EncodedLog]]:
+    """Return a replay before its first row, and the rows as they are read."""
     reader = tables.open_table(data, used_columns(setup))
     encoder = Encoder(setup, is_typed=reader.is_typed)
     width = setup.context.dimension
     run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
-    decided = Decided(run, chunks_of(setup, reader, encoder))
-    if not run.slots:
-        raise DataError("the data have no rows; a replay needs at least one")
-    return decided
+    check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
+    return run, reader, chunks_of(setup, reader, encoder)
 
 
 def replay_file(
@@ -384,12 +401,8 @@ def replay_file(
 
     `data` is the path of the log, or its columns.
     """
-    reader = tables.open_table(data, used_columns(setup))
-    encoder = Encoder(setup, is_typed=reader.is_typed)
-    width = setup.context.dimension
-    run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
-    check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
-    for log in chunks_of(setup, reader, encoder):
+    run, reader, chunks = _begun(setup, data, baselines)
+    for log in chunks:
         chunk = run.decide(log)
         run.judge(log, chunk)
         if trace is not None:
@@ -413,7 +426,7 @@ def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
     methods = make(names, functions=len(_functions(setup)), seed=setup.settings.seed)
     return BaselineRun(
         methods,
-        label_wait=setup.settings.label_wait,
+        label_wait=setup.settings.slots_waited,
         receivers=[index for index, site in enumerate(setup.sites) if site.receives],
     )
 
@@ -426,13 +439,14 @@ def _voting(setup: NetworkConfig, vocabulary: Vocabulary) -> EnsembleReplay | No
     if base is not None:
         vocabulary.encode([base], name="base of [ensemble]", first_slot=0)
     voters = [site.name for site in setup.sites if site.receives]
-    return EnsembleReplay(setup.ensemble, voters, label_wait=setup.settings.label_wait)
+    return EnsembleReplay(setup.ensemble, voters, label_wait=setup.settings.slots_waited)
 
 
 def used_columns(setup: NetworkConfig) -> list[str]:
     """Return the columns of a log that a configuration names."""
     data = setup.data
-    keys = filter(None, [data.label, data.at, data.revealed, data.delay, data.batch, data.only])
+    times = [data.delay] if setup.timing is None else setup.timing.columns()
+    keys = filter(None, [data.label, data.at, data.revealed, data.batch, data.only, *times])
     used = [*keys, *setup.context.columns, *_functions(setup), *_cost_and_delay_columns(setup)]
     return list(dict.fromkeys(used))
 
@@ -457,10 +471,14 @@ def chunks_of(
             whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
             whole = whole_batches(whole, setup.data.batch)
-        for columns in whole:
+        timing = setup.timing
+        timed: Iterable[tuple[logs.Columns, ArrivalTimes | None]] = (
+            ((columns, None) for columns in whole) if timing is None else timing.arrivals(whole)
+        )
+        for columns, times in timed:
             for name in columns.keys() - setup.context.vectors:
                 tables.check_flat(columns[name], name)
-            arrived = encoder.arrivals(columns)
+            arrived = encoder.arrivals(columns, times)
             labels = None
             if setup.context.has_previous:
                 labels = logs.named(encoder.vocabulary.values, arrived.labels)
@@ -508,73 +526,46 @@ def check_horizon(setup: NetworkConfig, slots: int) -> None:
         )
 
 
-def _for_arrays(setup: NetworkConfig, columns: Mapping[str, Any]) -> NetworkConfig:
-    """Return the set-up with columns named like the arguments of `replay`."""
+def _for_arrays(
+    setup: NetworkConfig, arguments: Mapping[str, Any]
+) -> tuple[NetworkConfig, dict[str, Any]]:
+    """Return the set-up with columns named like the arguments of `replay`, and the arrays."""
+    if not np.ndim(arguments["labels"]) or not len(arguments["labels"]):
+        raise DataError("there are no slots to replay; labels is empty")
+    arrays = {"label": arguments["labels"], **{name: arguments[name] for name in OPTIONAL}}
+    arrays = {name: values for name, values in arrays.items() if values is not None}
     for name in OPTIONAL:
-        if getattr(setup.data, name) is not None and name not in columns:
+        if getattr(setup.data, name) is not None and name not in arrays:
             raise ConfigError(
                 f"the configuration has {name} in [data]; give replay the array {name}"
             )
-    if setup.data.only is not None:
-        raise ConfigError("the configuration has only in [data]; leave it out, and those rows, too")
-    if setup.ensemble is not None and "at" in columns:
+    for name in ("only", "time"):
+        if getattr(setup.data, name) is not None:
+            raise ConfigError(
+                f"the configuration has {name} in [data]; pass columns by name as data"
+            )
+    if setup.ensemble is not None and "at" in arrays:
         raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
-    names = {name: name if name in columns else None for name in OPTIONAL}
+    names = {name: name if name in arrays else None for name in OPTIONAL}
     data = msgspec.structs.replace(setup.data, label="label", **names)
     setup = setup._replace(data=data)
-    return in_batches(setup) if "batch" in columns else setup
+    return in_batches(setup) if "batch" in arrays else setup, arrays
 
 
-def _extra_columns(
-    setup: NetworkConfig, columns: Mapping[str, Any], slots: int
-) -> dict[str, np.ndarray]:
-    extra = {}
-    for name in _cost_and_delay_columns(setup):
-        if name not in columns:
-            hint = nearest(name, columns)
-            raise DataError(f"the configuration names column {name!r}; give it in columns{hint}")
-        extra[name] = _column(columns[name], name, slots)
-    return extra
-
-
-def _answers(setup: NetworkConfig, predictions: Any, slots: int) -> list[tuple[str, np.ndarray]]:
-    functions = _functions(setup)
-    if len(predictions) != len(functions):
+def _points(setup: NetworkConfig, values: Any, slots: int) -> Array:
+    try:
+        points = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
         raise DataError(
-            f"predictions has {len(predictions)} rows, but the learners list {len(functions)} "
-            "functions; give one row per function"
-        )
-    return [
-        (name, _column(row, name, slots, what=f"the predictions of {name!r}"))
-        for name, row in zip(functions, predictions, strict=True)
-    ]
-
-
-def _points(setup: NetworkConfig, contexts: Any, slots: int) -> np.ndarray:
-    points = _array(contexts, "contexts", np.float64)
+            "contexts cannot be read as an array; it must hold numbers of one shape"
+        ) from None
     if points.ndim != 2 or len(points) != slots:
         raise DataError(
             f"contexts has shape {points.shape}; it must be slots x dimensions, here {slots} x d"
         )
-    names = setup.context.names
-    if setup.plan.entries and len(names) != points.shape[1]:
+    if setup.plan.entries and setup.context.dimension != points.shape[1]:
         raise ConfigError(
-            f"the configuration names {len(names)} contexts, but the array has {points.shape[1]}"
+            f"the configuration names {setup.context.dimension} contexts, but the array has "
+            f"{points.shape[1]}"
         )
-    check_unit(points, names=names or [f"context {k}" for k in range(points.shape[1])])
     return points
-
-
-def _array(values: Any, name: str, kind: Any = None) -> np.ndarray:
-    try:
-        return np.asarray(values, kind)
-    except (TypeError, ValueError):
-        expected = "numbers of one shape" if kind else "one entry per slot"
-        raise DataError(f"{name} cannot be read as an array; it must hold {expected}") from None
-
-
-def _column(values: Any, name: str, slots: int, *, what: str = "") -> np.ndarray:
-    column = _array(values, what or name)
-    if column.shape != (slots,):
-        raise DataError(f"{name!r} has shape {column.shape}; it must have {slots} entries")
-    return column

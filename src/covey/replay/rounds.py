@@ -250,9 +250,9 @@ class Rounds:
         delay = self._delay(decided)
         if delay == 0 and self._log.batches is None:  # labels of a batch come together, in order
             self._settle(decided, is_hidden=False)
-        elif delay != NEVER or self._wait is not None:
+        elif delay != NEVER or self._wait_for(t) is not None:
             is_hidden = delay == NEVER
-            due = decided.slot + (self._wait or 0 if is_hidden else delay)
+            due = decided.slot + (self._wait_for(t) or 0 if is_hidden else delay)
             self._due[due].append((decided, is_hidden))
 
     def _line(self, decided: _Decided) -> int:
@@ -326,7 +326,12 @@ class Rounds:
             if place < self._hidden_from:
                 return NEVER
             delay = -1 - delay
-        return delay if self._wait is None or delay <= self._wait else NEVER
+        wait = self._wait_for(t)
+        return delay if wait is None or delay <= wait else NEVER
+
+    def _wait_for(self, t: int) -> int | None:
+        """Return after how many slots the label of a row expires; None: after none."""
+        return self._wait if self._log.waits is None else int(self._log.waits[t])
 
     def _settle(self, decided: _Decided, is_hidden: bool) -> None:
         """Record the label of a decision, or count it as pending no longer."""

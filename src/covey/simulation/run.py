@@ -76,7 +76,7 @@ def play(
     oracle = Oracle(environment, settings, played=setup, seed=seed)
     sums = _Sums(environment, setup, horizon)
     voters = [setup.sites[place].name for place in environment.receiving]
-    wait = setup.settings.label_wait
+    wait = setup.settings.slots_waited
     voting = setup.ensemble and EnsembleReplay(setup.ensemble, voters, label_wait=wait)
     curve = []
     for end in [*checkpoints, horizon]:
@@ -108,7 +108,7 @@ class _Sums:
 
     def __init__(self, environment: Environment, setup: NetworkConfig, horizon: int) -> None:
         self._horizon = horizon
-        wait = setup.settings.label_wait
+        wait = setup.settings.slots_waited
         self._wait = math.inf if wait is None else wait
         self._functions = sum(environment.counts)
         # Of the learners that receive instances: those that are measured.
