@@ -8,7 +8,7 @@ import msgspec
 
 from covey import toml
 from covey.bandit.partitions import Threshold
-from covey.bandit.policies import RECORDS, Forget, keys_of
+from covey.bandit.policies import RECORDS, Duration, Forget, keys_of
 from covey.kernel.rules import Reward
 
 PAGE = Path(__file__).parent / "reference" / "policy-keys.md"
@@ -58,6 +58,8 @@ def _words(kind: Any) -> str:
     """Return a type in words."""
     if typing.get_origin(kind) is typing.Literal:
         return ", ".join(f'`"{word}"`' for word in typing.get_args(kind))
+    if kind == Duration:
+        return 'duration such as `"30d"`'
     if hasattr(kind, "__metadata__"):
         return f"{_words(kind.__origin__)} {_range(*kind.__metadata__)}"
     options = [one for one in typing.get_args(kind) if one is not type(None)]

@@ -36,6 +36,7 @@ from covey.kernel.rules import Custom, CustomPolicy, Index, Reward, Rule, Tree
 CANDIDATES, CONTEXT_PEERS = "several candidates", "context-peers"  # what not all policies support
 
 Slots = Annotated[int, Meta(ge=1, le=2**53)]
+Duration = Annotated[str, Meta(min_length=2)]
 Slices = Annotated[int, Meta(ge=1, le=2**31)]
 Scale = Annotated[float, Meta(ge=1e-6, le=1e6)]
 Alarm = Annotated[float, Meta(ge=0, le=1e6)]
@@ -147,7 +148,7 @@ class PolicyRecord(
     joins_candidates: ClassVar[bool] = False  # to one context: it finds out what matters
 
     seed: Annotated[int, Meta(ge=0, le=2**40)] = 0
-    label_wait: Annotated[int, Meta(ge=0, le=2**53)] | str | None = None  # slots, or a duration
+    label_wait: Annotated[int, Meta(ge=0, le=2**53)] | Duration | None = None  # slots, or by time
     pending: bool | None = None  # None: in a node and in batches
     reward: Reward | str | None = None  # or "module:function" of one of one's own
     carry_serving_costs: bool = False
