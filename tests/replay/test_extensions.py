@@ -52,32 +52,7 @@ def test_with_labels_ten_slots_late_each_arm_gets_at_most_ten_forced_slots_more_
             assert forced[1] <= forced[0] + 10
 
 
-def test_counting_pending_labels_saves_the_forced_slots_that_late_labels_cost() -> None:
-    given = stream(3_000, 0.6, 0.9)
-    plain = {"policy": {"preset": "cos", "slices": 3}, "learner": ONE}
-    careful = {"policy": {"preset": "cos", "slices": 3, "pending": True}, "learner": ONE}
-    delay = np.full(3_000, 10)
-
-    late = covey.replay(plain, **given, delay=delay)
-    minded = covey.replay(careful, **given, delay=delay)
-
-    assert explored(minded) < explored(late)
-
-
 # -- labels that never come --------------------------------------------------------------------
-
-
-def test_with_half_of_the_labels_exploration_about_doubles() -> None:
-    given = stream(20_000, 0.6, 0.9)
-    whole = {"policy": {"preset": "cos", "slices": 6}, "learner": ONE}
-    half = {
-        "policy": {"preset": "cos", "slices": 6},
-        "learner": [{**ONE[0], "label-probability": 0.5}],
-    }
-
-    ratio = explored(covey.replay(half, **given)) / explored(covey.replay(whole, **given))
-
-    assert 1.8 < ratio < 2.4
 
 
 def test_a_learner_without_labels_learns_nothing_and_its_peer_is_unchanged() -> None:
@@ -219,40 +194,3 @@ def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
     expected = 1 - np.minimum(1, (answered - labels) ** 2 / 4.0)
     assert np.abs(trace.correct - expected).max() < 1e-6
     assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
-
-
-# -- learners that never see a label -----------------------------------------------------------
-
-
-def unsupervised(*, contexts_shared: bool) -> tuple[covey.Trace, Any]:
-    """South sees no label; north does, in the same half of the contexts or in the other."""
-    rng = np.random.default_rng(6)
-    given = stream(6_000, 0.9, 0.55, 0.85)
-    at = rng.integers(0, 2, 6_000)
-    half = rng.random(6_000) / 2
-    given["contexts"] = (half + (0.0 if contexts_shared else 0.5) * (at == 0))[:, None]
-    config = {
-        "policy": {"preset": "cos", "slices": 2},
-        "learner": [
-            {"name": "north", "functions": ["n"], "peers": {"south": 0.0}},
-            {"name": "south", "functions": ["s0", "s1"], "supervised": False},
-        ],
-    }
-    names = [("north", "south")[k] for k in at]
-    trace = covey.replay(config, **given, at=names)
-    return trace, trace.correct[trace.learner == 1]
-
-
-def test_a_learner_without_labels_profits_where_others_have_them() -> None:
-    _, correct = unsupervised(contexts_shared=True)
-
-    assert correct[-1_000:].mean() > 0.85
-
-
-def test_a_learner_without_labels_learns_nothing_if_no_learner_has_them() -> None:
-    """The paper's counter-example: with disjoint contexts nothing about the cell is ever learnt."""
-    trace, correct = unsupervised(contexts_shared=False)
-
-    first = trace.function[trace.learner == 1] == 1
-    assert first.all()
-    assert correct[-1_000:].mean() < 0.6
