@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,19 +12,13 @@ import pytest
 import yaml
 
 from covey.server import tokens
+from support.required import program
 from support.site_processes import Offices, started, table
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 OPERATING = ROOT / "docs" / "operations" / "operating.md"
 MOST_EXPOSED = 2.0  # of 10, as systemd-analyze rates it
-PROMTOOL, SYSTEMD = shutil.which("promtool"), shutil.which("systemd-analyze")
-with_promtool = pytest.mark.skipif(
-    PROMTOOL is None, reason="promtool (Debian package prometheus) is not installed"
-)
-with_systemd = pytest.mark.skipif(
-    SYSTEMD is None, reason="systemd-analyze (Debian package systemd) is not installed"
-)
 
 
 def run(*words: object, **more: Any) -> "subprocess.CompletedProcess[str]":
@@ -34,9 +27,8 @@ def run(*words: object, **more: Any) -> "subprocess.CompletedProcess[str]":
     )
 
 
-@with_systemd
 def test_the_service_is_little_exposed() -> None:
-    done = run(SYSTEMD, "security", "--offline=true", DEPLOY / "covey.service")
+    done = run(program("systemd-analyze"), "security", "--offline=true", DEPLOY / "covey.service")
     if "unrecognized option" in done.stderr:
         pytest.skip("this systemd-analyze cannot rate a file (it is older than 250)")
 
@@ -45,13 +37,12 @@ def test_the_service_is_little_exposed() -> None:
     assert float(level[1]) <= MOST_EXPOSED
 
 
-@with_systemd
 def test_systemd_finds_nothing_wrong_in_the_service(tmp_path: Path) -> None:
     for name in ("covey.service", "covey-renew.service", "covey-renew.timer"):
         text = (DEPLOY / name).read_text().replace("/opt/covey/bin/covey", sys.executable)
         (tmp_path / name).write_text(text)
 
-        done = run(SYSTEMD, "verify", "--man=no", tmp_path / name)
+        done = run(program("systemd-analyze"), "verify", "--man=no", tmp_path / name)
 
         assert name not in done.stderr
 
@@ -129,7 +120,6 @@ def test_panels_of_the_dashboard_do_not_overlap() -> None:
         taken |= cells
 
 
-@with_promtool
 def test_prometheus_takes_the_configuration_the_alerts_and_the_dashboard(tmp_path: Path) -> None:
     rules = [{"record": f"panel:number_{k}", "expr": expr} for k, expr in enumerate(expressions())]
     (tmp_path / "board.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": rules}]}))
@@ -139,7 +129,7 @@ def test_prometheus_takes_the_configuration_the_alerts_and_the_dashboard(tmp_pat
         ("rules", tmp_path / "board.yml"),
         ("config", "--syntax-only", DEPLOY / "prometheus.yml"),
     ):
-        done = run(PROMTOOL, "check", *words)
+        done = run(program("promtool"), "check", *words)
         assert done.returncode == 0, done.stderr
 
 
@@ -186,39 +176,30 @@ ALERTS: dict[str, tuple[str, str]] = {
 }
 
 
-@with_promtool
-@pytest.mark.parametrize("alert", ["", *ALERTS])
-def test_an_alert_fires_for_its_cause_and_not_without(tmp_path: Path, alert: str) -> None:
+def _test_of(alert: str) -> dict[str, Any]:
+    """Return a test of promtool that an alert fires for its cause, and no other one."""
     series = CALM | dict([ALERTS[alert]] if alert else [])
     fired = {alert} - {""}
     if alert == "CoveyCertificateExpiresNow":
         fired.add("CoveyCertificateExpiresSoon")
-    test = {
-        "rule_files": [str(DEPLOY / "alerts.yml")],
-        "evaluation_interval": "2h",
-        "tests": [
-            {
-                "interval": "5m",
-                "input_series": [
-                    {"series": _at_a_site(name), "values": values}
-                    for name, values in series.items()
-                ],
-                "promql_expr_test": [
-                    {
-                        "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
-                        "eval_time": "8d",
-                        "exp_samples": [
-                            {"labels": f'{{alertname="{name}"}}', "value": 1}
-                            for name in sorted(fired)
-                        ],
-                    }
-                ],
-            }
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(fired)]
+    firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
+    return {
+        "name": alert,
+        "interval": "5m",
+        "input_series": [
+            {"series": _at_a_site(name), "values": values} for name, values in series.items()
         ],
+        "promql_expr_test": [{"expr": firing, "eval_time": "8d", "exp_samples": samples}],
     }
+
+
+def test_an_alert_fires_for_its_cause_and_not_without(tmp_path: Path) -> None:
+    rules = {"rule_files": [str(DEPLOY / "alerts.yml")], "evaluation_interval": "2h"}
+    test = {**rules, "tests": [_test_of(alert) for alert in ("", *ALERTS)]}
     (tmp_path / "test.yml").write_text(json.dumps(test))
 
-    done = run(PROMTOOL, "test", "rules", tmp_path / "test.yml")
+    done = run(program("promtool"), "test", "rules", tmp_path / "test.yml")
 
     assert done.returncode == 0, done.stdout + done.stderr
 

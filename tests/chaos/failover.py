@@ -15,22 +15,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
 
-from chaos.kill import FUNCTIONS, NO_RESPONSE, Load, Outcome, Process, compare
+from chaos import prove
+from chaos.kill import FUNCTIONS, NO_RESPONSE, POLICY, Load, Outcome, Process, compare, until
 from support.postgres import Server, servers
 from support.site_processes import table
 
-PAGE = Path(__file__).with_name("RESULTS.md")
-BEGIN, END = "<!-- failover: begin -->", "<!-- failover: end -->"
 NAME = "north"
 BEHIND_S = 0.3  # in which a standby reads nothing before the primary is lost
-WAIT_S = 120.0  # for what must happen, on a machine however slow
 
 
 class FailoverOutcome(Outcome):
@@ -168,8 +166,6 @@ class TwoNodes:
 
 
 def site(url: str) -> str:
-    thresholds = {"scale": 0.5, "power": 0.0}
-    policy = {"preset": "cos", "slices": 3, "explore": thresholds, "train": thresholds}
     features = {"size": "FP64"}
     node = {"name": NAME, "store": url, "address": "127.0.0.1:0", "features": features}
     functions = [
@@ -180,18 +176,11 @@ def site(url: str) -> str:
     return "\n".join(
         [
             table("[node]", {**node, "dimension": 1}),
-            table("[policy]", policy),
+            POLICY,
             table("[[learner]]", learner),
             *functions,
         ]
     )
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end_s, "what must happen has not happened"
-        time.sleep(0.05)
 
 
 @contextlib.contextmanager
@@ -246,36 +235,40 @@ def _acknowledged(load: Load) -> int:
     return sum(len(client.acknowledged) for client in load.clients)
 
 
-def write(outcome: FailoverOutcome) -> None:
-    """Write the table of the page."""
-    rows = {
-        "connections ended, nodes killed, times that both servers were killed": (
-            f"{outcome.connections_ended}, {outcome.nodes_killed}, {outcome.servers_killed}"
+def rows_of(outcome: FailoverOutcome) -> list[tuple[str, ...]]:
+    """Return the table of the page."""
+    failures = (outcome.connections_ended, outcome.nodes_killed, outcome.servers_killed)
+    return [
+        (
+            "connections ended, nodes killed, times that both servers were killed",
+            ", ".join(map(str, failures)),
         ),
-        "labels acknowledged": f"{outcome.acknowledged:,}",
-        "of these lost": f"{outcome.lost:,}",
-        "counted twice": f"{outcome.twice:,}",
-        "requests without an answer, sent again": f"{outcome.unanswered:,}",
-        "disagreements of `covey check`, and answers that changed": len(outcome.disagreements),
-        "longest time until labels were acknowledged again": f"{outcome.slowest_takeover_s:.1f} s",
-    }
-    lines = ["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows.items())]
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    text = "\n".join([BEGIN, "", *lines, "", END])
-    PAGE.write_text(before + text + rest.partition(END)[2])
+        ("labels acknowledged", f"{outcome.acknowledged:,}"),
+        ("of these lost", f"{outcome.lost:,}"),
+        ("counted twice", f"{outcome.twice:,}"),
+        ("requests without an answer, sent again", f"{outcome.unanswered:,}"),
+        (
+            "disagreements of `covey check`, and answers that changed",
+            f"{len(outcome.disagreements)}",
+        ),
+        (
+            "longest time until labels were acknowledged again",
+            f"{outcome.slowest_takeover_s:.1f} s",
+        ),
+    ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Let databases and nodes fail under load.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", action="store_true", help=f"write the table of {PAGE.name}")
+    parser.add_argument("--write", action="store_true", help="into RESULTS.md")
     options = parser.parse_args()
     outcome = fail_often(options.rounds, seed=options.seed)
     for name, value in msgspec.structs.asdict(outcome).items():
         print(f"{name.replace('_', ' ')}: {value}")
     if options.write:
-        write(outcome)
+        prove.write("failover", prove.table(rows_of(outcome), "", ""))
     return int(bool(outcome.lost or outcome.twice or outcome.disagreements))
 
 

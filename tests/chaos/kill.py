@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,7 +32,9 @@ from support.site_processes import Offices, table
 
 NAMES = ("north", "south", "east")
 FUNCTIONS = {"zero": 0, "one": 1}
-HEAL_S = 120.0  # for the last label to reach its peer, on a machine however slow
+WAIT_S = 120.0  # for what must happen, on a machine however slow
+EARLY = {"scale": 0.5, "power": 0.0}
+POLICY = table("[policy]", {"preset": "cos", "slices": 3, "explore": EARLY, "train": EARLY})
 NO_RESPONSE = (0, {})
 
 
@@ -57,8 +59,6 @@ def sites(folder: Path, names: Sequence[str] = NAMES) -> dict[str, str]:
 
 
 def _site(offices: Offices, name: str, others: list[str]) -> str:
-    thresholds = {"scale": 0.5, "power": 0.0}
-    policy = {"preset": "cos", "slices": 3, "explore": thresholds, "train": thresholds}
     own = [f"{name}-{one}" for one in FUNCTIONS]
     learner = {"name": name, "functions": own, "peers": dict.fromkeys(others, 0.01)}
     rights = {"share": "data", "may-ask": True, "functions": len(own)}
@@ -69,7 +69,7 @@ def _site(offices: Offices, name: str, others: list[str]) -> str:
     return "\n".join(
         [
             offices.node(name, features={"size": "FP64"}, dimension=1),
-            table("[policy]", policy),
+            POLICY,
             table("[[learner]]", learner),
             *(offices.peer(other, **rights) for other in others),
             *functions,
@@ -240,7 +240,7 @@ def kill_often(times: int, *, seed: int = 0, clients: int = 6) -> Outcome:
             time.sleep(0.5)
         finally:
             load.end()
-            _wait_until_delivered(processes, outcome)
+            until(lambda: not any(process.undelivered for process in processes))
             codes = [process.end(signal.SIGTERM) for process in processes]
         if any(codes):
             outcome.disagreements.append(f"after SIGTERM, sites ended with {codes}")
@@ -248,13 +248,12 @@ def kill_often(times: int, *, seed: int = 0, clients: int = 6) -> Outcome:
         return outcome
 
 
-def _wait_until_delivered(processes: Sequence[Process], outcome: Outcome) -> None:
-    until_s = time.monotonic() + HEAL_S
-    while any(process.undelivered for process in processes):
-        if time.monotonic() > until_s:
-            outcome.disagreements.append("labels are still undelivered")
-            return
-        time.sleep(0.2)
+def until(is_so: Callable[[], bool]) -> None:
+    """Return when something is so; it must be soon."""
+    end_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end_s, "what must happen has not happened"
+        time.sleep(0.05)
 
 
 def compare(processes: Sequence[Process], load: Load, outcome: Outcome) -> None:

@@ -8,7 +8,8 @@ from threading import Thread
 import psycopg
 import pytest
 
-from chaos.failover import Pair, fail_often, pair, site, until
+from chaos.failover import Pair, fail_often, pair, site
+from chaos.kill import until
 from covey import cli
 from covey.errors import StoreError
 from covey.node.requests import Commit

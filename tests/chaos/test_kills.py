@@ -1,32 +1,20 @@
 """Real processes, killed and with a failing disk: nothing that they acknowledged is lost."""
 
-import shutil
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from chaos.kill import Load, Outcome, Process, compare, kill_often, sites
-
-WAIT_S = 60.0  # for what must happen, on a machine however slow
-STRACE = shutil.which("strace")
+from chaos.kill import Load, Outcome, Process, compare, kill_often, sites, until
+from support.required import program
 
 
 def injected(call: str, what: str) -> list[str]:
     """Return what makes a system call of a process fail."""
     return [
-        *(STRACE or "strace", "-f", "-qq", "-o", "/dev/null"),
+        *(program("strace"), "-f", "-qq", "-o", "/dev/null"),
         *("-e", f"trace={call}", "-e", f"inject={call}:{what}"),
     ]
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end_s
-        time.sleep(0.05)
 
 
 def alone(folder: Path, before: list[str]) -> Process:
@@ -41,7 +29,6 @@ def test_killed_again_and_again_sites_lose_nothing() -> None:
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
 
 
-@pytest.mark.skipif(STRACE is None, reason="needs strace, to let system calls fail")
 @pytest.mark.parametrize(
     ("call", "what", "code"),
     [
@@ -74,7 +61,6 @@ def test_a_disk_that_fails_stops_the_site_and_nothing_is_lost(
     assert (outcome.lost, outcome.twice, outcome.disagreements) == (0, 0, [])
 
 
-@pytest.mark.skipif(STRACE is None, reason="needs strace, to kill at a system call")
 @pytest.mark.parametrize("number", [20, 27])
 def test_killed_at_a_sync_a_site_loses_nothing(number: int, tmp_path: Path) -> None:
     process = alone(tmp_path, injected("fdatasync", f"signal=SIGKILL:when={number}"))

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 from chaos.runs import play
 from support.effort import effort
 
-SEEDS = effort(60, long=200)
-CHUNK = 10
+SEEDS = effort(30, long=200)
+FIRST, CHUNK = 15, 5
 SHADOW_SEEDS = 4
 HERE = Path(__file__).parents[1]
 # What must come up in a few seeds, or the storms are none.
@@ -50,22 +49,19 @@ KINDS = {
 }
 
 
-once = cache(play)  # the same seed is the same storm, as shown below
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(FIRST, SEEDS, CHUNK))
 def test_every_guarantee_holds_under_any_fault(first: int) -> None:
-    verdicts = [once(seed) for seed in range(first, first + CHUNK)]
+    verdicts = [play(seed) for seed in range(first, first + CHUNK)]
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts["acknowledged"] for one in verdicts) > 500
+    assert sum(one.counts["acknowledged"] for one in verdicts) > 250
 
 
 def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> None:
     verdicts = [play(seed, is_free=True) for seed in range(CHUNK)]
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts["acknowledged"] for one in verdicts) > 500
+    assert sum(one.counts["acknowledged"] for one in verdicts) > 250
 
 
 def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow() -> None:
@@ -75,11 +71,13 @@ def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow() -> None
     assert sum(one.counts["rows in the shadow"] for one in verdicts) > 100
 
 
-def test_every_kind_of_trouble_comes_up() -> None:
+def test_every_kind_of_trouble_comes_up_and_every_guarantee_holds() -> None:
+    verdicts = [play(seed) for seed in range(FIRST)]
     counts: Counter[str] = Counter()
-    for seed in range(15):
-        counts.update(once(seed).counts)
+    for verdict in verdicts:
+        counts.update(verdict.counts)
 
+    assert {one.seed: one.found for one in verdicts if one.found} == {}
     assert {kind for kind in KINDS if counts[kind] == 0} == set()
 
 
