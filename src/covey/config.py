@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -69,6 +69,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     time: str | None = None
     label_time: str | None = None
     batch: str | None = None  # rows with the same value, one after the other, are a batch
+    missing: Literal["unavailable"] | None = None  # functions without a prediction; None: refused
     only: str | None = None  # a column that is 1 in the rows to replay; None: all of them
     loss: Loss | None = None  # None: zero-one loss
     value: Value | None = None  # of a right answer
@@ -485,11 +486,12 @@ def _check_free(
 
 def _voters(sites: tuple[LearnerSpec, ...], data: Data) -> tuple[LearnerSpec, ...]:
     """Return the sites of an ensemble: without peers, each votes on every row."""
-    if data.at is not None:
-        raise ConfigError(
-            "[ensemble] needs a vote of every learner on every row, but [data] has "
-            f"at = {data.at!r}; remove one of them"
-        )
+    for key, value in (("at", data.at), ("missing", data.missing)):
+        if value is not None:
+            raise ConfigError(
+                "[ensemble] needs a vote of every learner on every row, but [data] has "
+                f"{key} = {value!r}; remove one of them"
+            )
     if not any(site.receives for site in sites):
         raise ConfigError("[ensemble] has no voters: every learner has arrivals = false")
     return tuple(site.alone() for site in sites)

@@ -10,11 +10,9 @@ import covey
 from covey.data import tables
 from covey.data.logs import EncodedLog, until_end_of_batch
 from covey.errors import ConfigError
-from support.presets import fitting
 from support.replays import EVERY_KIND, NETWORK, play, stream, trace_in
 
 ROWS = 600
-EARLY = {"slices": 2, "train": {"scale": 1.0, "power": 0.0}, "split-scale": 4.0}
 READINGS = pytest.mark.parametrize("reading", ["slots", "slot"])
 
 
@@ -65,28 +63,6 @@ def test_labels_of_a_batch_come_at_its_end_at_the_earliest_also_hidden_ones() ->
     assert np.asarray(until_end_of_batch(log).delays).tolist() == [-3, 1, -6, -1]
 
 
-def live(config: dict[str, Any], given: dict[str, Any], batch: np.ndarray) -> list[Any]:
-    """Return the decisions of a network that gets the same batches, and then their labels."""
-    said = given["predictions"]
-    network = covey.Network(
-        config,
-        functions={name: _recorded(said[k]) for k, name in enumerate("abcd")},
-        dimension=1,
-    )
-    rows: list[Any] = []
-    for number in range(batch[-1] + 1):
-        places = np.flatnonzero(batch == number)
-        answers = network["north"].predict_batch(places.tolist(), given["contexts"][places])
-        labels = given["labels"][places].tolist()
-        network["north"].learn_batch([one.ticket for one in answers], labels)
-        rows += [(one.phase, one.arm, one.function) for one in answers]
-    return rows
-
-
-def _recorded(said: np.ndarray) -> Any:
-    return lambda row: int(said[row])
-
-
 def recorded(slots: int) -> dict[str, Any]:
     rng = np.random.default_rng(9)
     labels = rng.integers(0, 2, slots)
@@ -96,37 +72,6 @@ def recorded(slots: int) -> dict[str, Any]:
         "labels": labels,
         "contexts": rng.random((slots, 1)),
     }
-
-
-@pytest.mark.parametrize("preset", ["cos", "dcza", "auto", "share-ucb"])
-def test_a_replay_in_batches_decides_as_a_network_whose_labels_come_after_each_batch(
-    preset: str,
-) -> None:
-    policy = {key: value for key, value in EARLY.items() if preset != "auto" or key != "slices"}
-    config = two_sites(fitting({"preset": preset, **policy}))
-    given, batch = recorded(ROWS), batch_of(ROWS)
-
-    columns = covey.replay(config, **given, batch=batch).columns()
-
-    decided = list(zip(columns["phase"], columns["arm"], columns["function"], strict=True))
-    assert decided == live(config, given, batch)
-    assert {"south"} < set(columns["arm"])
-
-
-def test_time_as_a_context_counts_the_slots_that_batches_share(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 2)
-    config = two_sites({"preset": "cos", "slices": 4, "batch": "slot"})
-    config["data"] = {"context": [{"scale": "slot", "horizon": 4}], "batch": "lot"}
-    columns = {"label": [1] * 6, "lot": [0, 0, 1, 2, 2, 2], **dict.fromkeys("abcd", [1] * 6)}
-    network = covey.Network(config, functions=dict.fromkeys("abcd", lambda x: 1))
-    live = [network["north"].predict_batch([{}] * rows) for rows in (2, 1, 3)]
-
-    cells = covey.replay(config, columns).columns()["cell"]
-
-    assert cells == ["g4:1", "g4:1", "g4:2", "g4:3", "g4:3", "g4:3"]
-    assert cells == [network["north"].cell_of(one.ticket) for batch in live for one in batch]
 
 
 def test_a_horizon_counts_slots_and_not_rows_where_batches_share_slots() -> None:
@@ -164,15 +109,9 @@ def test_epochs_and_link_changes_begin_between_batches_that_share_a_slot() -> No
     assert paid == {False: {0.0, 0.1}, True: {0.0, 0.4}}
 
 
-@pytest.mark.parametrize(
-    ("data", "what"),
-    [
-        ({"context": [{"scale": "previous-label"}], "delay": "late"}, "previous label and a delay"),
-    ],
-)
-def test_batches_in_one_slot_refuse_what_needs_a_slot_per_row(data: Any, what: str) -> None:
+def test_batches_in_one_slot_refuse_what_needs_a_slot_per_row() -> None:
     config = two_sites({"preset": "cos", "batch": "slot"})
-    config["data"] = {**data, "batch": "lot"}
+    config["data"] = {"context": [{"scale": "previous-label"}], "delay": "late", "batch": "lot"}
 
-    with pytest.raises(ConfigError, match=what):
+    with pytest.raises(ConfigError, match="previous label and a delay"):
         covey.replay(config, **recorded(2), batch=[0, 1])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import covey
-from support.two_sites import GRID, NORTH, SOUTH, ZOOMING, answers, stream
+from support.two_sites import GRID, NORTH, ZOOMING, answers
 
 BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
 THREE = ["x0", "x1", "x2"]
@@ -84,19 +84,3 @@ def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
 
     assert right(["x0", "x1"]) < 0.75
     assert right(["x0", "x1", ["x0", "x1"]]) > 0.87
-
-
-def test_shared_and_per_learner_candidates_are_equivalent() -> None:
-    given = stream(500, 0.6, 0.9, 0.8)
-    given["contexts"] = np.random.default_rng(2).random((500, 2))
-    everybody = {
-        "policy": {"preset": "cos"},
-        "data": {"candidates": ["x0", "x1"]},
-        "learner": [NORTH, SOUTH],
-    }
-    each: dict[str, Any] = {
-        "policy": {"preset": "cos"},
-        "learner": [{**one, "candidates": ["x0", "x1"]} for one in (NORTH, SOUTH)],
-    }
-
-    assert covey.replay(everybody, **given).columns() == covey.replay(each, **given).columns()

@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 import covey
-from covey import kernel
 from covey.bandit.policies import PRESETS
 from covey.bandit.rewards import reward_from, worths
 from covey.errors import PolicyError
-from covey.kernel.rules import CustomReward, Reward, Rule
+from covey.kernel.rules import Reward
 from covey.types import Loss
-from support.flow import EARLY, config_of, recorded_stream, replayed
+from support.flow import config_of, recorded_stream, replayed
 from support.presets import INDEXED, fitting
-from support.tables import plain_kernel
 
 OWN = "support.own_rewards"
 FORMULA = {"accuracy": 0.9, "power": 1.5, "cost": 2.0, "context": [0.5, 0.0]}
@@ -106,33 +104,6 @@ def test_with_a_loss_a_function_takes_the_expected_loss() -> None:
     rough, fine = seen[-2:]  # the mean of the few labels of one, and of the many of the other
     assert 8.0 < rough < 25.0
     assert fine == pytest.approx(1.0, rel=0.2)
-
-
-def tables_of(preset: str, reward: CustomReward) -> list[Any]:
-    """Return the table of a learner of two functions and no peer: in use, and plain."""
-    early = {key: EARLY[key] for key in ("explore", "slices")}
-    settings = covey.CoS(**early) if preset == "cos" else covey.Auto()
-    site = {"functions": 2, "costs": (0.0, 0.05), "rewards": (reward,) * 2}
-    policy = settings.resolve(dimension=2, most_functions=2)
-    rule: Rule = policy.rule(position=0, **site)
-    forms = (kernel, plain_kernel())
-    return [form.table_of(form.Clock(policy.scales(), policy.powers()), rule) for form in forms]
-
-
-@pytest.mark.parametrize("preset", ["cos", "auto"])
-def test_the_kernel_in_use_and_the_plain_one_decide_the_same(preset: str) -> None:
-    rng = np.random.default_rng(4)
-    reward = reward_from(f"{OWN}:outage", where="[policy] reward")
-    assert isinstance(reward, CustomReward)
-    here, plain = tables_of(preset, reward)
-    gains = rng.random((800, 2)) < (0.6, 0.9)
-
-    for slot, context in enumerate(rng.random((800, 2)).tolist(), 1):
-        code = here.decide(tuple(context), slot)
-        assert code == plain.decide(tuple(context), slot)
-        gain = int(gains[slot - 1, code >> 2 & 0x3FFFF])
-        for one in (here, plain):
-            one.settle(code, gain, tuple(context), slot)
 
 
 # -- many instances at once --------------------------------------------------------------------

@@ -137,14 +137,6 @@ def test_statistics_that_forget_follow_a_switch_that_no_context_shows(
     assert wrong(keeps) > 0.15
 
 
-def test_time_as_a_context_follows_a_switch_too() -> None:
-    given = switching(8_000)
-    given["contexts"] = np.arange(1, 8_001)[:, None] / 8_000
-    policy = {"preset": "cos", "slices": 8, "explore": {"scale": 0.3, "power": 0.125}}
-
-    assert wrong(covey.replay({"policy": policy, "learner": ONE}, **given)) < 0.08
-
-
 # -- rewards -----------------------------------------------------------------------------------
 
 
@@ -163,13 +155,6 @@ def test_a_reward_with_doubled_cost_avoids_the_expensive_arm() -> None:
 
     assert "dear" in plain
     assert twice == {"cheap"}
-
-
-def test_a_single_arm_may_have_a_reward_of_its_own() -> None:
-    given = stream(4_000, 0.7, 0.9)
-    site = {"name": "north", "functions": ["a", "b"], "rewards": {"b": {"accuracy": 0.5}}}
-
-    assert chosen_at_last({"learner": [site]}, given) == {"a"}
 
 
 # -- labels that are numbers -------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Vocabulary:
             )
         values = np.array([*self.values, 0.0], np.float64)
         gains = self._loss.gains(np.abs(values[codes] - values[labels]))
-        whole: np.ndarray = gains.astype(np.int32)
+        whole: np.ndarray = np.where(codes < 0, 0, gains).astype(np.int32)
         return whole.data
 
     def _class_gains(self, loss: Loss) -> np.ndarray:
@@ -261,8 +261,9 @@ class Encoder:
         predictions = np.empty((len(answers), rows), np.int32)
         for codes, (name, column) in zip(predictions, answers, strict=True):
             self._codes(column, name, out=codes)
-            for row in _missing(codes):
-                raise self._error(row, f"the prediction in {name!r} is missing; remove the row")
+            for row in _missing(codes) if self._setup.data.missing is None else ():
+                hint = 'if the model had none, set missing = "unavailable" in [data]'
+                raise self._error(row, f"the prediction in {name!r} is missing; {hint}")
         gains = self.vocabulary.gains(predictions, arrived.labels)
         log = EncodedLog(
             contexts=np.require(points, np.float64, ["C", "W"]).reshape(-1).data,

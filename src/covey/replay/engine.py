@@ -205,7 +205,7 @@ class ReplayEngine:
         seats = _seats(self.sites, setup.cost_columns)
         hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
         wait = setup.settings.slots_waited
-        is_rare = setup.shares_slots or any(setup.answer_delays)
+        is_rare = setup.shares_slots or any(setup.answer_delays) or setup.data.missing is not None
         for site in self.sites:
             is_rare |= len(site.spaces) > 1 or not site.is_supervised
             is_rare |= len(site.context_peers) > 0 or len(site.free) > 0

@@ -1,7 +1,7 @@
 """Replays with rare options: slot by slot, on the tables of the learners, as sites play.
 
 These are several candidate contexts, free functions, learners without labels, busy peers and those
-that are shown the cell only, and batches whose rows share a slot.
+that are shown the cell only, batches whose rows share a slot, and functions without an answer.
 """
 
 import itertools
@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
+
+import numpy as np
 
 from covey.data.logs import DecisionColumns, EncodedLog, slot_starts
 from covey.kernel import (
@@ -143,6 +145,7 @@ class Rounds:
         self._contexts = _flat(log.contexts)
         self._width = len(self._contexts) // (self._streams * max(1, self._slots))
         self._predictions, self._labels = _flat(log.predictions), _flat(log.labels)
+        self._has_gaps = bool((np.asarray(log.predictions) < 0).any())
         self._gains, self._costs = _flat(log.gains), _flat(log.costs)
         self._shown, self._busy = _flat(log.shown), _flat(log.busy)
 
@@ -160,21 +163,50 @@ class Rounds:
         context = tuple([self._contexts[at + column] for column in player.columns])
         table = player.table
         row = table.locate(context, slot)
+        closed = self._closed(player, place, t) if self._has_gaps else None
         if player.rule.is_supervised:
-            code = table.choose(row, slot, False)
+            code = table.choose(row, slot, False, closed)
             while code < 0:
                 row = undecided_row(code)
-                self._ask(player, row, context, slot)
-                code = table.choose(row, slot, True)
+                self._ask(player, row, context, slot, closed)
+                code = table.choose(row, slot, True, closed)
         else:
-            code = table.weigh(row, context, self._estimates(player, row, context, slot))
+            told = self._estimates(player, row, context, slot)
+            code = table.weigh(row, context, told, closed)
         decided = _Decided(player, place, t, slot, context, code)
         arm = arm_of(code)
         if arm < player.functions:
             decided.function = arm
         else:
             self._call(decided, arm)
+        if decided.stand_in >= 0:
+            decided.stand_in = self._able(player, place, decided.stand_in, row, context, t)
         return decided
+
+    def _answers(self, player: Player, owner: int, function: int, t: int) -> bool:
+        """Return whether a function has an answer to a row."""
+        line = self._first_line(player, owner) + function
+        return bool(self._predictions[line * self._slots + t] >= 0)
+
+    def _closed(self, player: Player, place: int, t: int) -> bytes | None:
+        """Return the arms of a learner that have no answer to a row; None if no arm has one."""
+        closed = bytearray(len(player.seat.behind))
+        for arm, helper in enumerate(player.seat.behind[: player.asked]):
+            owner = place if helper < 0 else helper
+            functions = [arm] if helper < 0 else range(self._players[helper].functions)
+            closed[arm] = not any(self._answers(player, owner, k, t) for k in functions)
+        return None if all(closed) else bytes(closed)
+
+    def _able(
+        self, player: Player, owner: int, function: int, row: int, context: Context, t: int
+    ) -> int:
+        """Return a function, or the most accurate of its learner that has an answer to a row."""
+        if not self._has_gaps or self._answers(player, owner, function, t):
+            return function
+        told = self._players[owner].tables[player.spaces].accuracies(row, context)
+        functions = range(self._players[owner].functions)
+        able = [k for k in functions if self._answers(player, owner, k, t)]
+        return max(able, key=lambda k: told[k], default=function)
 
     def _meet(
         self, player: Player, helper: int, row: int, context: Context, slot: int
@@ -184,9 +216,11 @@ class Rounds:
         cell = player.table.cells.place_of(row, context)
         return there, cell, there.cells.meet(cell, slot)
 
-    def _ask(self, player: Player, row: int, context: Context, slot: int) -> None:
+    def _ask(
+        self, player: Player, row: int, context: Context, slot: int, closed: bytes | None
+    ) -> None:
         """Let peers report what a decision needs."""
-        for peer in player.table.stale(row, slot):
+        for peer in player.table.stale(row, slot, closed):
             helper = player.seat.behind[player.functions + peer]
             there, _, met = self._meet(player, helper, row, context, slot)
             lies = self._players[helper].seat.lies
@@ -215,7 +249,10 @@ class Rounds:
             player, helper, row, decided.context, slot
         )
         if arm < player.asked:
-            decided.function = decided.there.answer(decided.met, slot, player.offset)
+            function = decided.there.answer(decided.met, slot, player.offset)
+            decided.function = self._able(
+                player, helper, function, decided.met, decided.context, decided.t
+            )
             is_alone = 0 <= player.seat.patience < self._busy_for(decided)
         else:
             memory = decided.there.cells.memory
@@ -319,6 +356,9 @@ class Rounds:
         is_shown = not self._shown or self._shown[t * len(self._players) + place]
         if self._labels[t] < 0 or not is_shown:
             return NEVER
+        line = self._line(decided)
+        if line >= 0 and self._predictions[line * self._slots + t] < 0:  # nobody has an answer
+            return NEVER
         delay = 0 if self._log.delays is None else int(self._log.delays[t])
         if busy := self._busy_for(decided):
             delay = max(delay, busy) if delay >= 0 else min(delay, -1 - busy)
@@ -389,7 +429,11 @@ class Rounds:
         """Return the free functions of a learner but the chosen one, and what each gains."""
         first = self._first_line(decided.player, owner)
         free = self._players[owner].seat.free
-        return [(f, self._gain(first + f, decided.t)) for f in free if f != chosen]
+        return [
+            (f, self._gain(first + f, decided.t))
+            for f in free
+            if f != chosen and self._answers(decided.player, owner, f, decided.t)
+        ]
 
 
 def _flat(column: memoryview | None) -> Any:
