@@ -16,7 +16,7 @@ from reference import linear as reference
 from support.effort import effort
 from support.tables import plain_kernel
 
-COSINES, LENGTH = 5, 0.7
+COSINES = 5
 LABELS, RENEWALS, REPAIRS, HEAD = 2, 5, 6, 8  # places in the state of a function
 
 
@@ -41,7 +41,7 @@ def labels_of(dimension: int, count: int, *, unit: int = 1, seed: int = 0) -> li
 
 def learn(belief: Any, label: Label, function: int = 0) -> None:
     belief.features.read(label.context)
-    belief.learn(function, label.gain)
+    belief.learn(function, label.gain, belief.variance(function))
 
 
 def number_of(belief: Any, place: int) -> int:
@@ -83,7 +83,7 @@ def beliefs_at(belief: Any, labels: list[Label]) -> list[tuple[float, float]]:
 )
 def test_every_bit_is_that_of_the_oracle(dimension: int, unit: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    features = reference.Features(dimension, COSINES, LENGTH)
+    features = reference.Features(dimension, COSINES)
     oracle = [reference.Function(features, unit) for _ in range(2)]
     belief = belief_of(dimension, unit=unit, functions=2)
     for _ in range(24):
@@ -97,7 +97,7 @@ def test_every_bit_is_that_of_the_oracle(dimension: int, unit: int, seed: int) -
             assert belief.features.features() == list(phi)
             if rng.random() < 0.7:
                 gain = int(rng.integers(0, unit + 1))
-                belief.learn(function, gain)
+                belief.learn(function, gain, belief.variance(function))
                 oracle[function].learn(phi, gain)
 
 
@@ -116,7 +116,7 @@ def test_compiled_and_plain_have_the_same_state(dimension: int, cosines: int, sl
         for belief in beliefs:
             belief.features.read(context)
             seen.append((belief.mean(slot % 2), belief.variance(slot % 2)))
-            belief.learn(slot % 2, gain)
+            belief.learn(slot % 2, gain, belief.variance(slot % 2))
 
         assert seen[0] == seen[1]
     assert [beliefs[0].state(k) for k in range(2)] == [beliefs[1].state(k) for k in range(2)]
@@ -162,7 +162,7 @@ def test_after_a_mark_the_belief_is_the_posterior_of_the_regression() -> None:
     for label in labels:
         learn(belief, label)
     belief.renew(0)
-    features = reference.Features(3, COSINES, LENGTH)
+    features = reference.Features(3, COSINES)
     scales = np.array([2.0**-12] * 4 + [2.0**-14] * COSINES)
     rows = np.array([features.of(label.context) for label in labels]) * scales
     precision = np.diag([4.0, 12, 12, 12] + [2.0 * COSINES] * COSINES) + 4 * rows.T @ rows
@@ -230,7 +230,7 @@ def test_without_contexts_there_is_the_mean() -> None:
     belief = linear.LinearBelief(linear.FeatureMap(0), 1)
     assert (belief.mean(0), belief.variance(0)) == (0.5, 0.25)
     for k in range(100):
-        belief.learn(0, int(k % 4 > 0))
+        belief.learn(0, int(k % 4 > 0), belief.variance(0))
 
     assert belief.features.size == 1
     assert belief.mean(0) == pytest.approx(0.75, abs=0.05)
@@ -254,7 +254,7 @@ def test_a_constant_coordinate_does_no_harm(is_calibrated: bool) -> None:
     belief = linear.LinearBelief(linear.FeatureMap(2, calibration=calibration), 1)
     for context in contexts:
         belief.features.read(context)
-        belief.learn(0, int(context[1] > 0.5))
+        belief.learn(0, int(context[1] > 0.5), belief.variance(0))
     belief.features.read((0.3, 0.9))
     high = belief.mean(0)
     belief.features.read((0.3, 0.1))

@@ -284,8 +284,6 @@ class Network:
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
         enough = limit(self.setup.train, slot)
-        if self.setup.is_paper:
-            return self.first_untrained(site, cell, slot)
         for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
             # Once it was seen above the limit, a peer is not asked again until the limit is there.
             if record.training[arm] <= enough:
@@ -294,20 +292,9 @@ class Network:
                 waits = self.setup.count != "arrivals"
                 asked = record.arms[arm].labels if waits else record.arms[arm].tried
                 record.training[arm] = reported - asked
+                if self.setup.is_paper:  # the first below the limit, no other: "else go to line 15"
+                    return arm if record.training[arm] <= enough else None
         return next((arm for arm, used in record.training.items() if used <= enough), None)
-
-    def first_untrained(self, site: int, cell: Cell, slot: int) -> int | None:
-        """Ask the first peer below the limit, and no other: "else go to line 15"."""
-        record = self.known[site][cell]
-        enough = limit(self.setup.train, slot)
-        for arm, (peer, _) in zip(record.training, self.peers(site), strict=True):
-            if record.training[arm] <= enough:
-                reported = self.record(peer, cell, slot).arrivals
-                waits = self.setup.count != "arrivals"
-                asked = record.arms[arm].labels if waits else record.arms[arm].tried
-                record.training[arm] = reported - asked
-                return arm if record.training[arm] <= enough else None
-        return None
 
     def estimates(self, site: int, cell: Cell) -> list[float]:
         """Value every arm by the site's own experience in the cell, after costs."""

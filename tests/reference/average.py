@@ -381,8 +381,8 @@ class Learner:
         self.kept = [0] * (self.kinds + 2)  # log-likelihoods at the last alarm
         self.heeded = (0,) * (self.kinds + 2)
         self.scale = self.setup.index_scale * (0.5 if self.is_wide else 1.0)
-        # Choice: 64 cosines of length 0.7, for up to 64 coordinates.
-        self.features = linear.Features(self.dimension if self.is_wide else 0, 64, 0.7)
+        # Choice: 64 cosines, for up to 64 coordinates.
+        self.features = linear.Features(self.dimension if self.is_wide else 0, 64)
 
     @property
     def peers_end(self) -> int:

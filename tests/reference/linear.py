@@ -37,15 +37,14 @@ class Features:
 
     dimension: int
     cosines: int
-    length: float
-    seed: int = 1
     rows: list[tuple[list[int], int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        draws = uniform(self.seed)
+        draws = uniform(1)
         if not self.dimension:
             return
-        scale = round(8192 / (2 * math.pi * self.length * math.sqrt(self.dimension)))
+        # Choice: cosines vary over a length of 0.7.
+        scale = round(8192 / (2 * math.pi * 0.7 * math.sqrt(self.dimension)))
         for _ in range(self.cosines):
             normal = [
                 sum(next(draws) // 2**48 for _ in range(12)) - 6 * 65535
@@ -66,11 +65,7 @@ class Features:
     def prior(self) -> list[float]:
         """Return the prior precisions of the weights of features as they are: integers."""
         inputs = [4.0 * self.dimension * 2**24] * self.dimension
-        return [
-            4.0 * 2**24,
-            *inputs,
-            *[2.0 * self.cosines * 2**28] * len(self.rows),
-        ]
+        return [4.0 * 2**24, *inputs, *[2.0 * self.cosines * 2**28] * len(self.rows)]
 
 
 def dot(left: Sequence[float], right: Sequence[float]) -> float:

@@ -78,6 +78,7 @@ cdef class Average:
     cdef int learn(self, long long row, long long arm, long long gain, long long slot, bint is_prompt) except -1
     cdef int _keep(self, long long function, long long gain) except -1
     cdef int _make(self) except -1
+    cdef int _learn_at(self, list place, long long function, long long gain) except -1
     cdef void hear(self, long long peer, long long* logs, long long first) noexcept
     cdef void reweigh(self) noexcept
     cdef void _sum_told(self) noexcept

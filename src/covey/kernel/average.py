@@ -342,7 +342,7 @@ class Average:
         if self.is_early:
             self._keep(function, gain)
         elif self.cells.is_wide:
-            self.linear.learn(function, gain)
+            self.linear.learn(function, gain, 0.25 * self.values[values + 5 + self.kinds])
             if self.is_noting:
                 self.notes[function] += [gain, slot, *_packed(self._place_now())]
         self.tree.add(row, arm, gain)
@@ -356,8 +356,13 @@ class Average:
             return 0
         self._make()
         for *place, early, gained in self.early:
-            self.features.read(middle_of(place))
-            self.linear.learn(early, gained)
+            self._learn_at(place, early, gained)
+        return 0
+
+    def _learn_at(self, place: list[int], function: int, gain: int) -> int:
+        """Teach the linear belief a label of another place than the current one."""
+        self.features.read(middle_of(place))
+        self.linear.learn(function, gain, self.linear.variance(function))
         return 0
 
     def _place_now(self) -> list[int]:
@@ -462,8 +467,7 @@ class Average:
         for k in range(belief[1 + count]):
             first = 2 + count + k * width
             place = _unpacked(belief[first + 2 : first + width], self.cells.dimension)
-            self.features.read(middle_of(place))
-            self.linear.learn(function, belief[first])
+            self._learn_at(place, function, belief[first])
         self.counters.learnt[function] += 1
 
     def adopt(self, old: Average, arms: list[int]) -> None:

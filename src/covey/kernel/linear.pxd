@@ -62,18 +62,16 @@ cdef class LinearBelief:
     cdef long long size, width
     cdef double a0, a1, a2, a3
     cdef long long labelled, moves, products, roots, marks, weighs, stride
-    cdef object block, stamp_block
+    cdef object block
     cdef long long* numbers
     cdef double* reals
     cdef int* words
-    cdef long long* stamps
-    cdef double* variances
     cpdef double mean(self, long long function) noexcept
     cpdef double variance(self, long long function) noexcept
     @cython.locals(total=cython.longlong, weight=cython.longlong)
     cdef inline long long _product(self, long long first) noexcept
     @cython.locals(is_due=cython.bint)
-    cpdef void learn(self, long long function, long long gain) noexcept
+    cpdef void learn(self, long long function, long long gain, double variance) noexcept
     @cython.locals(value=cython.short)
     cdef void _add(self, long long base, long long worth) noexcept
     cpdef void renew(self, long long function) noexcept

@@ -11,7 +11,7 @@ serves all sites of a context space.
     features.read(context)                  # from C: take(coordinates, first)
     belief.mean(function), belief.variance(function)
     features.read(context)                  # when the label comes
-    belief.learn(function, gain)
+    belief.learn(function, gain, belief.variance(function))
 
 With the sums S of products of features and b of features times 2 y - 1, A = prior + 4 S and
 A = L L'; G = L^-1. The weights are A^-1 2 b, the variance at features f is |G f|^2. They are worked
@@ -429,10 +429,6 @@ class LinearBelief:
         self.numbers = integers(self.block, 0, functions * self.stride)
         self.reals = doubles(self.block, 0, functions * self.stride)
         self.words = halves(self.block, 0, 2 * functions * self.stride)
-        # The last variance of each function: of which features it is, and itself.
-        self.stamp_block = block(8 * 2 * functions + 8)
-        self.stamps = integers(self.stamp_block, 0, functions)
-        self.variances = doubles(self.stamp_block, functions, functions)
         for function in range(functions):
             self.forget(function)
 
@@ -447,8 +443,6 @@ class LinearBelief:
 
     def variance(self, function: int) -> float:
         """Return the variance of the expected accuracy, by the labels up to the last mark."""
-        if self.stamps[function] == self.features.version:
-            return self.variances[function]
         roots, point = self.reals, self.features.point
         first = function * self.stride + self.roots
         variance = 0.0
@@ -457,8 +451,6 @@ class LinearBelief:
             part = dot(roots, first, point, 0, width)
             variance += part * part
             first += width
-        self.stamps[function] = self.features.version
-        self.variances[function] = variance
         return variance
 
     def _product(self, first: int) -> int:
@@ -472,13 +464,12 @@ class LinearBelief:
 
     # -- labels --------------------------------------------------------------------------------
 
-    def learn(self, function: int, gain: int) -> None:
-        """Add a label at the current features, which are those of its decision."""
+    def learn(self, function: int, gain: int, variance: float) -> None:
+        """Add a label at the current features, those of its decision; `variance` is that there."""
         base = function * self.stride
         numbers, phi = self.numbers, self.features.phi
         if numbers[base + LABELS] >= self.most:
             return
-        variance = self.variance(function)
         worth = 2 * gain - self.unit
         error = worth / (2.0 * self.unit) - self._product(2 * (base + self.marks)) * WEIGHT
         step = nearest(16384.0 * error / (1.0 + 4.0 * variance))
@@ -525,7 +516,6 @@ class LinearBelief:
         numbers[base + DUE] = labels + (labels // 2 if labels > 1 else 1)
         numbers[base + NEWS] = numbers[base + HAS_MOVED] = 0
         numbers[base + RENEWALS] += 1
-        self.stamps[function] = -1
 
     def _factorise(self, base: int) -> None:
         """Set `factor` to L' by rows without the diagonal, whose inverse goes to `inverse`."""
@@ -615,7 +605,6 @@ class LinearBelief:
             self.reals[first + i] = 1.0 / sqrt(self.features.prior[i])
             first += i + 4 & -4
         self.numbers[base + DUE] = 1
-        self.stamps[function] = -1
 
     def state(self, function: int) -> bytes:
         """Return all that is kept of a function, to continue with the same bits."""
@@ -634,4 +623,3 @@ class LinearBelief:
             )
         base = function * self.stride
         memoryview(self.block)[8 * base : 8 * (base + self.stride)] = state
-        self.stamps[function] = -1
