@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from covey.server import tokens
+from covey.server.conditions import REMEDIES
 from support.required import program
 from support.site_processes import Offices, started, table
 
@@ -136,12 +137,6 @@ def test_prometheus_takes_the_configuration_the_alerts_and_the_dashboard(tmp_pat
 STEPS, BAD = 2_304, 144  # of 5 minutes: eight days, and the last half of a day
 CALM = {
     "up": "1+0x2304",
-    "covey_ready": "1+0x2304",
-    "covey_store_free_bytes": "100000000000+0x2304",
-    'covey_certificate_expiry_timestamp_seconds{of="site"}': "9000000+0x2304",
-    'covey_peer_open{peer="south"}': "1+0x2304",
-    'covey_outbox_labels{peer="south"}': "0+0x2304",
-    'covey_function_failures_total{function="rules"}': "0+0x2304",
     'covey_labels_total{state="joined"}': "0+10x2304",
     'covey_decisions_total{phase="explore"}': "0+10x2304",
     'covey_arm_labels_total{arm="rules"}': "0+10x2304",
@@ -150,22 +145,12 @@ CALM = {
     'covey_http_requests_total{side="front", status="200"}': "0+100x2304",
     'covey_http_requests_total{side="front", status="500"}': "0+0x2304",
 }
-SOON = 8 * 86_400 + 10 * 86_400
 ALERTS: dict[str, tuple[str, str]] = {
     "CoveySiteDown": ("up", "1+0x2160 0+0x144"),
-    "CoveyNotReady": ("covey_ready", "1+0x2160 0+0x144"),
-    "CoveyDiskAlmostFull": ("covey_store_free_bytes", "500000000+0x2304"),
-    "CoveyCertificateExpiresSoon": (
-        'covey_certificate_expiry_timestamp_seconds{of="site"}',
-        f"{SOON}+0x2304",
-    ),
-    "CoveyCertificateExpiresNow": (
-        'covey_certificate_expiry_timestamp_seconds{of="site"}',
-        "600000+0x2304",
-    ),
-    "CoveyPeerUnavailable": ('covey_peer_open{peer="south"}', "1+0x2160 0+0x144"),
-    "CoveyLabelsUndelivered": ('covey_outbox_labels{peer="south"}', "0+0x2160 3+0x144"),
-    "CoveyFunctionFails": ('covey_function_failures_total{function="rules"}', "0+0x2160 1+1x144"),
+    **{
+        f"CoveyCondition{kind.title()}": (f'covey_condition{{kind="{kind}"}}', "0+0x2160 1+0x144")
+        for kind in REMEDIES
+    },
     "CoveyLabelsStopped": ('covey_labels_total{state="joined"}', "0+10x2160 21600+0x144"),
     "CoveyErrorRateRose": ('covey_arm_labels_right_total{arm="rules"}', "0+9x2160 19440+5x144"),
     "CoveyManyAlarms": ('covey_alarms_total{space=""}', "0+0x2160 1+1x144"),
@@ -180,8 +165,6 @@ def _test_of(alert: str) -> dict[str, Any]:
     """Return a test of promtool that an alert fires for its cause, and no other one."""
     series = CALM | dict([ALERTS[alert]] if alert else [])
     fired = {alert} - {""}
-    if alert == "CoveyCertificateExpiresNow":
-        fired.add("CoveyCertificateExpiresSoon")
     samples = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(fired)]
     firing = 'count by (alertname) (ALERTS{alertstate="firing"})'
     return {

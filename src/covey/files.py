@@ -25,6 +25,15 @@ def create(path: Path, content: bytes, *, mode: int) -> None:
         os.link(part, path)
 
 
+def version(path: Path) -> tuple[int, ...]:
+    """Return a value that changes when the file changes."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes that change its files with this function."""

@@ -24,6 +24,7 @@ from covey.node.status import (
     PeerState,
     SeriesPoint,
     ServedState,
+    SiteCondition,
     SiteEvent,
     State,
 )
@@ -206,7 +207,7 @@ def test_the_page_follows_decisions_a_killed_peer_and_its_return(
         while not now.page.locator("#events", has_text="circuit open").count():
             send(site, sent, 1)
             sent += 1
-        now.wait_for("#state", "south rests")
+        now.wait_for("#conditions", "peer south gives no answers")
         now.wait_for("#peers tr", "resting")
         assert now.page.locator("#network .box.resting").count() == 1
         now.keep("killed")
@@ -326,8 +327,11 @@ def state(name: str = "east", **changes: Any) -> State:
         CellPreference((1,), (0.5,), (1.0,), 50, "tree"),  # of another space
     ]
     points = [(0, 10, 8, 6), (1, 10, 4, 4), (5, 10, 0, 0), (6, 10, 100, 90)]
+    text = f"peer {name} gives no answers"
+    needs = SiteCondition("peer", name, "warning", text, "covey doctor says why", NOW - 60.0)
     given = State(
         name="north",
+        conditions=[needs],
         is_ready=True,
         starts=3,
         uptime_s=93_784.0,
@@ -365,7 +369,11 @@ def test_the_page_shows_all_of_a_state(browser: Any, north: Running) -> None:
     with tab(browser, north.root) as now:
         now.give(state(is_ready=False, why="the disk is full"))
         now.open()
-        now.wait_for("#state", "not ready: the disk is full \u00b7 east rests")
+        now.wait_for("#state", "not ready \u00b7 1 thing needs you")
+        assert now.text("#conditions") == (
+            "warning peer east gives no answers. covey doctor says why; "
+            "since 2027-01-15 07:59:00 UTC"
+        )
         assert now.text("#facts").startswith(
             "slot 12,345 \u00b7 up for 1 d 2 h 3 min \u00b7 start 3"
         )
@@ -384,7 +392,7 @@ def test_hostile_names_are_text(browser: Any, north: Running) -> None:
         now.give(state(NASTY, is_ready=False, why=NASTY))
         now.open()
         visible = "</title><script>window.hit"  # tables cut long names
-        for where in ("#state", "#peers", "#events", "#legend", "#up"):
+        for where in ("#conditions", "#peers", "#events", "#legend", "#up"):
             now.wait_for(where, visible)
         assert now.page.locator("script, img").count() == 1  # its own script
         assert now.page.evaluate("window.hit") is None

@@ -1,6 +1,5 @@
 """Keys and certificates: what is made, who is admitted by it, and what is said before its end."""
 
-import asyncio
 import json
 import logging
 import ssl
@@ -23,7 +22,6 @@ from hypothesis import strategies as st
 from covey import cli
 from covey.errors import ConfigError, PeerRefused
 from covey.server import keys
-from support import virtual
 from support.coroutines import looped
 from support.examined import FEATURES, FUNCTION
 from support.served import metrics_of, serving
@@ -34,7 +32,6 @@ NAMES = st.from_regex(r"[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,10}){0,4}", fullmatch=Tru
 TEXTS = st.binary(min_size=32, max_size=32).map(lambda point: f"p256:{point.hex()}")
 LETTERS = string.ascii_lowercase
 LONG_AGO = datetime.now(UTC) - timedelta(days=400)
-DAY_S = 86_400.0
 
 
 def site(folder: Path, name: str = "north", **more: Any) -> Path:
@@ -448,76 +445,28 @@ def test_files_that_cannot_be_used_are_named_before_a_port_is_opened(
             make(network / certificate, network / key, {})
 
 
+def test_a_certificate_that_ends_soon_is_a_problem_and_one_that_has_ended_a_fault(
+    tmp_path: Path,
+) -> None:
+    path, moment = site(tmp_path, days=20), [NOW]
+    own = keys.OwnCertificate(path, path.with_suffix(".key"), now=lambda: moment[0])
+    told = []
+    for days in (5, 7, 21):
+        moment[0] = NOW + timedelta(days=days)
+        told.append((own.problem(), own.fault()))
+
+    assert told[0] == ("", "")
+    assert "expires in 13 days, on 2026-03-21 12:00 UTC; peers refuse this site then" in told[1][0]
+    assert told[1][1] == ""
+    assert "expired on 2026-03-21 12:00 UTC; peers refuse this site now" in told[2][1]
+
+
 # -- its end --------------------------------------------------------------------------------------
 
 
-def watched(
-    folder: Path, *, days: float, on_day: dict[float, Callable[[], object]] | None = None
-) -> list[tuple[float, str, str]]:
-    """Return the day, the level and the message of each line of so many days."""
-    lines: list[tuple[float, str, str]] = []
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        begun_s = loop.time()
-
-        def now() -> datetime:
-            return NOW + timedelta(seconds=loop.time() - begun_s)
-
-        class Lines(logging.Handler):
-            def emit(self, record: logging.LogRecord) -> None:
-                day = round((loop.time() - begun_s) / DAY_S, 1)
-                lines.append((day, record.levelname, record.getMessage()))
-
-        handler = Lines()
-        keys.log.addHandler(handler)
-        try:
-            own = keys.OwnCertificate(folder / "north.crt", folder / "north.key", now=now)
-            watching = asyncio.ensure_future(own.watch(own.reload))
-            for day, act in (on_day or {}).items():
-                loop.call_later(day * DAY_S, act)
-            await asyncio.sleep(days * DAY_S)
-            watching.cancel()
-        finally:
-            keys.log.removeHandler(handler)
-
-    virtual.run(main())
-    return lines
-
-
-def test_the_end_is_logged_every_day_from_two_weeks_before_and_when_it_comes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = site(tmp_path, days=20)
-    with caplog.at_level(logging.INFO):
-        lines = watched(tmp_path, days=22.5)
-
-    assert [(int(day), level) for day, level, _ in lines] == [
-        *((day, "WARNING") for day in range(6, 20)),
-        *((day, "ERROR") for day in range(20, 23)),
-    ]
-    assert f"the certificate {path} expires in 13 days, on 2026-03-21 12:00 UTC" in lines[0][2]
-    assert "covey keys renew" in lines[0][2]
-    assert "expired on 2026-03-21 12:00 UTC; peers refuse this site now" in lines[-1][2]
-
-
-def test_a_renewed_file_is_taken_up_by_itself_within_an_hour(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = site(tmp_path, days=20)
-    later = NOW + timedelta(days=9.5)
-    with caplog.at_level(logging.INFO):
-        lines = watched(
-            tmp_path, days=15, on_day={9.5: lambda: keys.renew(path, days=60, now=later)}
-        )
-
-    assert [int(day) for day, _, _ in lines] == [6, 7, 8, 9, 9]
-    assert lines[-1][1:] == ("INFO", "certificate in use until 2026-05-10 00:00 UTC")
-
-
 @looped
-async def test_a_served_site_has_the_end_in_its_metrics_and_in_its_log(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_served_site_says_when_its_certificate_ends_and_takes_up_a_new_one_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offices = Offices(tmp_path, ["south"])
     keys.new("north", folder=tmp_path, days=5)
@@ -530,12 +479,21 @@ async def test_a_served_site_has_the_end_in_its_metrics_and_in_its_log(
         ]
     )
 
-    async with serving(tmp_path, text) as client:
-        told = await metrics_of(client)
-    until = keys.show(tmp_path / "north.crt").valid_until
-    assert until is not None
-    assert told[("covey_certificate_expiry_timestamp_seconds",)] == until.timestamp()
+    monkeypatch.setattr("covey.server.app.NOTED_S", 0.01)
+    with caplog.at_level(logging.INFO):
+        async with serving(tmp_path, text) as client:
+            told = await metrics_of(client)
+            until = keys.show(tmp_path / "north.crt").valid_until
+            assert until is not None
+            assert told[("covey_certificate_expiry_timestamp_seconds",)] == until.timestamp()
+            assert told["covey_condition", "certificate"] == 1
+            keys.renew(tmp_path / "north.crt")
+            while (await metrics_of(client))["covey_condition", "certificate"]:
+                pass  # the site looks at its file by itself
+
     assert "north.crt expires in 4 days" in caplog.text
+    assert caplog.text.index("expires in 4 days") < caplog.text.index("certificate in use until")
+    assert "over: certificate" in caplog.text
 
 
 # -- the commands ---------------------------------------------------------------------------------

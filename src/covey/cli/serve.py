@@ -136,7 +136,8 @@ def _head(state: State) -> str:
     ]
     ready = "ready" if state.is_ready else "not ready: its store cannot be written"
     title = f"site {_plain(state.name)}, {ready}"
-    return "\n".join([title, "", *(f"{what:<22}{value}" for what, value in facts if value)])
+    needs = [f"{one.level}: {_plain(one.text, 200)}; {one.remedy}" for one in state.conditions]
+    return "\n".join([title, *needs, "", *(f"{what:<22}{value}" for what, value in facts if value)])
 
 
 def _passed(state: State) -> int | None:
@@ -198,9 +199,9 @@ def _span(seconds: float) -> str:
     return " ".join(f"{value} {unit}" for value, unit in named if value) or "0 s"
 
 
-def _plain(text: str) -> str:
+def _plain(text: str, most: int = 60) -> str:
     """Return printable text: names may come from other sites."""
-    return shorten(text, 60)
+    return shorten(text, most)
 
 
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name

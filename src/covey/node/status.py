@@ -110,6 +110,17 @@ class SiteEvent(msgspec.Struct, frozen=True):
     text: str
 
 
+class SiteCondition(msgspec.Struct, frozen=True):
+    """What needs a person now."""
+
+    kind: str
+    subject: str  # the peer, function or token that it is about; "" is the site
+    level: Literal["warning", "error"]
+    text: str
+    remedy: str
+    since: float  # seconds since 1970
+
+
 class State(msgspec.Struct, frozen=True):
     """The status of a site."""
 
@@ -138,6 +149,7 @@ class State(msgspec.Struct, frozen=True):
     ensemble: dict[str, dict[str, float]] | None = None
     shadow: ShadowState | None = None  # None: no row is drawn
     why: str = ""  # it is not ready
+    conditions: list[SiteCondition] = []  # errors first
     labels: int = 0  # of own clients, over all starts and all arms, retired ones included
     right: int = 0  # of these
     at: float = 0.0  # when this was read, in seconds since 1970

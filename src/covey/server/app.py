@@ -28,11 +28,12 @@ from covey.node.store import Store
 from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
+from covey.server.conditions import FAR_S, Conditions, Facts
 from covey.server.config import SiteConfig, pinned_keys
 from covey.server.http import AdmissionQueue, Authenticator, HttpHandler, Rates, Turns
 from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.log_lines import EventLog, kept_events
-from covey.server.metrics import Metrics
+from covey.server.metrics import Metrics, disk_use
 from covey.server.peer_api import PATHS, PeerApi, PeerUse
 from covey.server.peer_client import HttpsPeers, greeted, misfit
 
@@ -160,6 +161,7 @@ class ServedSite:
         self._turns = Turns()
         self._queues = {side: AdmissionQueue(served.limits.in_flight) for side in ("front", "back")}
         self._rates, self._peer_use = Rates(), PeerUse()
+        self._conditions = Conditions()
 
     async def open(self) -> None:
         """Begin with the parts of the file; raise `CoveyError` if they cannot be used."""
@@ -245,6 +247,7 @@ class ServedSite:
             self.reload,
             events=self._events,
             history=self._threads.history,
+            conditions=self._conditions,
         )
         back = PeerApi(
             node,
@@ -261,14 +264,15 @@ class ServedSite:
         self._serve("front", front, self._gate())
         if served.peer_address is not None:
             self._serve("back", back, CertificateAuth(self._allowed, expect=back.expect))
+        self._conditions.notes.clear()  # the peers are greeted again
         near = [name for name, peer in served.neighbours.items() if peer.url is not None]
         certificate = self._certificate
         self._metrics.know([*near, *served.relays])
-        self._metrics.follow(node, store=served.store, certificate=certificate)
+        self._metrics.follow(
+            node, store=served.store, certificate=certificate, conditions=self._conditions
+        )
         self._stop_watching()
         watching = [self._watch(node), self._note(node)]
-        if certificate is not None:
-            watching.append(certificate.watch(self.reload_certificates))
         if self._peers is not None:
             watching += [self._greet(served, self._peers, name) for name in near]
         self._watching = [asyncio.ensure_future(work) for work in watching]
@@ -276,25 +280,34 @@ class ServedSite:
     async def _greet(self, served: SiteConfig, peers: HttpsPeers, name: str) -> None:
         """Say if a peer and this site do not understand each other, when it answers first."""
         assert served.identity is not None  # else there are no peers with a url
-        wait_s, longest_s = GREET_AGAIN_S
+        notes, (wait_s, longest_s) = self._conditions.notes, GREET_AGAIN_S
         while True:
             try:
                 seen = await greeted(name, peers, served.identity)
                 break
             except PeerRefused as error:
-                log.error("peer %s: %s", name, error)
+                notes["settings", name] = f"peer {name} and this site refuse each other: {error}"
                 return
             except CoveyError:  # it is away, and the site works without it
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, longest_s)
         why = misfit(served, served.neighbours[name], seen)
         if why:
-            log.error("peer %s does not fit this site: %s", name, why)
+            notes["settings", name] = f"peer {name} does not fit this site: {why}"
+        if seen.ahead_s is not None and abs(seen.ahead_s) > FAR_S:
+            notes["clock", name] = f"the clock of peer {name} differs by {abs(seen.ahead_s):.0f} s"
 
     async def _note(self, node: Node) -> None:
         """Note what happens over time, until this is cancelled; commits write it."""
+        certificate, served = self._certificate, self._served
         while True:
-            self._threads.history.note(node.state().arms, time.time())
+            state, disk, now_s = node.state(), disk_use(served.store), time.time()
+            self._threads.history.note(state.arms, now_s)
+            if certificate is not None and certificate.is_replaced():
+                self.reload_certificates()
+            free_bytes = None if disk is None else disk.free_bytes
+            facts = Facts(state, node.failures, free_bytes, certificate, served.tokens)
+            self._conditions.look(facts, now_s)
             await asyncio.sleep(NOTED_S)
 
     async def _write_series(self) -> None:
@@ -389,6 +402,15 @@ class ServedSite:
         return await asyncio.shield(self._begin(self._reload()))
 
     async def _reload(self) -> Plan:
+        try:
+            plan = await self._applied()
+        except CoveyError as error:
+            self._conditions.notes["file", ""] = f"the file was not applied: {error}"
+            raise
+        self._conditions.notes.pop(("file", ""), None)
+        return plan
+
+    async def _applied(self) -> Plan:
         async with self._reloading:
             before = self._served
             served = await asyncio.to_thread(config.load, before.path, before=before)

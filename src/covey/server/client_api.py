@@ -28,6 +28,7 @@ from covey.node.requests import OWN, Question, Request
 from covey.node.status import DAY_S, MINUTE_S, AxisState, MapState, SiteHistory, State
 from covey.node.tables import HOUR_S
 from covey.server import oip
+from covey.server.conditions import Conditions
 from covey.server.config import SiteConfig
 from covey.server.http import (
     BINARY,
@@ -99,11 +100,12 @@ class LiveState:
         node: Node,
         queue: AdmissionQueue,
         *,
-        events: EventLog | None = None,
-        history: SiteHistory | None = None,
+        events: EventLog,
+        history: SiteHistory,
+        conditions: Conditions,
     ) -> None:
         self._store, self._node, self._queue = served.store, node, queue
-        self._events, self._history = events or EventLog(), history or SiteHistory()
+        self._events, self._history, self._conditions = events, history, conditions
         self._axes = _axes(served)
         self._made = (0, 0.0, MapState([], []))  # the latest map: most cells, and when
 
@@ -122,6 +124,7 @@ class LiveState:
             minutes=self._history.points(MINUTE_S, now_s - HOUR_S),
             hours=self._history.points(HOUR_S, now_s - DAY_S),
             events=self._events.latest(),
+            conditions=self._conditions.latest(),
             map=self._map(wanted.cells, now_s) if wanted.cells else None,
         )
 
@@ -425,8 +428,10 @@ class ClientApi:
         metrics: Metrics,
         queue: AdmissionQueue,
         reload: Callable[[], Awaitable[Plan]],
-        events: EventLog | None = None,
-        history: SiteHistory | None = None,
+        *,
+        events: EventLog,
+        history: SiteHistory,
+        conditions: Conditions,
     ) -> None:
         """`reload` applies the file of the site and returns what that has changed.
 
@@ -437,7 +442,9 @@ class ClientApi:
         self._serving = served.serving
         self._limits = served.limits
         self._queue = queue
-        self._live = LiveState(served, node, self._queue, events=events, history=history)
+        self._live = LiveState(
+            served, node, queue, events=events, history=history, conditions=conditions
+        )
         self._contexts = served.contexts
         self._node = node
         self._metrics = metrics

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,11 +31,11 @@ from covey.node.database import DatabaseUrl
 from covey.node.store_file import is_in_use
 from covey.node.workers import Limits
 from covey.server import config, keys, oip, peer_client, tokens
+from covey.server.conditions import FAR_S, LITTLE_BYTES, REMEDIES, of_tokens
 from covey.server.config import NodeTable, PeerConfig, SiteConfig, read_peers
 from covey.types import Label
 
-FAR_S = 300.0  # that clocks may differ
-LITTLE_BYTES, NO_BYTES = 1 << 30, 16 << 20  # of room on the disk
+NO_BYTES = 16 << 20  # of room on the disk
 AT_ONCE = 16  # peers that are probed together
 MADE_UP = {"BOOL": (False, True), "INT64": (0, 1), "FP64": (0.0, 1.0), "BYTES": ("", "a")}
 OK: Literal["ok"] = "ok"
@@ -155,6 +156,9 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("tokens", WARNING, text)
     else:
         yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
+    for one in of_tokens(site.tokens, datetime.now(UTC)):
+        if one.level == "warning":
+            yield Finding("tokens", WARNING, f"{one.text}; {REMEDIES['tokens']}")
 
 
 def _ports(site: SiteConfig) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ A site's certificate is signed by the site's own key. A peer's file has that key
 a certificate is checked against.
 """
 
-import asyncio
 import base64
 import contextlib
 import hmac
@@ -46,7 +45,6 @@ MOST_DAYS = 36_500
 # A certificate must be valid immediately, also at a site with a slow clock.
 BACKDATED = timedelta(hours=1)
 SOON = timedelta(days=14)  # before its end a certificate is reported
-DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 LONGEST_NAME, LONGEST_HOST = 63, 253
 # Valid as host name labels, so that TLS can verify a site's name independently of its address.
 # No double hyphens: `xn--` is the prefix of encoded names.
@@ -533,7 +531,7 @@ class Tls:
 
 
 class OwnCertificate:
-    """The certificate that a site uses, which says in the log when its end is near."""
+    """The certificate that a site uses, and when it ends."""
 
     def __init__(
         self,
@@ -544,47 +542,33 @@ class OwnCertificate:
     ) -> None:
         """Raise `ConfigError` if it cannot be used."""
         self._certificate, self._key, self._now = certificate, key, now
+        self._version = files.version(certificate)
         self.end = self._read()
+
+    def problem(self) -> str:
+        """Return when it ends, if that is soon; else an empty text."""
+        left = self.end - self._now()
+        if left > SOON:
+            return ""
+        over = left < timedelta(0)
+        text = "expired on" if over else f"expires in {left.days} days, on"
+        text = f"certificate {self._certificate} {text} {_moment(self.end)}"
+        return f"{text}; peers refuse this site {'now' if over else 'then'}"
 
     def fault(self) -> str:
         """Return why peers refuse it; empty if they do not."""
         return f"this site's own {self.problem()}" if self._now() > self.end else ""
+
+    def is_replaced(self) -> bool:
+        """Return whether the file has changed since it was read, or this was last asked."""
+        before, self._version = self._version, files.version(self._certificate)
+        return before != self._version
 
     def reload(self) -> None:
         """Take over a renewed file; one that cannot be used is reported where it is loaded."""
         with contextlib.suppress(ConfigError):
             self.end = self._read()
             log.info("certificate in use until %s", _moment(self.end))
-
-    async def watch(self, on_renewal: Callable[[], None]) -> None:
-        """Log the end of the certificate: at once, every day, and when it comes.
-
-        `on_renewal` is called when the file holds another one, which is looked for every hour.
-        """
-        logged = datetime.min.replace(tzinfo=UTC)
-        while True:
-            with contextlib.suppress(ConfigError):
-                if self._read() != self.end:
-                    on_renewal()
-            now = self._now()
-            is_over = logged <= self.end < now
-            if self.end - now < SOON and (is_over or now - logged >= DAY):
-                log.log(
-                    logging.ERROR if now > self.end else logging.WARNING, "the %s", self.problem()
-                )
-                logged = now
-            wait = min([HOUR, *([self.end - now] if self.end >= now else [])])
-            await asyncio.sleep(
-                wait.total_seconds() + 1
-            )  # so that it has expired, and not just about
-
-    def problem(self) -> str:
-        """Return when it ends, and what to do."""
-        now = self._now()
-        left = f"expires in {(self.end - now).days} days, on" if now <= self.end else "expired on"
-        then = "then" if now <= self.end else "now"
-        text = f"certificate {self._certificate} {left} {_moment(self.end)}; peers refuse this site"
-        return f"{text} {then}: run `covey keys renew {self._certificate}`"
 
     def _read(self) -> datetime:
         end = check(self._certificate, key=self._key, now=self._now()).valid_until

@@ -5,13 +5,13 @@ Clients have bearer tokens, peers have client certificates.
 
 import asyncio
 import logging
-import os
 import ssl
 from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from covey import files
 from covey.errors import ConfigError, CoveyError, PeerRefused
 from covey.node.workers import Limits
 from covey.server import keys, tokens
@@ -69,7 +69,7 @@ class TokenAuth:
         """Require a token except for `open_paths`."""
         self._path = path
         self._open_paths = open_paths
-        self._version = _version(path)
+        self._version = files.version(path)
         self._known = tokens.listed(path)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
@@ -82,13 +82,13 @@ class TokenAuth:
 
     def _present(self) -> tuple[tokens.Token, ...]:
         """Return the tokens of the file as it is now."""
-        if _version(self._path) != self._version:
+        if files.version(self._path) != self._version:
             self._reload()
         return self._known
 
     def _reload(self) -> None:
         """Read the file. A missing file admits no client; a broken one keeps the known tokens."""
-        self._version = _version(self._path)
+        self._version = files.version(self._path)
         try:
             self._known = tokens.listed(self._path)
         except ConfigError as error:
@@ -137,15 +137,6 @@ class CertificateAuth:
             log.warning("peer refused: %s", refused)
             raise HttpProblem(403, "not_allowed", "access denied") from None
         return Caller(name, most_bytes=self._expect(name))
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    """Return a value that changes when the file changes."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 BACKLOG = 128  # connections that wait to be accepted

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from collections import Counter as Counts
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node
 from covey.node.status import NO_SPANS, Spans, State
+from covey.server.conditions import REMEDIES, Conditions
 from covey.server.http import HttpResponse
 from covey.server.keys import OwnCertificate
 
@@ -91,6 +93,7 @@ FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "peer_unfit_answers": (TOTAL, ("peer",), "Answers of a peer that are not among the classes."),
     "peer_pooled": (NOW, ("peer",), "0 while labels of a peer with earned trust are kept apart."),
     "outbox_labels": (NOW, ("peer",), "Undelivered labels to a peer."),
+    "condition": (NOW, ("kind",), "What needs a person now, by its kind."),
     "certificate_expiry_timestamp_seconds": (NOW, (), "When the certificate in use expires."),
     "store_bytes": (NOW, (), "Size of the store, its log included."),
     "store_free_bytes": (NOW, (), "Free space on the disk of the store."),
@@ -164,11 +167,12 @@ class Metrics:
         *,
         store: Path | DatabaseUrl | None = None,
         certificate: OwnCertificate | None = None,
+        conditions: Conditions | None = None,
     ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
-        self._collector = _NodeCollector(node, store, certificate)
+        self._collector = _NodeCollector(node, store, certificate, conditions)
         self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
@@ -222,11 +226,15 @@ class _NodeCollector(Collector):
     """Values that the node counts itself, read for every scrape."""
 
     def __init__(
-        self, node: Node, store: Path | DatabaseUrl | None, certificate: OwnCertificate | None
+        self,
+        node: Node,
+        store: Path | DatabaseUrl | None,
+        certificate: OwnCertificate | None,
+        conditions: Conditions | None,
     ) -> None:
         self._node = node
         self._store = store
-        self._certificate = certificate
+        self._certificate, self._conditions = certificate, conditions
 
     def describe(self) -> list[Metric]:
         return []
@@ -279,6 +287,9 @@ class _NodeCollector(Collector):
         own = self._certificate
         ends: Values = {} if own is None else {(): own.end.timestamp()}
         yield "certificate_expiry_timestamp_seconds", ends
+        conditions = self._conditions.latest() if self._conditions else []
+        kinds_now = Counts(condition.kind for condition in conditions)
+        yield "condition", {(kind,): kinds_now[kind] for kind in REMEDIES}
         use = None if self._store is None else disk_use(self._store)
         yield "store_bytes", {} if use is None else {(): use.store_bytes}
         yield "store_free_bytes", {} if use is None else {(): use.free_bytes}

@@ -85,11 +85,15 @@ function duration(seconds) {
 // -- the top and the tiles ------------------------------------------------------------------------
 
 function showTop(state) {
-  const resting = state.peers.filter((peer) => peer.state === "resting").map((peer) => peer.name);
-  const words = [state.is_ready ? ["good", "ready"] : ["bad", `not ready: ${state.why}`]];
-  if (resting.length) {
-    words.push(["bad", `${resting.join(", ")} ${resting.length > 1 ? "rest" : "rests"}`]);
+  const needs = state.conditions;
+  const words = [state.is_ready ? ["good", "ready"] : ["bad", "not ready"]];
+  if (needs.length) {
+    words.push(["bad", `${needs.length} ${needs.length > 1 ? "things need" : "thing needs"} you`]);
   }
+  find("needs").hidden = !needs.length;
+  put("conditions", needs.map(({ level, text, remedy, since }) => [level, text, remedy, since]), (lines) =>
+    lines.map(([level, said, remedy, since]) => html("li", {}, html("b", { class: level }, level), ` ${said}. `,
+      html("span", { class: "how" }, `${remedy}; since ${when(since)} UTC`))));
   put("state", words, () =>
     words.flatMap(([kind, said], place) => [place ? " \u00b7 " : "", html("span", { class: kind }, said)]));
   const facts = [`slot ${count(state.slot)}`, `up for ${duration(state.uptime_s)}`, `start ${count(state.starts)}`];
