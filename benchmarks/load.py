@@ -30,6 +30,7 @@ from loading import Load, Server, drive, started
 
 from covey.node.workers import Limits
 from covey.server import keys
+from covey.server.connection import Listener, LoopbackOnly
 from covey.server.http import (
     BINARY,
     JSON,
@@ -38,7 +39,6 @@ from covey.server.http import (
     HttpRequest,
     HttpResponse,
 )
-from covey.server.listener import Listener, LoopbackOnly
 from covey.server.metrics import Metrics
 
 HERE = Path(__file__).parent

@@ -22,7 +22,7 @@ from support.site_processes import Offices, table
 PACKAGE = Path(covey.__file__).parent
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 MOST_FILES_OF_A_REPLAY = 17
-MOST_FILES_OF_A_REQUEST = 32
+MOST_FILES_OF_A_REQUEST = 31
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
 POLICY = table(
     "[policy]",

@@ -15,7 +15,7 @@ from covey.cli import serve
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import SRC
 
-LOG = logging.getLogger("covey.server.listener")
+LOG = logging.getLogger("covey.server.connection")
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00")
     said = 'a peer was refused: it is "north"'
-    assert found == {"level": "warning", "from": "covey.server.listener", "event": said}
+    assert found == {"level": "warning", "from": "covey.server.connection", "event": said}
 
 
 @pytest.mark.parametrize("form", serve.FORMS)

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from covey.node.workers import Limits
-from covey.server import connection, listener
+from covey.server import connection
+from covey.server.connection import Listener, LoopbackOnly
 from covey.server.http import Address, HttpRequest, HttpResponse
-from covey.server.listener import Listener, LoopbackOnly
 from support.coroutines import Story, as_test
 
 GET = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -79,7 +79,7 @@ async def listening(
     )
     with pytest.MonkeyPatch.context() as patch:
         for key, value in fixed.items():
-            patch.setattr(listener if key == "finish_s" else connection, key.upper(), value)
+            patch.setattr(connection, key.upper(), value)
         url = await made.open()
         try:
             yield Port(int(url.rpartition(":")[2]), echo)

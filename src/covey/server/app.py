@@ -30,8 +30,8 @@ from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
 from covey.server.conditions import FAR_S, Conditions, Facts
 from covey.server.config import SiteConfig, pinned_keys
+from covey.server.connection import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.http import AdmissionQueue, Authenticator, HttpHandler, Rates, Turns
-from covey.server.listener import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.log_lines import EventLog, kept_events
 from covey.server.metrics import Metrics, disk_use
 from covey.server.peer_api import PATHS, PeerApi, PeerUse
