@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.node.workers import Limits
 from covey.server import oip
 from covey.server.config import NodeTable
 from covey.server.http import HttpProblem
-from covey.server.oip import Inference, TensorRow
+from covey.server.oip import Inference, Model
 
 SERVING = NodeTable(name="north", store="s", features={"size": "FP64", "count": "FP64"})
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
@@ -32,14 +33,16 @@ def body(*tensors: Any, **fields: Any) -> bytes:
     return json.dumps({"inputs": list(tensors), **fields}).encode()
 
 
-def rows(sent: bytes, dimension: int | None = None) -> list[TensorRow]:
-    asked = oip.inference(sent)
-    table = oip.rows_of(asked, SERVING, dimension=dimension, most=4)
-    return [table.row(k) for k in range(table.count)]
+def table(sent: bytes, dimension: int | None = None) -> oip.TensorTable:
+    return Model(SERVING, dimension, limits=Limits(rows=4)).rows(oip.inference(sent)[0].inputs)
+
+
+def rows(sent: bytes) -> list[dict[str, Any]]:
+    return table(sent).records()
 
 
 def digest(sent: bytes) -> str:
-    return oip.inference(sent).digest
+    return oip.inference(sent)[1]
 
 
 @given(st.binary() | TREES.map(lambda tree: json.dumps(tree).encode()))
@@ -67,8 +70,8 @@ def test_a_tensor_is_read_whole_or_refused(
     except HttpProblem as problem:
         assert problem.status in (400, 422)  # noqa: PT017 - or else it is read whole
     else:
-        assert [list(row.record) for row in found] == [["size", "count"]] * shape[0]
-        assert all(type(x) is float for row in found for x in row.record.values())
+        assert [list(row) for row in found] == [["size", "count"]] * shape[0]
+        assert all(type(x) is float for row in found for x in row.values())
 
 
 TWO = [{"size": 1.0, "count": 2.0}, {"size": 3.0, "count": 4.0}]
@@ -89,10 +92,12 @@ TWO = [{"size": 1.0, "count": 2.0}, {"size": 3.0, "count": 4.0}]
 )
 def test_features_may_be_sent_in_many_ways(sent: list[Any]) -> None:
     context = tensor(name="context", shape=[2, 2], data=[0, 0.5, 1, 0.25])
-    found = rows(body(*sent, context), dimension=2)
+    found = table(body(*sent, context), dimension=2)
+    points = found.points()
 
-    assert [row.record for row in found] == TWO
-    assert [row.context for row in found] == [(0.0, 0.5), (1.0, 0.25)]
+    assert found.records() == TWO
+    assert points is not None
+    assert points.tolist() == [[0.0, 0.5], [1.0, 0.25]]
 
 
 @pytest.mark.parametrize(
@@ -123,11 +128,10 @@ NESTED = {"content_type": "np", "headers": {"x": ["y"]}, "binary_data_output": N
     ],
 )
 def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
-    plain = oip.inference(body(tensor()))
-    found = oip.inference(body(tensor(), **fields))
+    request, found = oip.inference(body(tensor(), **fields))
 
-    assert found.digest == plain.digest
-    assert not found.request.id
+    assert found == digest(body(tensor()))
+    assert not request.id
     assert rows(body(tensor(parameters=NESTED), **fields)) == rows(body(tensor()))
     assert rows(body(tensor(parameters=None), **fields)) == rows(body(tensor()))
 
@@ -144,7 +148,7 @@ def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
     ],
 )
 def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -> None:
-    found = oip.metadata(SERVING, dimension=1, classes=classes)
+    found = Model(SERVING, 1, classes=classes).metadata()
 
     assert [(one.name, one.datatype) for one in found.outputs[:2]] == [
         ("label", datatype),
@@ -158,7 +162,7 @@ def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -
     ]
     assert found.versions == ["1"]
     mixed = msgspec.structs.replace(SERVING, features={"size": "FP64", "kind": "BYTES"})
-    named = oip.metadata(mixed, dimension=None, classes=()).inputs
+    named = Model(mixed, None).metadata().inputs
     assert [one.name for one in named] == ["size", "kind"]  # no tensor has both datatypes
 
 
@@ -197,7 +201,7 @@ GIVEN = msgspec.structs.replace(SERVING, slots="given")
 
 
 def slot(serving: NodeTable, **parameters: Any) -> int | None:
-    return oip.first_slot(Inference([], parameters=parameters), serving, count=3)
+    return Model(serving).first_slot(Inference([], parameters=parameters), count=3)
 
 
 NAMES = st.sampled_from(["a", "b", "c:", ":", '"', "ä"])

@@ -7,7 +7,7 @@ from html import escape
 from http import HTTPStatus
 from importlib import resources
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple, cast, get_args
+from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -448,14 +448,18 @@ class ClientApi:
         self._contexts = served.contexts
         self._node = node
         self._metrics = metrics
-        self._dimension = None if served.has_contexts else (served.serving.dimension or 0)
+        self._model = oip.Model(
+            self._serving,
+            None if served.has_contexts else (served.serving.dimension or 0),
+            served.contexts.vectors,
+            served.labels.classes,
+            served.limits,
+        )
         self._document = msgspec.json.encode(
             openapi_document(
                 self._serving.name,
                 has_tokens=served.tokens is not None,
-                example=oip.example(
-                    self._serving, dimension=self._dimension, vectors=served.contexts.vectors
-                ),
+                example=self._model.example(),
             )
         )
         self._routes = {route.at(self._serving.name): route for route in ROUTES}
@@ -464,7 +468,7 @@ class ClientApi:
             "ready": lambda: _json(oip.Ready(node.is_ready), 200 if node.is_ready else 503),
             "server": lambda: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
             "openapi": lambda: HttpResponse(body=self._document),
-            "model": self._metadata,
+            "model": lambda: _json(self._model.metadata()),
             "metrics": metrics.page,
         }
 
@@ -509,31 +513,15 @@ class ClientApi:
             return HttpProblem(404, "model_unknown", only)
         return HttpProblem(404, "not_found", "there is nothing at this path")
 
-    def _metadata(self) -> HttpResponse:
-        classes = self._served.labels.classes
-        vectors = self._contexts.vectors
-        return _json(
-            oip.metadata(self._serving, dimension=self._dimension, classes=classes, vectors=vectors)
-        )
-
     async def _infer(self, call: HttpRequest) -> HttpResponse:
-        head, tail = oip.halves(call, self._limits)
-        asked = oip.inference(head, tail or b"")
-        request = asked.request
-        rows = oip.rows_of(
-            asked,
-            self._serving,
-            dimension=self._dimension,
-            most=self._limits.rows,
-            vectors=self._contexts.vectors,
-        )
-        slot = oip.first_slot(request, self._serving, count=rows.count)
+        request, digest, rows = self._model.read(call)
+        slot = self._model.first_slot(request, count=rows.count)
         id_ = request.id or self._node.new_id()
-        question = Question(_source(call.who), id_, f"{asked.digest}:{rows.count}")
+        question = Question(_source(call.who), id_, f"{digest}:{rows.count}")
         answered = await self._answer(rows, question, slot)
         parameters: dict[str, oip.Scalar] = {}
         if rows.count == 1:
-            columns = _columns_of(answered, get_args(oip.OutputName))
+            columns = _columns_of(answered, oip.OUTPUTS)
             parameters = {name: columns[name][0] for name in HOW}
         else:
             columns = _columns_of(answered, [one.name for one in oip.wanted_of(request)])
@@ -543,17 +531,17 @@ class ClientApi:
         """Answer the rows of a request; contexts are made for the slots that they get."""
         is_record = self._serving.instance == "record"
         if rows.count == 1:
-            row = rows.row(0)
-            instances: Any = [row.record if is_record else row.flat]
+            (record,) = rows.records()
+            instances: Any = [record if is_record else oip.flattened(record.values())]
         else:
             instances = rows.records() if is_record else rows.matrix()
 
         def contexts(first: int) -> Any:
             if not self._served.has_contexts:
-                return [row.context or ()] if rows.count == 1 else rows.points()
+                return rows.points() if rows.count > 1 else [rows.context()]
             previous = self._previous_label()
             if rows.count == 1:
-                return [self._contexts.extract_one(row.record, slot=first, previous_label=previous)]
+                return [self._contexts.extract_one(record, slot=first, previous_label=previous)]
             return self._contexts.extract_rows(
                 rows.columns,
                 slot=first,

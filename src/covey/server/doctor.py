@@ -326,7 +326,7 @@ def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
         for name, kind in site.serving.features.items()
     }
     is_record = site.serving.instance == "record"
-    instance: Any = record if is_record else oip.TensorRow(record, None).flat
+    instance: Any = record if is_record else oip.flattened(record.values())
     if not site.site.views:
         return instance
     width = site.contexts.dimension or site.serving.dimension or 0

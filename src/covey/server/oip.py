@@ -35,7 +35,7 @@ from covey.server.http import (
     invalid,
     is_all_json,
 )
-from covey.types import Context, Label
+from covey.types import Label
 
 MOST_ID = 200
 Scalar = function.Scalar
@@ -143,18 +143,6 @@ _HELD = {"BOOL": np.bool_, "INT64": np.int64, "FP64": np.float64}
 _LENGTH = struct.Struct("<I")
 
 
-class TensorRow(NamedTuple):
-    """One instance of a request, with the client's context, if any."""
-
-    record: dict[str, Any]
-    context: Context | None
-
-    @property
-    def flat(self) -> list[Any]:
-        """The values as one row, in which those of a vector follow each other."""
-        return _flattened(self.record.values())
-
-
 class TensorTable(msgspec.Struct, frozen=True):
     """The rows of a request by column, with the client's contexts, if any."""
 
@@ -162,13 +150,9 @@ class TensorTable(msgspec.Struct, frozen=True):
     contexts: Column | None  # flat
     count: int
 
-    def row(self, place: int) -> TensorRow:
-        some = slice(place, place + 1)
-        record = {name: plain(column[some])[0] for name, column in self.columns.items()}
-        if self.contexts is None:
-            return TensorRow(record, None)
-        width = len(self.contexts) // self.count
-        return TensorRow(record, tuple(plain(self.contexts[place * width : (place + 1) * width])))
+    def context(self) -> Context:
+        """Return the context of the only row."""
+        return () if self.contexts is None else tuple(plain(self.contexts))
 
     def points(self) -> np.ndarray | None:
         """Return the contexts of all rows."""
@@ -187,10 +171,11 @@ class TensorTable(msgspec.Struct, frozen=True):
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         if len(arrays) == len(columns) and len({column.dtype for column in arrays}) == 1:
             return np.column_stack(arrays)
-        return [_flattened(row) for row in zip(*map(plain, columns), strict=True)]
+        return [flattened(row) for row in zip(*map(plain, columns), strict=True)]
 
 
-def _flattened(values: Iterable[Any]) -> list[Any]:
+def flattened(values: Iterable[Any]) -> list[Any]:
+    """Return the values of an instance as one row, in which those of a vector follow each other."""
     lists = [value if isinstance(value, list) else [value] for value in values]
     return [entry for entries in lists for entry in entries]
 
@@ -217,52 +202,10 @@ def parts_of(inputs: Sequence[RemoteTensor], tail: bytes | memoryview) -> Parts:
     return parts
 
 
-def table_of(
-    inputs: Sequence[RemoteTensor],
-    parts: Parts,
-    features: Mapping[str, FeatureType],
-    *,
-    dimension: int | None,
-    most: int,
-    vectors: Mapping[str, int] = NO_VECTORS,
-) -> TensorTable:
-    """Return up to `most` rows; with a `dimension`, the client sends contexts.
-
-    `vectors` are the features with several numbers in each row, and how many.
-    """
-    tensors = by_name(inputs)
-    check_counts(inputs, most)
-    context = tensors.pop(CONTEXT, None)
-    contexts = _contexts(context, parts, dimension)
-    columns = _columns(tensors, parts, features, vectors)
-    count = len(next(iter(columns.values())))
-    if any(len(column) != count for column in columns.values()):
-        raise invalid("the inputs differ in their number of rows")
-    if count == 0:
-        raise invalid("there are no rows")
-    if context is not None and context.shape[0] != count:
-        raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
-    return TensorTable(columns, contexts, count)
-
-
-def check_counts(inputs: Sequence[RemoteTensor], most: int) -> None:
-    """Raise a `HttpProblem` for more than `most` rows, before any of their values is read."""
-    for tensor in inputs:
-        check_count(tensor.shape[0] if tensor.shape else 0, most)
-
-
 def check_count(count: int, most: int) -> None:
     """Raise a `HttpProblem` for more than `most` rows."""
     if count > most:
         raise HttpProblem(413, "too_many_rows", f"{count} rows; at most {most} at once")
-
-
-def by_name(inputs: Sequence[RemoteTensor]) -> dict[str, RemoteTensor]:
-    """Return tensors by name; names must be unique."""
-    tensors = {tensor.name: tensor for tensor in inputs}
-    if len(tensors) != len(inputs):
-        raise invalid("duplicate input name")
-    return tensors
 
 
 def column_of(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
@@ -297,23 +240,6 @@ def broken(detail: str) -> HttpProblem:
     return HttpProblem(400, "broken_body", detail)
 
 
-def _contexts(tensor: RemoteTensor | None, parts: Parts, dimension: int | None) -> Column | None:
-    if dimension is None:
-        if tensor is not None:
-            raise invalid("contexts are computed from the features; remove input 'context'")
-        return None
-    if tensor is None:
-        if dimension:
-            raise invalid(f"input 'context' is missing; send FP64 of shape [rows, {dimension}]")
-        return None
-    if len(tensor.shape) != 2 or tensor.shape[1] != dimension:
-        raise invalid(f"input 'context' has shape {tensor.shape}; expected [rows, {dimension}]")
-    values = _values(tensor, parts, "FP64")
-    if len(values):
-        _check_unit(values)
-    return values
-
-
 def _check_unit(values: Column) -> None:
     if isinstance(values, np.ndarray):
         low, high = values.min(), values.max()
@@ -322,61 +248,6 @@ def _check_unit(values: Column) -> None:
     if low < 0.0 or high > 1.0:
         outside = low if low < 0.0 else high
         raise invalid(f"input 'context' holds {outside}; it must lie in [0, 1]")
-
-
-def _columns(
-    tensors: Mapping[str, RemoteTensor],
-    parts: Parts,
-    features: Mapping[str, FeatureType],
-    vectors: Mapping[str, int],
-) -> dict[str, Column]:
-    """Return a column per feature, sent separately or together in one tensor of any name."""
-    if len(tensors) == 1:
-        (tensor,) = tensors.values()
-        if tensor.name == INSTANCES or (tensor.name not in features and len(tensor.shape) == 2):
-            return _together(tensor, parts, features, vectors)
-    if INSTANCES in tensors and INSTANCES not in features:
-        others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
-        raise invalid(f"'instances' contains all features; remove {others}")
-    for name in tensors:
-        if name not in features:
-            raise invalid(f"unknown feature {name!r}; known: {', '.join(features)}")
-    for name in features:
-        if name not in tensors:
-            raise invalid(f"input {name!r} is missing")
-    return {
-        name: _vector(tensors[name], parts, vectors[name])
-        if name in vectors
-        else column_of(tensors[name], parts, kind)
-        for name, kind in features.items()
-    }
-
-
-def _vector(tensor: RemoteTensor, parts: Parts, size: int) -> Column:
-    if len(tensor.shape) != 2 or tensor.shape[1] != size:
-        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {size}]")
-    return np.asarray(_values(tensor, parts, "FP64"), np.float64).reshape(-1, size)
-
-
-def _together(
-    tensor: RemoteTensor,
-    parts: Parts,
-    features: Mapping[str, FeatureType],
-    vectors: Mapping[str, int],
-) -> dict[str, Column]:
-    width = len(features) + sum(vectors.values()) - len(vectors)
-    if len(tensor.shape) != 2 or tensor.shape[1] != width:
-        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {width}]")
-    (kind, *others) = set(features.values())
-    if others:
-        raise invalid("the features have different datatypes; send each as a separate input")
-    values = _values(tensor, parts, kind)
-    if not vectors:
-        return {name: values[k::width] for k, name in enumerate(features)}
-    ends = accumulate(vectors.get(name, 1) for name in features)
-    pieces = np.split(np.asarray(values, np.float64).reshape(-1, width), [*ends][:-1], axis=1)
-    pairs = zip(features, pieces, strict=True)
-    return {name: part if name in vectors else part[:, 0] for name, part in pairs}
 
 
 def _values(tensor: RemoteTensor, parts: Parts, kind: FeatureType) -> Column:
@@ -476,15 +347,162 @@ def _bytes(datatype: str, values: Sequence[Any]) -> bytes:
 SLOT = "slot"
 VERSION = "1"  # the only one of a model: what it learns changes no version
 USUAL = (Wanted("label"), Wanted("ticket"))  # the default outputs
+OUTPUTS = get_args(OutputName)
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
 
 
 class Asked(NamedTuple):
-    """A request, the digest of what it asks, and the bytes of its tensors."""
+    """A request, the digest of what it asks, and its rows."""
 
     request: Inference
     digest: str
-    parts: Parts
+    rows: TensorTable
+
+
+class Model(NamedTuple):
+    """What the model of a site takes and gives."""
+
+    serving: NodeTable
+    dimension: int | None = 0  # of the contexts that clients send; None: the site makes them
+    vectors: Mapping[str, int] = NO_VECTORS  # features with several numbers, and how many
+    classes: Sequence[Label] = ()
+    limits: Limits = Limits()
+
+    @property
+    def width(self) -> int:
+        """How many values an instance has."""
+        return len(self.serving.features) + sum(self.vectors.values()) - len(self.vectors)
+
+    def read(self, call: HttpRequest) -> Asked:
+        """Return a request; raise `HttpProblem` if it cannot be understood."""
+        head, tail = halves(call, self.limits)
+        request, digest = inference(head, tail or b"")
+        return Asked(request, digest, self.rows(request.inputs, tail or b""))
+
+    def rows(self, inputs: Sequence[RemoteTensor], tail: bytes | memoryview = b"") -> TensorTable:
+        """Return the rows of tensors; `tail` is what follows the JSON."""
+        parts = parts_of(inputs, tail)
+        tensors = {tensor.name: tensor for tensor in inputs}
+        if len(tensors) != len(inputs):
+            raise invalid("duplicate input name")
+        for tensor in inputs:  # before any of their values is read
+            check_count(tensor.shape[0] if tensor.shape else 0, self.limits.rows)
+        context = tensors.pop(CONTEXT, None)
+        contexts = self._contexts(context, parts)
+        columns = self._columns(tensors, parts)
+        count = len(next(iter(columns.values())))
+        if any(len(column) != count for column in columns.values()):
+            raise invalid("the inputs differ in their number of rows")
+        if count == 0:
+            raise invalid("there are no rows")
+        if context is not None and context.shape[0] != count:
+            raise invalid(f"there are {context.shape[0]} contexts for {count} rows")
+        return TensorTable(columns, contexts, count)
+
+    def _contexts(self, tensor: RemoteTensor | None, parts: Parts) -> Column | None:
+        if self.dimension is None:
+            if tensor is not None:
+                raise invalid("contexts are computed from the features; remove input 'context'")
+            return None
+        expected = f"[rows, {self.dimension}]"
+        if tensor is None:
+            if self.dimension:
+                raise invalid(f"input 'context' is missing; send FP64 of shape {expected}")
+            return None
+        if len(tensor.shape) != 2 or tensor.shape[1] != self.dimension:
+            raise invalid(f"input 'context' has shape {tensor.shape}; expected {expected}")
+        values = _values(tensor, parts, "FP64")
+        if len(values):
+            _check_unit(values)
+        return values
+
+    def _columns(self, tensors: Mapping[str, RemoteTensor], parts: Parts) -> dict[str, Column]:
+        """Return a column per feature, sent separately or together in one tensor of any name."""
+        features = self.serving.features
+        if len(tensors) == 1:
+            (tensor,) = tensors.values()
+            if tensor.name == INSTANCES or (tensor.name not in features and len(tensor.shape) == 2):
+                return self._together(tensor, parts)
+        if INSTANCES in tensors and INSTANCES not in features:
+            others = ", ".join(repr(name) for name in tensors if name != INSTANCES)
+            raise invalid(f"'instances' contains all features; remove {others}")
+        for name in tensors:
+            if name not in features:
+                raise invalid(f"unknown feature {name!r}; known: {', '.join(features)}")
+        for name in features:
+            if name not in tensors:
+                raise invalid(f"input {name!r} is missing")
+        return {
+            name: _matrix(tensors[name], parts, self.vectors[name])
+            if name in self.vectors
+            else column_of(tensors[name], parts, kind)
+            for name, kind in features.items()
+        }
+
+    def _together(self, tensor: RemoteTensor, parts: Parts) -> dict[str, Column]:
+        features, vectors, width = self.serving.features, self.vectors, self.width
+        _check_width(tensor, width)
+        (kind, *others) = set(features.values())
+        if others:
+            raise invalid("the features have different datatypes; send each as a separate input")
+        if not vectors:
+            values = _values(tensor, parts, kind)
+            return {name: values[k::width] for k, name in enumerate(features)}
+        ends = accumulate(vectors.get(name, 1) for name in features)
+        pieces = np.split(_matrix(tensor, parts, width), [*ends][:-1], axis=1)
+        pairs = zip(features, pieces, strict=True)
+        return {name: part if name in vectors else part[:, 0] for name, part in pairs}
+
+    def first_slot(self, request: Inference, *, count: int) -> int | None:
+        """Return the slot of the first row, if the client says it; None where the node counts."""
+        first = slot_of(request)
+        if self.serving.slots == "counted":
+            if first is not None:
+                raise invalid("parameters.slot: slots are counted here; leave it out")
+            return None
+        if type(first) is not int or not 1 <= first <= MOST_WHOLE - count:
+            raise invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
+        return first
+
+    def metadata(self) -> ModelMetadata:
+        """Return what the model takes and gives; its labels are of the datatype of its classes."""
+        features, vectors = self.serving.features, self.vectors
+        inputs = [
+            TensorKind(name, kind, [-1, vectors[name]] if name in vectors else [-1])
+            for name, kind in features.items()
+        ]
+        if self.dimension is not None:
+            inputs.append(TensorKind(CONTEXT, "FP64", [-1, self.dimension]))
+        if len(set(features.values())) == 1:
+            (kind,) = set(features.values())
+            together = {"instead_of": ", ".join(features)}
+            inputs.append(TensorKind(INSTANCES, kind, [-1, self.width], together))
+        kinds = {"label": datatype_of(self.classes) or "BYTES", "price": "FP64"}
+        outputs = [TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in OUTPUTS]
+        return ModelMetadata(self.serving.name, [VERSION], "covey", inputs, outputs)
+
+    def example(self) -> Inference:
+        """Return a request of one row that the model takes."""
+        values: dict[FeatureType, Any] = {"BOOL": True, "INT64": 1, "FP64": 0.5, "BYTES": "text"}
+        inputs = []
+        for name, kind in self.serving.features.items():
+            size = self.vectors.get(name, 1)
+            shape = [1, size] if name in self.vectors else [1]
+            inputs.append(RemoteTensor(name, shape, kind, [values[kind]] * size))
+        if self.dimension:
+            size = self.dimension
+            inputs.append(RemoteTensor(CONTEXT, [1, size], "FP64", [0.5] * size))
+        return Inference(inputs, parameters={SLOT: 1} if self.serving.slots == "given" else {})
+
+
+def _check_width(tensor: RemoteTensor, width: int) -> None:
+    if len(tensor.shape) != 2 or tensor.shape[1] != width:
+        raise invalid(f"input {tensor.name!r} has shape {tensor.shape}; expected [rows, {width}]")
+
+
+def _matrix(tensor: RemoteTensor, parts: Parts, width: int) -> np.ndarray:
+    _check_width(tensor, width)
+    return np.asarray(_values(tensor, parts, "FP64"), np.float64).reshape(-1, width)
 
 
 def halves(call: HttpRequest, limits: Limits) -> tuple[bytes, memoryview | None]:
@@ -531,41 +549,24 @@ def wanted_of(request: Inference) -> Sequence[Wanted]:
     return USUAL if request.outputs is None else request.outputs
 
 
-def inference(body: bytes, tail: bytes | memoryview = b"") -> Asked:
-    """Return a request, with `tail` after its JSON."""
+def inference(body: bytes, tail: bytes | memoryview = b"") -> tuple[Inference, str]:
+    """Return a request, and the digest of what it asks; `tail` is what follows its JSON."""
     raw = _parsed(body)
     request: Inference = _typed(raw, Inference)
     _is_said(request.parameters, ALL_BINARY)
-    for one in request.outputs or ():
-        _is_said(one.parameters, IN_BYTES)
+    for wanted in request.outputs or ():
+        _is_said(wanted.parameters, IN_BYTES)
     try:
         digest = hashlib.sha256(_SORTED.encode([raw["inputs"], slot_of(request)]))
     except OverflowError:
         raise invalid("inputs hold a whole number that is too large") from None
     digest.update(tail)
-    return Asked(request, digest.hexdigest(), parts_of(request.inputs, tail))
-
-
-def rows_of(asked: Asked, serving: NodeTable, **expected: Any) -> TensorTable:
-    """Return the rows of a request; `expected` is as in `table_of`."""
-    return table_of(asked.request.inputs, asked.parts, serving.features, **expected)
+    return request, digest.hexdigest()
 
 
 def slot_of(request: Inference) -> Any:
     """Return the parameter `slot` of a request, unchecked; None if it has none."""
     return (request.parameters or {}).get(SLOT)
-
-
-def first_slot(request: Inference, serving: NodeTable, *, count: int) -> int | None:
-    """Return the slot of the first row, if the client says it; None where the node counts."""
-    first = slot_of(request)
-    if serving.slots == "counted":
-        if first is not None:
-            raise invalid("parameters.slot: slots are counted here; leave it out")
-        return None
-    if type(first) is not int or not 1 <= first <= MOST_WHOLE - count:
-        raise invalid("parameters.slot must be the slot of the first row, from 1 to 2**53")
-    return first
 
 
 def answer(
@@ -589,46 +590,6 @@ def answer(
     if not has_binary:
         return HttpResponse(body=head)
     return HttpResponse(body=head + b"".join(bodies), kind=BINARY, headers={LENGTH: str(len(head))})
-
-
-def metadata(
-    serving: NodeTable,
-    *,
-    dimension: int | None,
-    classes: Sequence[Label],
-    vectors: Mapping[str, int] = NO_VECTORS,
-) -> ModelMetadata:
-    """Return what the model takes and gives; its labels are of the datatype of its classes."""
-    inputs = [
-        TensorKind(name, kind, [-1, vectors[name]] if name in vectors else [-1])
-        for name, kind in serving.features.items()
-    ]
-    if dimension is not None:
-        inputs.append(TensorKind(CONTEXT, "FP64", [-1, dimension]))
-    if len(set(serving.features.values())) == 1:
-        (kind,) = set(serving.features.values())
-        together = {"instead_of": ", ".join(serving.features)}
-        shape = [-1, len(serving.features) + sum(vectors.values()) - len(vectors)]
-        inputs.append(TensorKind(INSTANCES, kind, shape, together))
-    kinds = {"label": datatype_of(classes) or "BYTES", "price": "FP64"}
-    outputs = [TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in get_args(OutputName)]
-    return ModelMetadata(serving.name, [VERSION], "covey", inputs, outputs)
-
-
-def example(
-    serving: NodeTable, *, dimension: int | None, vectors: Mapping[str, int] = NO_VECTORS
-) -> Inference:
-    """Return a request of one row that the model takes."""
-    values: dict[FeatureType, Any] = {"BOOL": True, "INT64": 1, "FP64": 0.5, "BYTES": "text"}
-    inputs = [
-        RemoteTensor(name, [1, vectors[name]], kind, [values[kind]] * vectors[name])
-        if name in vectors
-        else RemoteTensor(name, [1], kind, [values[kind]])
-        for name, kind in serving.features.items()
-    ]
-    if dimension:
-        inputs.append(RemoteTensor(CONTEXT, [1, dimension], "FP64", [0.5] * dimension))
-    return Inference(inputs, parameters={SLOT: 1} if serving.slots == "given" else {})
 
 
 def _is_said(parameters: Parameters, name: str, usual: bool = False) -> bool:
