@@ -35,7 +35,7 @@ from covey.server.http import (
     invalid,
     is_all_json,
 )
-from covey.types import Label
+from covey.types import Context, Label
 
 MOST_ID = 200
 Scalar = function.Scalar
