@@ -97,9 +97,10 @@ async def serve(
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait([failed])
     if not failed.cancelled():
+        what = "the database" if isinstance(served.store, DatabaseUrl) else "the disk"
         raise StoreFailed(
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
-            f"that was acknowledged: check {_what_holds(served)}, and restart"
+            f"that was acknowledged: check {what}, and restart"
         ) from failed.result()
 
 
@@ -113,10 +114,6 @@ def _spans(served: SiteConfig, paths: Mapping[str, str], stack: AsyncExitStack) 
     spans = OtelSpans(served.serving.name, known, exported(served.serving.traces))
     stack.push_async_callback(asyncio.to_thread, spans.close)
     return spans
-
-
-def _what_holds(served: SiteConfig) -> str:
-    return "the database" if isinstance(served.store, DatabaseUrl) else "the disk"
 
 
 def _log_start(node: Node) -> None:

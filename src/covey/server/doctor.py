@@ -354,8 +354,7 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
         return
     asks = peer_client.asks_of(site, peer.name)
     try:
-        behind = [name for name, hop in site.relays.items() if hop == peer.name]
-        seen = peer_client.probe(peer, site.identity, asks=asks, relayed=behind)
+        seen = peer_client.probe(peer, site.identity, asks=asks)
     except PeerRefused as error:
         yield Finding(what, FAILURE, f"{peer.url}: {error}")
     except PeerError as error:
@@ -369,8 +368,6 @@ def _peer(site: SiteConfig, peer: PeerConfig) -> Iterator[Finding]:
         yield Finding(f"{what}, protocol", OK, text)
         if asks is not None:
             yield _right(f"{what}, asking", asks, seen.refusal)
-        for name, code in seen.relaying.items():
-            yield _forwarding(f"{what}, relaying", peer.name, name, code)
         if asks is not None or peer.may_ask:
             text = peer_client.misfit(site, peer, seen)
             yield Finding(f"{what}, settings", FAILURE if text else OK, text or "compatible")
@@ -385,14 +382,6 @@ def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
     key = "may-ask" if asks == "data" else "asks-by-context"
     text = f"does not accept questions by {asks}; its operator must set {key} = true"
     return Finding(what, FAILURE, text)
-
-
-def _forwarding(what: str, relay: str, name: str, code: str) -> Finding:
-    if not code:
-        return Finding(what, OK, f"forwards questions to {name!r}")
-    text = f"answers {code!r} to questions for {name!r}, which are asked through it"
-    remedy = f"relay = true in [[learner]] {relay!r}, {name!r} in its peers, and may-ask = true"
-    return Finding(what, FAILURE, f"{text}; its operator must set {remedy} for this site")
 
 
 def _relaying(site: SiteConfig) -> Iterator[Finding]:

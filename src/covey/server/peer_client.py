@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from covey.bandit.policies import Policy
@@ -420,44 +419,34 @@ class Probe(NamedTuple):
     refusal: str  # the code if it refuses to be asked; "" if it answers, or is not to be asked
     own: Sequence[Meaning] = ()  # the context spaces in which it asks, if it says so
     known: Sequence[Meaning] = ()  # those it may be asked about, in the order of the greeting
-    relaying: Mapping[str, str] = {}  # sites that it is to forward to -> the code if it refuses
 
 
-def probe(
-    peer: PeerConfig, identity: Identity, *, asks: Asks | None, relayed: Sequence[str] = ()
-) -> Probe:
-    """Return what a peer announces to the site of `identity`, which asks `relayed` through it.
+def probe(peer: PeerConfig, identity: Identity, *, asks: Asks | None) -> Probe:
+    """Return what a peer announces to the site of `identity`.
 
     Raises `PeerError` if it does not answer, `PeerRefused` if one of the two sites does not accept
     the other, and `ConfigError` if its host is unknown.
     """
-    return asyncio.run(_visit(peer, identity, asks, relayed))
+    return asyncio.run(_visit(peer, identity, asks))
 
 
-async def greeted(name: str, peers: HttpsPeers, identity: Identity) -> Probe:
+async def _visit(peer: PeerConfig, identity: Identity, asks: Asks | None) -> Probe:
+    peers = HttpsPeers({peer.name: peer}, identity, random.SystemRandom())
+    try:
+        return await greeted(peer.name, peers, identity, asks)
+    finally:
+        await peers.close()
+
+
+async def greeted(
+    name: str, peers: HttpsPeers, identity: Identity, asks: Asks | None = None
+) -> Probe:
     """Return what a peer announces; raise `PeerError` as `probe` does."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await _talk(name, peers, None, keys.show(identity.certificate))
+            return await _talk(name, peers, asks, keys.show(identity.certificate))
     except TimeoutError:
         raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
-
-
-async def _visit(
-    peer: PeerConfig, identity: Identity, asks: Asks | None, relayed: Sequence[str]
-) -> Probe:
-    peers = HttpsPeers({peer.name: peer}, identity, random.SystemRandom())
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            own = keys.show(identity.certificate)
-            seen = await _talk(peer.name, peers, asks, own)
-            routes = {to: {"to": to, "via": [own.name]} for to in relayed}
-            codes = {to: await _refusal(peer.name, peers, "data", routes[to]) for to in relayed}
-            return seen._replace(relaying=codes)
-    except TimeoutError:
-        raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
-    finally:
-        await peers.close()
 
 
 async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyInfo) -> Probe:
@@ -483,14 +472,12 @@ async def _talk(name: str, peers: HttpsPeers, asks: Asks | None, own: keys.KeyIn
     return Probe(greeting, versions, software, ahead_s, refusal, *spaces.announced(reply.headers))
 
 
-async def _refusal(
-    name: str, peers: HttpsPeers, asks: Asks, route: Mapping[str, Any] = MappingProxyType({})
-) -> str:
+async def _refusal(name: str, peers: HttpsPeers, asks: Asks) -> str:
     """Return the code with which it refuses such a question; it must not begin to answer."""
     if asks == "data":
         # The peer checks the permission first, and then the time, of which there is none left.
         query: PeerMessage = peer_messages.ReportQuery(
-            version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1, **route
+            version=VERSION, request="doctor", deadline_ms=0, cell=NO_CELL, slot=1
         )
         expected, reply = "deadline_over", await _sent(name, peers, "report", query)
     else:

@@ -39,28 +39,18 @@ class SpaceNames:
 
         None are there if clients send the contexts: then nothing is announced or compared.
         """
-        self._meanings = dict(meanings)
         self._by_digest = {one.digest: space for space, one in meanings.items()}
-        self._own = [meanings[space] for space in own if space in meanings]
+        self.own = [meanings[space] for space in own if space in meanings]  # in which it decides
+        self.known = list(meanings.values())  # about which peers may ask
         self._site = site
-
-    @property
-    def own(self) -> list[Meaning]:
-        """The spaces in which the site decides."""
-        return self._own
-
-    @property
-    def known(self) -> list[Meaning]:
-        """The spaces about which peers may ask."""
-        return list(self._meanings.values())
 
     def announcement(self) -> dict[str, str]:
         """Return the header of messages of this site."""
-        return {OWN_HEADER: _written(self.own)} if self._own else {}
+        return {OWN_HEADER: _written(self.own)} if self.own else {}
 
     def description(self) -> dict[str, str]:
         """Return the headers of a greeting."""
-        return {**self.announcement(), KNOWN_HEADER: _written(self.known)} if self._own else {}
+        return {**self.announcement(), KNOWN_HEADER: _written(self.known)} if self.own else {}
 
     def local(self, cell: str, headers: Mapping[str, str], *, sender: str) -> str:
         """Return the name here of a cell that a message names, by the header of the message.
@@ -68,7 +58,7 @@ class SpaceNames:
         Raises `DataError` if the sender means a space that this site does not know.
         """
         sent = _read(headers.get(OWN_HEADER.lower(), ""))
-        if not sent or not self._meanings:  # clients of one of the two send the contexts
+        if not sent or not self.known:  # clients of one of the two send the contexts
             return cell
         prefix, _, rest = cell.rpartition("/")
         meaning = sent.get(prefix) if prefix else next(iter(sent.values()))
