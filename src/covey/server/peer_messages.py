@@ -1,13 +1,11 @@
 """Messages of the peer protocol: typed, bounded, with a version and a request id."""
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 from msgspec import UNSET, Meta, UnsetType
 
 from covey.bandit.learner import NO_ANSWER
@@ -19,87 +17,6 @@ from covey.server.http import HttpProblem, invalid
 from covey.types import Label
 
 MOST_FEATURES = 4_096
-MOST_DEPTH = 4
-Key = Annotated[str, Meta(max_length=1_024)]
-
-
-class NumericBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Instances that are rows of numbers: eight bytes each, little-endian, row by row."""
-
-    kind: Literal["f8", "i8"]  # numbers, or whole numbers
-    width: Annotated[int, Meta(ge=1, le=MOST_FEATURES)]
-    numbers: bytes
-    keys: Annotated[list[Key], Meta(max_length=MOST_FEATURES)] | None = None  # None: lists
-
-    def rows(self) -> list[Any]:
-        """Return the instances, as lists or as records; raise `DataError` if they do not fit."""
-        width, keys = self.width, self.keys
-        if keys is not None and (len(keys) != width or len(set(keys)) != width):
-            raise DataError(f"the block has {len(keys)} keys for {width} columns, or one twice")
-        if len(self.numbers) % (8 * width):
-            raise DataError(f"the block has {len(self.numbers)} bytes, not rows of {width} numbers")
-        numbers: list[float] = np.frombuffer(self.numbers, f"<{self.kind}").tolist()
-        for number in numbers:
-            _check_number(number)
-        rows = [numbers[k : k + width] for k in range(0, len(numbers), width)]
-        return rows if keys is None else [dict(zip(keys, row, strict=True)) for row in rows]
-
-
-def block_of(instances: Sequence[Any]) -> NumericBlock | None:
-    """Return instances as one block, if they are alike and all their numbers of one type."""
-    first = instances[0] if instances else None
-    if not first or not isinstance(first, dict | list | tuple) or len(first) > MOST_FEATURES:
-        return None
-    keys = list(first) if isinstance(first, dict) else None
-    if keys is not None and not all(isinstance(key, str) for key in keys):
-        return None
-    values: list[Any] = []
-    for instance in instances:
-        if type(instance) is not type(first) or len(instance) != len(first):
-            return None
-        if keys is not None and list(instance) != keys:
-            return None
-        values += instance.values() if isinstance(instance, dict) else instance
-    types = set(map(type, values))
-    is_whole = types == {int} and all(abs(value) <= MOST_WHOLE for value in values)
-    if types != {float} and not is_whole:
-        return None
-    kind: Literal["f8", "i8"] = "i8" if is_whole else "f8"
-    return NumericBlock(kind, len(first), np.array(values, f"<{kind}").tobytes(), keys)
-
-
-def check_plain(instances: Sequence[Any]) -> None:
-    """Raise `DataError` unless all is text, numbers, true, false, None, in lists and records."""
-    layer: list[Any] = list(instances)
-    for _ in range(MOST_DEPTH):
-        layer = [inner for value in layer for inner in _inner(value)]
-        if not layer:
-            return
-    raise DataError(f"an instance is nested more than {MOST_DEPTH} deep")
-
-
-def _inner(value: Any) -> Sequence[Any]:
-    """Return what a value is made of; nothing, if it is plain itself."""
-    if value is None or isinstance(value, str | bool):
-        return ()
-    if isinstance(value, int | float):
-        _check_number(value)
-        return ()
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise DataError("an instance has a key that is no text")
-        return list(value.values())
-    if isinstance(value, list | tuple):
-        return value
-    raise DataError(f"an instance holds a {type(value).__name__}; text and numbers can be sent")
-
-
-def _check_number(value: float) -> None:
-    is_good = abs(value) <= MOST_WHOLE if isinstance(value, int) else math.isfinite(value)
-    if not is_good:
-        raise DataError("an instance holds a number that is not finite, or beyond 2**53")
-
-
 VERSION = 1  # of the protocol and of every message
 # Bodies are strict, so a site announces in headers what it speaks.
 VERSIONS_HEADER, SOFTWARE_HEADER = "Covey-Versions", "Covey-Software"
@@ -108,8 +25,6 @@ MOST_ANNOUNCED = 40  # characters of such a header that are shown
 ROOT = "/covey/v1"
 KIND = "application/msgpack"
 MOST_BYTES = 4 * 1024 * 1024
-MOST_PLAIN_BYTES = 1024 * 1024  # of instances that are not a block of numbers
-NONE = msgspec.Raw(b"\xc0")
 MOST_ROWS = 1_024
 MOST_LABELS = 1_024
 MOST_DEADLINE_MS = 600_000
@@ -127,6 +42,19 @@ Whole = Annotated[int, Meta(ge=-MOST_WHOLE, le=MOST_WHOLE)]
 Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 Amount = Annotated[float, Meta(ge=0, le=sys.float_info.max)]
 Truth = Text | Whole | Finite | bool
+
+
+# What an instance may be: text, numbers, true, false and None, in lists and records, which may be
+# in others twice.
+Plain = None | bool | Whole | Finite | str
+_Inner = Plain | list[Plain] | dict[str, Plain]
+_Middle = Plain | list[_Inner] | dict[str, _Inner]
+Instance = Plain | list[_Middle] | dict[str, _Middle]
+SENDABLE = "text and finite numbers within 2**53, in lists and records at most 4 deep"
+
+
+class _Values(msgspec.Struct):
+    values: list[Instance]  # in a struct, for which msgspec keeps what it knows of the type
 
 
 class PeerMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -164,12 +92,11 @@ class RoutedMessage(PeerMessage, frozen=True, kw_only=True):
 
 
 class AskQuery(RoutedMessage, frozen=True, kw_only=True):
-    """Asks for labels; with neither `block` nor `values`, only the cells are shown."""
+    """Asks for labels; without `values`, only the cells are shown."""
 
     rows: Annotated[list[AskEntry], Meta(min_length=1, max_length=MOST_ROWS)]
     price: Annotated[int, Meta(ge=0, le=MOST_PRICE)] = 0  # of each answered row, in millionths
-    block: NumericBlock | None = None
-    values: msgspec.Raw = NONE  # a list of plain instances
+    values: list[Instance] | None = None
 
 
 class ReportQuery(RoutedMessage, frozen=True, kw_only=True):
@@ -314,18 +241,16 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: 
     instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
         raise DataError("a batch must hold either every instance or none")
-    block = block_of(instances)
-    values = NONE
-    if instances and block is None:
-        check_plain(instances)
-        values = msgspec.Raw(write(instances))
+    try:
+        values = msgspec.convert({"values": instances}, _Values).values if instances else None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DataError(f"an instance cannot be sent ({error}); a peer takes {SENDABLE}") from None
     return AskQuery(
         version=VERSION,
         request=request,
         deadline_ms=deadline_ms,
         rows=[AskEntry(one.id, str(one.cell), one.slot) for one in requests],
         price=requests[0].price,
-        block=block,
         values=values,
         **route,
     )
@@ -341,7 +266,7 @@ def route_of(query: RoutedMessage) -> RelayRoute | None:
 
 def requests_of(query: AskQuery) -> list[AskRow]:
     """Return what is asked; raise `HttpProblem` if instances and rows do not fit."""
-    instances = _instances(query)
+    instances = query.values
     if instances is None:
         return [AskRow(row.id, row.cell, row.slot, price=query.price) for row in query.rows]
     if len(instances) != len(query.rows):
@@ -383,25 +308,6 @@ def delivery(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: 
     return LabelsQuery(version=VERSION, request=request, deadline_ms=deadline_ms, labels=sent)
 
 
-def _instances(query: AskQuery) -> list[Any] | None:
-    if query.values == NONE and query.block is None:
-        return None
-    try:
-        if query.block is not None:
-            if query.values != NONE:
-                raise DataError("both block and values are given; send one of them")
-            return query.block.rows()
-        if len(query.values) > MOST_PLAIN_BYTES:
-            raise HttpProblem(
-                413, "too_large", f"plain instances may have {MOST_PLAIN_BYTES} bytes"
-            )
-        values: list[Any] = _decoded(query.values, list[Any])
-        check_plain(values)
-    except DataError as error:
-        raise invalid(str(error)) from None
-    return values
-
-
 def _sent(label: Label) -> Truth:
     if not isinstance(label, str | int | float):
         raise DataError(f"the label is {label!r}; a node takes text and numbers")
@@ -412,22 +318,21 @@ def _decoded(body: Any, kind: Any) -> Any:
     try:
         return msgspec.msgpack.decode(body, type=kind)
     except msgspec.ValidationError as error:
-        raise _other_or_invalid(body, kind, str(error)) from None
+        raise _other_or_invalid(body, str(error)) from None
     except RecursionError:
         raise HttpProblem(400, "bad_message", "the message is nested too deeply") from None
     except ValueError as error:  # what msgspec raises, and broken UTF-8
         raise HttpProblem(400, "bad_message", f"the message is not MessagePack: {error}") from None
 
 
-def _other_or_invalid(body: Any, kind: Any, detail: str) -> HttpProblem:
+def _other_or_invalid(body: Any, detail: str) -> HttpProblem:
     """Return why a message is invalid; one of another version may have other fields."""
-    if kind != list[Any]:
-        try:
-            sent = msgspec.msgpack.decode(body, type=_Head).version
-        except (ValueError, RecursionError):
-            sent = VERSION
-        if sent != VERSION:
-            return _other_version(sent)
+    try:
+        sent = msgspec.msgpack.decode(body, type=_Head).version
+    except (ValueError, RecursionError):
+        sent = VERSION
+    if sent != VERSION:
+        return _other_version(sent)
     return invalid(detail[:200])  # it may quote the message
 
 
