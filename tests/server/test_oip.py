@@ -176,27 +176,6 @@ def test_the_digest_is_of_what_is_asked_not_of_how_it_is_written() -> None:
     assert digest(asked[0]) != digest(asked[1])
 
 
-def depth_of(tree: Any) -> int:
-    if isinstance(tree, dict):
-        tree = list(tree.values())
-    return 1 + max(map(depth_of, tree), default=0) if isinstance(tree, list) else 0
-
-
-@given(st.dictionaries(st.text(), TREES, max_size=3), st.integers(0, oip.MOST_DEPTH), st.booleans())
-def test_json_is_refused_for_its_depth_exactly_if_it_is_deeper(
-    tree: dict[str, Any], more: int, is_ascii: bool
-) -> None:
-    for _ in range(more):
-        tree = {"": tree}
-    sent = json.dumps(tree, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
-
-    with pytest.raises(HttpProblem) as refused:
-        oip.feedback(sent, most=4)
-
-    is_too_deep = "deep" in refused.value.detail
-    assert is_too_deep == (depth_of(tree) > oip.MOST_DEPTH)
-
-
 GIVEN = msgspec.structs.replace(SERVING, slots="given")
 
 
@@ -236,13 +215,11 @@ def has_twins(value: Any) -> bool:
 @given(st.lists(st.tuples(NAMES, DOCUMENTS), min_size=1, max_size=4))
 def test_a_key_may_not_stand_twice_wherever_it_is(pairs: list[tuple[str, Any]]) -> None:
     body = written(pairs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oip, "MOST_DEPTH", 20)
-        if has_twins(pairs):
-            with pytest.raises(HttpProblem, match="duplicate key"):
-                oip._parsed(body.encode())
-        else:
-            assert oip._parsed(body.encode()) == json.loads(body)
+    if has_twins(pairs):
+        with pytest.raises(HttpProblem, match="duplicate key"):
+            oip._parsed(body.encode())
+    else:
+        assert oip._parsed(body.encode()) == json.loads(body)
 
 
 @pytest.mark.parametrize(

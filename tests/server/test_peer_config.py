@@ -39,12 +39,9 @@ PEERS
 )
 
 
-def load(
-    folder: Path, peers: str, tables: str, policy: str = "cos", site: str = SITE
-) -> config.SiteConfig:
+def load(folder: Path, peers: str, tables: str) -> config.SiteConfig:
     path = folder / "site.toml"
-    text = site.replace("PEERS", peers).replace('preset = "cos"', f'preset = "{policy}"')
-    path.write_text(text + tables)
+    path.write_text(SITE.replace("PEERS", peers) + tables)
     return config.load(path)
 
 
@@ -135,12 +132,3 @@ def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> 
 
     assert has_memory("asks-by-context = true\n")
     assert not has_memory("")
-
-
-def test_an_index_policy_answers_by_the_cell_with_the_label_seen_most(tmp_path: Path) -> None:
-    asks = SOUTH + "may-ask = true\nasks-by-context = true\n"
-    learner = load(tmp_path, "", asks, "auto", SITE.replace("slices = 2\n", "")).learner
-    for slot, truth in enumerate([1, 0, 1], 1):
-        cell = label(learner, truth, slot=slot)
-
-    assert learner.recall(learner.names.parse(cell), 5)[0] == 1

@@ -221,6 +221,8 @@ async def respond(handler: HttpHandler, call: HttpRequest) -> HttpResponse:
         return problem.reply()
     except CoveyError as error:
         return problem_of(error).reply()
+    except RecursionError:
+        return HttpProblem(400, "bad_json", "the body is nested too deeply").reply()
     except Exception as error:
         return unexpected(error).reply()
 

@@ -601,14 +601,8 @@ def _is_said(parameters: Parameters, name: str, usual: bool = False) -> bool:
     return value
 
 
-MOST_DEPTH = 8  # of JSON: lists and objects within each other
-# Text, also such that never ends, and all that opens or closes something.
-_MARKS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-
-
 def _parsed(body: bytes) -> Any:
     """Return the JSON of a body; no key may stand twice, and numbers must be finite."""
-    _check_depth(body)
     try:
         raw = msgspec.json.decode(body)
     except UnicodeDecodeError:
@@ -634,22 +628,6 @@ def _pairs(value: dict[str, Any]) -> int:
         elif type(inner) is list and inner and type(inner[0]) is dict:
             count += sum([_pairs(one) for one in inner if type(one) is dict])
     return count
-
-
-def _check_depth(body: bytes) -> None:
-    """Raise a `HttpProblem` for JSON that is nested too deeply, before it is read."""
-    if body.count(b"[") + body.count(b"{") <= MOST_DEPTH:
-        return
-    depth = 0
-    for mark in _MARKS.findall(body):
-        if mark in b"[{":
-            depth += 1
-            if depth > MOST_DEPTH:
-                raise HttpProblem(
-                    400, "bad_json", f"the body is nested more than {MOST_DEPTH} deep"
-                )
-        elif mark in b"]}":
-            depth -= 1
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
