@@ -2,8 +2,9 @@
 
 import pytest
 
+import covey
 from covey.errors import ConfigError
-from golden.configurations import PRESETS, TABLES, Golden, configurations, refusals
+from golden.configurations import PRESETS, SLOTS, TABLES, Golden, configurations, log_of, refusals
 from golden.doors import record
 from golden.write import recorded
 
@@ -25,6 +26,15 @@ APART = {
 @pytest.mark.parametrize("golden", CONFIGURATIONS, ids=lambda golden: golden.name)
 def test_each_door_decides_what_is_recorded(golden: Golden) -> None:
     assert {door: record(golden, door) for door in golden.doors} == recorded()[golden.name]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_any_number_of_learners_is_replayed(count: int) -> None:
+    """Three in the others: arrays of an odd number of learners fill no whole words."""
+    learners = [{"name": f"{k}", "functions": ["f0"], "peers": {}} for k in range(count)]
+    config = {"data": {"context": ["x"]}, "learner": learners}
+
+    assert len(covey.replay(config, log_of(config))) == count * SLOTS
 
 
 @pytest.mark.parametrize(("golden", "key"), REFUSALS, ids=lambda part: getattr(part, "name", ""))

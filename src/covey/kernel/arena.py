@@ -318,7 +318,7 @@ class Arena:
         self.number_at = items_of(self.numbers) if cython.compiled else self.numbers
         functions = [row[0].layout.functions for row in tables]
         arms = [len(seat.behind) for seat in seats]
-        self.kept: list[Any] = []  # what the arrays are in
+        self.kept: list[Any] = [array("q", [0])]  # what the arrays are in; first, nothing
         self.offsets = self._whole(accumulate(functions, initial=0))  # learner -> its predictions
         self.total = self.offsets[self.count]
         # The number of each learner's own table, and where the coordinates of a space begin.
@@ -414,12 +414,12 @@ class Arena:
         self.predictions, self.labels = halves(log.predictions, 0, -1), halves(log.labels, 0, -1)
         self.has_receivers, self.has_delays = log.at is not None, log.delays is not None
         self.receivers = halves(log.at if self.has_receivers else nothing, 0, -1)
-        self.delays = integers(log.delays if self.has_delays else self.kept[0], 0, -1)
+        self.delays = integers(log.delays if self.has_delays else nothing, 0, -1)
         self.has_shown, self.has_gains = log.shown is not None, log.gains is not None
         self.shown = octets(log.shown if self.has_shown else nothing, 0, -1)
         self.gains = halves(log.gains if self.has_gains else nothing, 0, -1)
         self.has_costs, self.has_waits = log.costs is not None, log.waits is not None
-        self.waits = integers(log.waits if self.has_waits else self.kept[0], 0, -1)
+        self.waits = integers(log.waits if self.has_waits else nothing, 0, -1)
         self.costs = halves(log.costs if self.has_costs else nothing, 0, -1)
         self.cells, self.phases = halves(trace.cell, 0, -1), octets(trace.phase, 0, -1)
         self.arms, self.functions = halves(trace.arm, 0, -1), halves(trace.function, 0, -1)
