@@ -14,12 +14,9 @@ cdef extern from *:
 cdef enum:
     NEVER = -1
     AHEAD = 16
-    LINKS = 0, TABLES, SLOT, GAIN, PAID, CODE, ASKED, POINT
+    LINKS = 0, OWNER, DUE, SLOT, GAIN, PAID, CODE, ASKED, POINT
     NEAR = 32768
     HIDDEN = -1
-
-cdef extern from *:
-    long long HALF "((1LL << 32) - 1)"
 
 
 @cython.final
@@ -28,7 +25,7 @@ cdef class LateLabels:
     cdef PyObject** table_at
     cdef PyObject** policy_at
     cdef object block, list_block, truth_block
-    cdef long long wait, room, used, free, pending, now, far, last_far, points, size
+    cdef long long wait, room, used, free, pending, near, far, last_far, points, size
     cdef bint is_pending
     cdef signed char* misleads
     cdef int *lists, *links
@@ -36,14 +33,12 @@ cdef class LateLabels:
     cdef double* reals
     cdef int _take_block(self, object memory) except -1
     cdef inline int make(self) except -1
-    cdef inline int keep(self, long long record, long long slot, long long delay) except -1
-    cdef int expect(self, long long record, long long by) except -1
-    cdef inline void _append(self, long long record, long long due) noexcept
-    cdef inline void _release(self, long long record) noexcept
-    @cython.locals(is_next=cython.bint)
-    cdef void move(self, long long slot) noexcept
+    cdef inline int keep(self, long long at, long long due) except -1
+    cdef int expect(self, long long at, long long by) except -1
+    @cython.locals(is_pending=cython.bint)
+    cdef int move(self, long long slot) except -1
     cdef int deliver(self, long long slot) except -1
-    cdef inline int settle(self, long long record) except -1
+    cdef int _aim(self, long long at) except -1
     cdef inline long long told(self, long long own, long long gain) noexcept
     cdef int tell(self, long long own, long long slot) except -1
 
@@ -78,15 +73,15 @@ cdef class Arena:
     cdef bint has_receivers, has_delays, has_shown, has_gains, has_costs, has_waits, is_batched, is_prompt
     cdef bint is_alike, looks_ahead, is_wide, all_receive
     cdef tuple opened
-    cdef int *own, *columns, *columns_from, *offsets, *starts, *behind, *asked, *cost_columns
+    cdef int *own, *columns, *columns_from, *offsets, *starts, *asked, *cost_columns
     cdef int *receives, *streams, *lies, *receivers, *labels, *predictions, *gains, *costs
     cdef int *cells, *arms, *functions, *correct, *paid
-    cdef long long *rows, *choices, *met, *served, *helpers, *ahead, *answers, *delays, *waits
+    cdef long long *rows, *choices, *met, *served, *helpers, *chosen, *ahead, *answers, *traced, *lines
+    cdef long long *delays, *waits
     cdef signed char *phases, *shown
     cdef double* contexts
     cdef int* _whole(self, numbers) except NULL
     cdef long long* _long(self, numbers) except NULL
-    cdef list _answers(self, list seats)
     cpdef run(self, log, long long first_slot, trace)
     cdef void _move_clocks(self, long long slot) noexcept
     cdef int _open(self, log, trace) except -1
@@ -101,5 +96,5 @@ cdef class Arena:
     @cython.locals(gain=cython.longlong, is_prompt=cython.bint)
     cdef int _end_all(self, long long t, long long slot, long long first, long long end) except -1
     cdef void _aim(self, long long i, long long there, long long t) noexcept
-    cdef inline int _end_late(self, long long i, long long there, long long t, long long slot, long long gain, long long at) except -1
+    cdef int _end_late(self, long long i, long long t, long long slot, long long gain, long long at) except -1
     cdef inline long long _delay(self, long long i, long long t) noexcept

@@ -28,11 +28,10 @@ else:
 
     NEVER = -1  # a delay: the label never arrives
     AHEAD = 16  # slots whose cells are looked up at once
-    # What is kept of a decision whose label is late: the next one of the same slot and for how
-    # long it waits (32 bits each); the tables of learner and helper; slot, gain and cost; its code
-    # and that of the helper; the context.
-    LINKS, TABLES, SLOT, GAIN, PAID, CODE, ASKED, POINT = range(8)
-    HALF = 0xFFFFFFFF
+    # What is kept of a decision whose label is late: the next one of the same slot, and the table
+    # of the helper (32 bits each); the learner's; when its label comes, if that is not soon; slot,
+    # gain and cost; its code and that of the helper; the context.
+    LINKS, OWNER, DUE, SLOT, GAIN, PAID, CODE, ASKED, POINT = range(9)
     NEAR = 1 << 15  # slots: labels that come within as many are found by their slot
     HIDDEN = -1  # a gain: the label never comes, and its time is over
 
@@ -71,144 +70,144 @@ class LateLabels:
             self.is_pending = self.is_pending or table.counters.is_pending
             if table.needs_path:
                 self.points = max(self.points, table.cells.dimension)
+        # A record is known by its place in the block; 0 stands for none.
         self.size = POINT + self.points
-        self.room = 64
-        self._take_block(block(8 * self.size * self.room))
-        self.used = 1  # so many records were made; 0 stands for none
+        self._take_block(block(8 * self.size * 64))
+        self.used = self.size  # so much of the block was used
         self.free = 0  # the first of a list of records that can be used again
-        self.pending = self.now = 0
+        self.pending = 0
+        self.near = NEAR  # before this slot, labels are found by their slot
         self.list_block = block(4 * 4 * NEAR)
         self.lists = halves(self.list_block, 0, 4 * NEAR)  # per slot its first and last record
         self.far = self.last_far = 0  # the list of those that come later
 
     def _take_block(self, memory: Any) -> int:
-        self.block = memory
-        self.numbers = integers(memory, 0, self.size * self.room)
-        self.links = halves(memory, 0, 2 * self.size * self.room)
-        self.reals = doubles(memory, 0, self.size * self.room)
+        self.block, self.room = memory, len(memory) // 8
+        self.numbers = integers(memory, 0, self.room)
+        self.links = halves(memory, 0, 2 * self.room)
+        self.reals = doubles(memory, 0, self.room)
         return 0
 
     def make(self) -> int:
         """Return a new record, which the caller fills."""
-        record = self.free
-        if record:
-            self.free = self.links[2 * record * self.size]
-            return record
-        record = self.used
-        self.used += 1
+        at = self.free
+        if at:
+            self.free = self.links[2 * at]
+            return at
+        at = self.used
+        self.used += self.size
         if self.used > self.room:
-            memory = block(8 * self.size * 2 * self.room)
-            memoryview(memory)[: 8 * self.size * self.room] = memoryview(self.block)
-            self.room = 2 * self.room
+            memory = block(16 * self.room)
+            memoryview(memory)[: 8 * self.room] = memoryview(self.block)
             self._take_block(memory)
-        return record
+        return at
 
-    def keep(self, record: int, slot: int, delay: int) -> int:
-        """Wait for the label of a record, or until it is too late for it."""
-        if delay == NEVER:
-            self.numbers[record * self.size + GAIN] = HIDDEN
-            delay = self.wait
+    def keep(self, at: int, due: int) -> int:
+        """Wait for the label of a record until a slot; NEVER: it does not come."""
         if self.is_pending:
-            self.expect(record, 1)
-        if delay == NEVER:
-            self._release(record)
+            self.expect(at, 1)
+        if due == NEVER:
+            self.links[2 * at] = self.free
+            self.free = at
             return 0
         self.pending += 1
-        self.links[2 * record * self.size + 1] = min(delay, HALF >> 1)
-        self._append(record, slot + delay)
+        links, lists = self.links, self.lists
+        links[2 * at] = 0
+        if due >= self.near:
+            self.numbers[at + DUE] = due
+            if self.far:
+                links[2 * self.last_far] = at
+            else:
+                self.far = at
+            self.last_far = at
+            return 0
+        place = 2 * (due & 2 * NEAR - 1)
+        if lists[place]:
+            links[2 * lists[place + 1]] = at
+        else:
+            lists[place] = at
+        lists[place + 1] = at
         return 0
 
-    def expect(self, record: int, by: int) -> int:
+    def expect(self, at: int, by: int) -> int:
         """Count the label of a record as pending (by 1), or count it no longer."""
-        numbers, at = self.numbers, record * self.size
+        numbers = self.numbers
         code, asked = numbers[at + CODE], numbers[at + ASKED]
-        cython.cast(Table, self.table_at[numbers[at + TABLES] & HALF]).counters.expect(
+        cython.cast(Table, self.table_at[numbers[at + OWNER]]).counters.expect(
             code >> 20, code >> 2 & 0x3FFFF, code & 3, by
         )
         if asked >= 0:
-            cython.cast(Table, self.table_at[numbers[at + TABLES] >> 32]).counters.expect(
+            cython.cast(Table, self.table_at[self.links[2 * at + 1]]).counters.expect(
                 asked >> 20, asked >> 2 & 0x3FFFF, SERVE, by
             )
         return 0
 
-    def _append(self, record: int, due: int) -> None:
-        """Append a record to the list of its slot, or to those that come later."""
-        links, size = self.links, 2 * self.size
-        links[record * size] = 0
-        if due >= (self.now & -NEAR) + 2 * NEAR:
-            if self.far:
-                links[self.last_far * size] = record
-            else:
-                self.far = record
-            self.last_far = record
-            return
-        place = 2 * (due & 2 * NEAR - 1)
-        if self.lists[place]:
-            links[self.lists[place + 1] * size] = record
-        else:
-            self.lists[place] = record
-        self.lists[place + 1] = record
-
-    def _release(self, record: int) -> None:
-        """Let a record be used again."""
-        self.links[2 * record * self.size] = self.free
-        self.free = record
-
-    def move(self, slot: int) -> None:
+    def move(self, slot: int) -> int:
         """Go on to a slot; those that come later may come soon then."""
-        is_next = slot & -NEAR != self.now & -NEAR
-        self.now = slot
-        if is_next and self.far:
-            record, self.far = self.far, 0
-            while record:
-                at = record * self.size
-                after = self.links[2 * at]
-                self._append(record, self.numbers[at + SLOT] + self.links[2 * at + 1])
-                record = after
-
-    def deliver(self, slot: int) -> int:
-        """Settle the labels that arrive at the end of `slot`."""
-        place = 2 * (slot & 2 * NEAR - 1)
-        record = self.lists[place]
-        self.lists[place] = 0
-        while record:
-            after = self.links[2 * record * self.size]
-            self.settle(record)
+        at, self.far = self.far, 0
+        self.near = (slot & -NEAR) + 2 * NEAR
+        is_pending, self.is_pending = self.is_pending, False  # they are counted
+        while at:
+            after = self.links[2 * at]
             self.pending -= 1
-            record = after
+            self.keep(at, self.numbers[at + DUE])
+            at = after
+        self.is_pending = is_pending
         return 0
 
-    def settle(self, record: int) -> int:
-        """Record the label of a decision, or count it as pending no longer; the record is free."""
-        numbers, at = self.numbers, record * self.size
-        own, there = numbers[at + TABLES] & HALF, numbers[at + TABLES] >> 32
-        slot, gain = numbers[at + SLOT], numbers[at + GAIN]
-        code, asked = numbers[at + CODE], numbers[at + ASKED]
-        if gain == HIDDEN:
-            cython.cast(Table, self.table_at[own]).forget(code)
-            if asked >= 0:
-                cython.cast(Table, self.table_at[there]).forget(asked)
-            self._release(record)
-            return 0
-        if self.is_pending:
-            self.expect(record, -1)
-        if self.points > 0:
-            cells = cython.cast(Table, self.table_at[own]).cells
-            for n in range(cells.dimension):
-                cells.context[n] = self.reals[at + POINT + n]
-            cells.follow()
-            if asked >= 0:
-                cython.cast(Table, self.table_at[there]).cells.take_place(cells)
-        if asked >= 0:
-            cython.cast(CellPolicy, self.policy_at[there]).learn_served(
-                asked >> 20, asked >> 2 & 0x3FFFF, self.told(own, gain), slot
-            )
-        cython.cast(CellPolicy, self.policy_at[own]).learn(
-            code >> 20, code >> 2 & 0x3FFFF, code & 3, gain, slot, numbers[at + PAID]
-        )
-        if cython.cast(CellPolicy, self.policy_at[own]).has_alarmed:
-            self.tell(own, slot)
-        self._release(record)
+    def deliver(self, slot: int) -> int:
+        """Record the labels that arrive at the end of `slot`, or count them as pending no longer.
+
+        Their records can be used again.
+        """
+        numbers, links = self.numbers, self.links
+        place = 2 * (slot & 2 * NEAR - 1)
+        at = self.lists[place]
+        self.lists[place] = 0
+        while at:
+            own, there, gain = numbers[at + OWNER], links[2 * at + 1], numbers[at + GAIN]
+            code, asked = numbers[at + CODE], numbers[at + ASKED]
+            if gain == HIDDEN:
+                cython.cast(Table, self.table_at[own]).forget(code)
+                if asked >= 0:
+                    cython.cast(Table, self.table_at[there]).forget(asked)
+            else:
+                if self.is_pending:
+                    self.expect(at, -1)
+                if self.points > 0:
+                    self._aim(at)
+                if asked >= 0:
+                    cython.cast(CellPolicy, self.policy_at[there]).learn_served(
+                        asked >> 20,
+                        asked >> 2 & 0x3FFFF,
+                        self.told(own, gain),
+                        numbers[at + SLOT],
+                    )
+                cython.cast(CellPolicy, self.policy_at[own]).learn(
+                    code >> 20,
+                    code >> 2 & 0x3FFFF,
+                    code & 3,
+                    gain,
+                    numbers[at + SLOT],
+                    numbers[at + PAID],
+                )
+                if cython.cast(CellPolicy, self.policy_at[own]).has_alarmed:
+                    self.tell(own, numbers[at + SLOT])
+            after = links[2 * at]
+            links[2 * at] = self.free
+            self.free = at
+            self.pending -= 1
+            at = after
+        return 0
+
+    def _aim(self, at: int) -> int:
+        """Take the context of a record as the current one."""
+        cells = cython.cast(Table, self.table_at[self.numbers[at + OWNER]]).cells
+        for n in range(cells.dimension):
+            cells.context[n] = self.reals[at + POINT + n]
+        cells.follow()
+        if self.numbers[at + ASKED] >= 0:
+            cython.cast(Table, self.table_at[self.links[2 * at + 1]]).cells.take_place(cells)
         return 0
 
     def told(self, own: int, gain: int) -> int:
@@ -326,16 +325,30 @@ class Arena:
         self.own = self._whole(own)
         self.columns = self._whole([place for space in places for place in space] or [0])
         self.columns_from = self._whole(accumulate(map(len, places), initial=0))
-        # Per arm of every learner: the queried learner (-1: itself), its table, and the column of
-        # the cost.
-        self.behind = self._whole([who for seat in seats for who in seat.behind])
+        # Per arm of every learner: the table of the queried one (-1: none), the column of its cost.
         self.asked = self._whole(
-            [who * self.spaces + seat.space for seat in seats for who in seat.behind]
+            [
+                who * self.spaces + seat.space if who >= 0 else -1
+                for seat in seats
+                for who in seat.behind
+            ]
         )
         self.cost_columns = self._whole([column for seat in seats for column in seat.cost_columns])
         self.starts = self._whole(accumulate(arms, initial=0))  # learner -> its first arm in these
-        # Per arm, the row of predictions with the answers of its first function.
-        self.answers = self._long(self._answers(seats))
+        # Per arm, the row of predictions with the answers of its first function, and its number in
+        # the trace; per learner, its first row of predictions.
+        streams = [seat.stream * self.total for seat in seats]
+        self.answers = self._long(
+            stream + (self.offsets[k] + arm if who < 0 else self.offsets[who])
+            for k, (seat, stream) in enumerate(zip(seats, streams, strict=True))
+            for arm, who in enumerate(seat.behind)
+        )
+        self.traced = self._long(
+            self.offsets[k] + arm if who < 0 else self.total + who
+            for k, seat in enumerate(seats)
+            for arm, who in enumerate(seat.behind)
+        )
+        self.lines = self._long(streams)
         self.receives = self._whole([seat.receives for seat in seats])
         self.all_receive = all(seat.receives for seat in seats)
         self.streams = self._whole([seat.stream for seat in seats])
@@ -345,10 +358,11 @@ class Arena:
         self.hidden_from = hidden_from
         self.late = LateLabels(self.tables, own, seats, label_wait)
         self.wait = self.late.wait
-        # Of the current slot, per learner: its row and choice, its helper, whose row and function.
+        # Of the current slot, per learner: its row and choice, the arm among those of all, the
+        # table of the helper (-1: none), its row and function.
         self.rows, self.choices = self._long([0] * self.count), self._long([0] * self.count)
         self.met, self.served = self._long([0] * self.count), self._long([0] * self.count)
-        self.helpers = self._long([0] * self.count)
+        self.helpers, self.chosen = self._long([0] * self.count), self._long([0] * self.count)
         self.ahead = self._long([0] * 2 * AHEAD)  # rows of this and the next block of slots
         self.known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
         self.alike = 0  # so many rows are known to be the same for all learners
@@ -367,14 +381,6 @@ class Arena:
         self.kept.append(memory)
         return integers(memory, 0, -1)
 
-    def _answers(self, seats: list[Seat]) -> list[int]:
-        lines = []
-        for k, seat in enumerate(seats):
-            for arm, who in enumerate(seat.behind):
-                function = self.offsets[k] + arm if who < 0 else self.offsets[who]
-                lines.append(seat.stream * self.total + function)
-        return lines
-
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
         return list(self.known)[count:]
@@ -386,7 +392,8 @@ class Arena:
         self.looks_ahead = self.is_alike and cython.cast(Table, self.table_at[0]).cells.is_flat
         for t in range(self.slots):
             slot = first_slot + t
-            self.late.move(slot)
+            if slot >= self.late.near - NEAR:
+                self.late.move(slot)
             self.late.wait = self.waits[t] if self.has_waits else self.wait
             if self.spaces > 1 or not self.clock.is_within(slot):
                 self._move_clocks(slot)
@@ -489,13 +496,13 @@ class Arena:
             self.rows[i] = row
             self.choices[i] = choice
             arm = self.starts[i] + (choice >> 2)
-            self.helpers[i] = self.asked[arm]
-            if self.behind[arm] >= 0:
-                there = self.asked[arm]
+            there = self.asked[arm]
+            self.chosen[i], self.helpers[i] = arm, there
+            if there >= 0:
                 self.met[i] = self._meet(there, own, row, slot)
-                policy = cython.cast(CellPolicy, self.policy_at[there])
-                policy.asker = cython.cast(CellPolicy, self.policy_at[own]).offset
-                self.served[i] = policy.serve(self.met[i])
+                offset = cython.cast(CellPolicy, self.policy_at[own]).offset
+                cython.cast(CellPolicy, self.policy_at[there]).asker = offset
+                self.served[i] = cython.cast(CellPolicy, self.policy_at[there]).serve(self.met[i])
         return 0
 
     def _ask(self, i: int, policy: CellPolicy, row: int, slot: int) -> int:
@@ -546,20 +553,13 @@ class Arena:
         for i in range(first, end):
             if not self.receives[i]:
                 continue
-            own, choice = self.own[i], self.choices[i]
-            arm = choice >> 2
-            who = self.behind[self.starts[i] + arm]
-            function = self.offsets[i] + arm
-            shown = function
-            line = self.answers[self.starts[i] + arm]
-            if who >= 0:
-                function = self.offsets[who] + self.served[i]
-                shown = self.total + who
+            own, choice, there = self.own[i], self.choices[i], self.helpers[i]
+            line, row = self.answers[self.chosen[i]], self.rows[i]
+            if there >= 0:
                 line += self.served[i]
             gain: int = self.predictions[line * self.slots + t] == label
             if self.has_gains:
                 gain = self.gains[line * self.slots + t]
-            row = self.rows[i]
             if i == first or not self.is_alike:
                 if row >= cython.cast(RowNumbers, self.number_at[own]).count:
                     cython.cast(RowNumbers, self.number_at[own]).catch_up(
@@ -568,13 +568,12 @@ class Arena:
                 number = cython.cast(RowNumbers, self.number_at[own]).at[row]
             self.cells[at] = number
             self.phases[at] = choice & 3
-            self.arms[at] = shown
-            self.functions[at] = function
+            self.arms[at] = self.traced[self.chosen[i]]
+            self.functions[at] = line - self.lines[i]
             self.correct[at] = gain if label >= 0 else -1
             at += 1
-            there = self.helpers[i] if who >= 0 else -1
             if not is_prompt:
-                self._end_late(i, there, t, slot, gain, at - 1)
+                self._end_late(i, t, slot, gain, at - 1)
                 continue
             if self.is_wide:
                 self._aim(i, there, t)
@@ -582,7 +581,9 @@ class Arena:
                 cython.cast(CellPolicy, self.policy_at[there]).learn_served_now(
                     self.met[i], self.served[i], self.late.told(own, gain), slot
                 )
-            cython.cast(CellPolicy, self.policy_at[own]).learn_now(row, arm, choice & 3, gain, slot)
+            cython.cast(CellPolicy, self.policy_at[own]).learn_now(
+                row, choice >> 2, choice & 3, gain, slot
+            )
             if cython.cast(CellPolicy, self.policy_at[own]).has_alarmed:
                 self.late.tell(own, slot)
         self.written = at
@@ -597,29 +598,25 @@ class Arena:
         if there >= 0:
             cython.cast(Table, self.table_at[there]).cells.take_place(cells)
 
-    def _end_late(self, i: int, there: int, t: int, slot: int, gain: int, at: int) -> int:
+    def _end_late(self, i: int, t: int, slot: int, gain: int, at: int) -> int:
         """Count a decision whose label may come later, or has a cost, and record or keep it."""
-        own, row, choice = self.own[i], self.rows[i], self.choices[i]
+        own, there = self.own[i], self.helpers[i]
+        row, choice, met, served = self.rows[i], self.choices[i], self.met[i], self.served[i]
         paid = UNPAID
         if self.has_costs:
-            column = self.cost_columns[self.starts[i] + (choice >> 2)]
+            column = self.cost_columns[self.chosen[i]]
             paid = self.costs[column * self.slots + t] if column >= 0 else UNPAID
             self.paid[at] = max(0, paid)
-        if (
-            cython.cast(Table, self.table_at[own]).cells.found
-            <= cython.cast(Table, self.table_at[own]).cells.deepest
-        ):
-            cython.cast(Table, self.table_at[own]).cells.follow_on()
-        cython.cast(Table, self.table_at[own]).counters.count_own(row, 1)
+        cython.cast(CellPolicy, self.policy_at[own]).count_own(row)
         if there >= 0:
-            cython.cast(Table, self.table_at[there]).counters.count_served(self.met[i], 1)
+            cython.cast(CellPolicy, self.policy_at[there]).counters.count_served(met, 1)
         delay = self._delay(i, t)
         if self.is_wide:
             self._aim(i, there, t)
         if delay == 0 and not self.is_batched:
             if there >= 0:
                 cython.cast(CellPolicy, self.policy_at[there]).learn_served(
-                    self.met[i], self.served[i], self.late.told(own, gain), slot
+                    met, served, self.late.told(own, gain), slot
                 )
             cython.cast(CellPolicy, self.policy_at[own]).learn(
                 row, choice >> 2, choice & 3, gain, slot, paid
@@ -627,18 +624,19 @@ class Arena:
             if cython.cast(CellPolicy, self.policy_at[own]).has_alarmed:
                 self.late.tell(own, slot)
             return 0
-        record = self.late.make()
-        numbers, at = self.late.numbers, record * self.late.size
-        numbers[at + TABLES] = (there << 32 if there >= 0 else 0) | own
-        numbers[at + SLOT], numbers[at + GAIN], numbers[at + PAID] = slot, gain, paid
-        numbers[at + CODE] = row << 20 | choice
-        served = self.met[i] << 20 | self.served[i] << 2 | SERVE
-        numbers[at + ASKED] = served if there >= 0 else NEVER
+        at = self.late.make()
+        numbers = self.late.numbers
+        numbers[at + OWNER], numbers[at + SLOT], numbers[at + GAIN] = own, slot, gain
+        numbers[at + CODE], numbers[at + PAID] = row << 20 | choice, paid
+        numbers[at + ASKED] = met << 20 | served << 2 | SERVE if there >= 0 else NEVER
+        self.late.links[2 * at + 1] = there
         if self.late.points > 0:
             cells = cython.cast(Table, self.table_at[own]).cells
             for n in range(cells.dimension):
                 self.late.reals[at + POINT + n] = cells.context[n]
-        return self.late.keep(record, slot, delay)
+        if delay == NEVER:
+            numbers[at + GAIN], delay = HIDDEN, self.late.wait
+        return self.late.keep(at, slot + delay if delay >= 0 else NEVER)
 
     def _delay(self, i: int, t: int) -> int:
         """Return when learner `i` sees the label of a row.

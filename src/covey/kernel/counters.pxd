@@ -42,14 +42,14 @@ cdef class ArmCounters:
     cdef long long most_accurate(self, long long base) noexcept
     @cython.locals(is_later=cython.bint)
     cdef int most(self, long long base, long long end, bint is_net) except -1
-    cdef double price(self, long long base, long long arm) noexcept
+    cdef inline double price(self, long long base, long long arm) noexcept
     cdef int weigh(self, long long base, long long seen) except -1
     cdef inline double worth(self, long long base, long long arm, double accuracy) except? -2
     cdef inline double net(self, long long arm, double accuracy, double price) except? -2
     cdef double _reward(self, long long arm, double accuracy, double price) except? -2
     @cython.locals(bound=cython.double, first=cython.double)
     cdef double _custom_worth(self, long long arm, double accuracy, double price) except? -2
-    cdef double accuracy(self, long long base, long long arm) noexcept
+    cdef inline double accuracy(self, long long base, long long arm) noexcept
     cpdef set_cost(self, long long arm, double cost)
     cdef double _cost_of(self, double cost) noexcept
     cdef int close(self, bytes closed) except -1

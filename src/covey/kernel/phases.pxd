@@ -29,6 +29,7 @@ cdef class PlainPhases(Phases):
     cdef int serve(self, long long row) except? -2
     cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
     cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
+    cdef int count_own(self, long long row) except -1
     cdef int learn_now(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
     cdef int learn_served_now(self, long long row, long long function, long long gain, long long slot) except -1
     @cython.final

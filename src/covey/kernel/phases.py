@@ -165,6 +165,12 @@ class PlainPhases(Phases):
         self._add_label(row * self.stride, function, gain)
         return 0
 
+    def count_own(self, row: int) -> int:
+        rows, base = self.cells.rows, row * self.stride
+        rows[base + OWN] += 1
+        rows[base + ARRIVALS] += 1
+        return 0
+
     def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         rows, base = self.cells.rows, row * self.stride
         rows[base + OWN] += 1

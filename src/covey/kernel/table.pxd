@@ -63,6 +63,7 @@ cdef class CellPolicy:
     cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
     cdef void _record_finer(self, long long base, long long arm, long long gain, long long slot, long long paid) noexcept
     cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
+    cdef int count_own(self, long long row) except -1
     cdef int learn_now(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
     cdef int learn_served_now(self, long long row, long long function, long long gain, long long slot) except -1
     cdef int score(self, long long row, long long function, long long gain, long long slot, bint is_served) except -1

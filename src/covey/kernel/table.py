@@ -298,11 +298,16 @@ class CellPolicy:
         self.counters.take(base, function, gain, slot)
         return 0
 
-    def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
-        """Count an own decision and record its label, which comes at once."""
+    def count_own(self, row: int) -> int:
+        """Count an own decision; `path` holds the cells that led to its row."""
         if self.cells.found <= self.cells.deepest:
             self.cells.follow_on()
         self.counters.count_own(row, 1)
+        return 0
+
+    def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
+        """Count an own decision and record its label, which comes at once."""
+        self.count_own(row)
         self.learn(row, arm, phase, gain, slot, UNPAID)
         return 0
 
