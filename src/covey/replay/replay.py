@@ -355,7 +355,7 @@ def replay_arrays(
         *by_row.items(),
         *zip(functions, predictions, strict=True),
         *zip(names, points.T, strict=True),
-        *((name, more[name]) for name in _cost_and_delay_columns(setup) if name in more),
+        *((name, more[name]) for name in {*_cost_and_delay_columns(setup)} if name in more),
     ]
     columns = dict(pairs)
     if len(columns) < len(pairs):
