@@ -433,7 +433,8 @@ def _candidates(table: Data | LearnerTable, where: str) -> list[list[Entry]] | N
 
 
 def _check_times(data: Data, settings: PolicyRecord) -> None:
-    wait, is_late = settings.label_wait, duration_of(data.delay or "") is not None
+    wait = settings.label_wait
+    is_late = data.delay is not None and duration_of(data.delay) is not None
     if isinstance(wait, str) and duration_of(wait) is None:
         raise ConfigError(f"[policy] label-wait is {wait!r}; write slots, or a duration: {FORMS}")
     if data.time is None:

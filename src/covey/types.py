@@ -62,12 +62,6 @@ class Interval(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
-    def times(self, factor: float) -> "Interval":
-        """Return the interval of a multiple that is not negative."""
-        if self.low is None or self.high is None:
-            return Interval(factor * self.mean)
-        return Interval(factor * self.mean, factor * self.low, factor * self.high)
-
 
 class Phase(enum.IntEnum):
     """Why an arm was chosen."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey.data import tables
-from covey.data.scales import MOST_COORDINATES, lacks_vector, vector_of
+from covey.data.contexts import MOST_COORDINATES, lacks_vector, vector_of
 from covey.errors import DataError
 from covey.toml import text_of
 

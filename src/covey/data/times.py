@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from covey.data.contexts import EPOCH, TIME, UNUSABLE, lacks, listed, show, time_of
 from covey.data.logs import CodedColumn, Column, Columns
-from covey.data.scales import EPOCH, TIME, UNUSABLE, lacks, listed, show, time_of
 from covey.errors import DataError
 from covey.types import Array
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.bandit.partitions import Dyadic, EpochCells, Uniform, Zooming
 from covey.bandit.policies import Policy
-from covey.data.scales import SCALES, VECTOR_SCALES, Scale
+from covey.data.contexts import SCALES, VECTOR_SCALES, Scale
 
 log = logging.getLogger(__name__)
 NOT_NAMED = ("column", "vector", "clip")  # fields of a scale; the column is its name

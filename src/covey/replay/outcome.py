@@ -363,7 +363,9 @@ def percent(part: float | None, whole: int) -> float | None:
 
 def points_of(gain: Interval | None) -> Interval | None:
     """Return a gain in points, hundredths of a right answer per slot."""
-    return None if gain is None else gain.times(100)
+    if gain is None or gain.low is None or gain.high is None:
+        return None if gain is None else Interval(100 * gain.mean)
+    return Interval(100 * gain.mean, 100 * gain.low, 100 * gain.high)
 
 
 def total_of(

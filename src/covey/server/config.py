@@ -12,9 +12,8 @@ from msgspec import Meta
 from covey import config, toml
 from covey.bandit.learner import Learner
 from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
-from covey.data.contexts import Contexts
+from covey.data.contexts import MOST_COORDINATES, Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
-from covey.data.scales import MOST_COORDINATES
 from covey.errors import ConfigError, DataError, PeerError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log

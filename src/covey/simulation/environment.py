@@ -10,7 +10,7 @@ import msgspec
 from covey import toml
 from covey.bandit.bounds import MOST_SLOTS
 from covey.config import Candidates, Entry
-from covey.data.scales import MOST_COORDINATES
+from covey.data.contexts import MOST_COORDINATES
 from covey.errors import ConfigError
 from covey.types import Loss
 

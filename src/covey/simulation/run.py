@@ -12,8 +12,8 @@ import numpy as np
 from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.policies import PolicyRecord
 from covey.config import NetworkConfig
+from covey.data.contexts import Slot
 from covey.data.logs import Trace
-from covey.data.scales import Slot
 from covey.errors import ConfigError
 from covey.replay.engine import start
 from covey.replay.voting import EnsembleReplay
