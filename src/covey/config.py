@@ -3,7 +3,7 @@
 import itertools
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -318,14 +318,9 @@ def assemble(tables: Tables) -> NetworkConfig:
     plan = _plan_spaces(data, members, joins=settings.joins_candidates)
     context = contexts.parse(plan.entries)
     sites = tuple(_site(k, places, tables, links, plan, context.names) for k in range(len(members)))
-    _check_free(sites, settings, has_ensemble=tables.ensemble is not None)
     _check_loss(data.loss)
     _check_times(data, settings)
-    if data.loss is not None and any(site.context_peers for site in sites):
-        raise ConfigError(
-            "[data] loss cannot be combined with context-peers, which answer with class labels; "
-            "remove one of them"
-        )
+    toml.check_apart(_combinations(sites, tables))
     if settings.rules.is_paper:  # only the first learner asks
         sites = (sites[0], *(site.alone() for site in sites[1:]))
     settings.check_features(
@@ -334,27 +329,38 @@ def assemble(tables: Tables) -> NetworkConfig:
             CONTEXT_PEERS: any(site.context_peers for site in sites),
         }
     )
-    for site in sites:
-        if len(site.spaces) > 1 and (site.context_peers or not site.is_supervised):
-            key = "context-peers" if site.context_peers else "supervised = false"
-            raise ConfigError(
-                f"learner {site.name!r} has {key} and several candidates, which do not work "
-                "together; remove one of them"
-            )
     if tables.ensemble is not None:
-        sites = _voters(sites, data)
-        if tables.ensemble.weights == "cell" and any(len(site.spaces) > 1 for site in sites):
-            raise ConfigError(
-                '[ensemble] weights = "cell" needs one context space for each learner; '
-                'use weights = "global", or context in place of candidates'
-            )
-        if data.loss is not None and data.loss.is_numeric:
-            raise ConfigError(
-                "[ensemble] votes for classes, but [data] loss is one of numbers; remove one of "
-                "them"
-            )
+        if not any(site.receives for site in sites):
+            raise ConfigError("[ensemble] has no voters: every learner has arrivals = false")
+        sites = tuple(site.alone() for site in sites)
     setup = NetworkConfig(data, settings, sites, context, plan, links, tables.ensemble)
     return setup if data.batch is None else in_batches(setup)
+
+
+def _combinations(sites: Sequence[LearnerSpec], tables: Tables) -> Iterator[toml.Pair]:
+    """Yield what cannot be combined, and whether both are there."""
+    data, votes, loss = tables.data, tables.ensemble, tables.data.loss
+    is_paper = tables.settings.rules.is_paper
+    if votes is not None:
+        is_numeric = loss is not None and loss.is_numeric
+        for key, value in (("at", data.at), ("missing", data.missing)):
+            there = f"{key} = {value!r} in [data]"
+            yield value is not None, "[ensemble], a vote of every learner on every row,", there
+        yield is_numeric, "[ensemble], which votes for classes,", "a [data] loss of numbers"
+    for site in sites:
+        owner, is_several = f"learner {site.name!r}: ", len(site.spaces) > 1
+        loses = loss is not None and site.context_peers
+        yield loses, "[data] loss", "context-peers, which answer with class labels"
+        yield votes is not None and site.free, f"{owner}free functions", "[ensemble]"
+        one_each = 'reading = "paper", which runs one function per instance'
+        yield is_paper and site.free, f"{owner}free functions", one_each
+        for key, is_there in (
+            ("free functions", site.free),
+            ("context-peers", site.context_peers),
+            ("supervised = false", not site.is_supervised),
+            ('[ensemble] weights = "cell"', votes is not None and votes.weights == "cell"),
+        ):
+            yield is_several and is_there, f"{owner}{key}", "several candidates"
 
 
 def in_batches(setup: NetworkConfig) -> NetworkConfig:
@@ -370,16 +376,13 @@ def in_batches(setup: NetworkConfig) -> NetworkConfig:
                 "count; remove it"
             )
         return setup._replace(settings=msgspec.structs.replace(settings, pending=True))
-    is_late = data.delay is not None
-    for is_there, what in (
-        (is_late and setup.ensemble is not None, "[ensemble] and a delay in [data]"),
-        (is_late and setup.context.has_previous, "a previous label and a delay in [data]"),
-    ):
-        if is_there:
-            raise ConfigError(
-                f'[policy] batch = "slot" cannot be combined with {what}; remove one of them, or '
-                'set batch = "slots"'
-            )
+    is_late, shared = data.delay is not None, '[policy] batch = "slot"'
+    previous = "a previous label and a delay in [data]"
+    pairs = (
+        (is_late and setup.ensemble is not None, shared, "[ensemble] and a delay in [data]"),
+        (is_late and setup.context.has_previous, shared, previous),
+    )
+    toml.check_apart(pairs, remedy=', or set batch = "slots"')
     return setup
 
 
@@ -467,35 +470,6 @@ def _check_loss(loss: Loss | None) -> None:
                     f"[data] loss: an error of class {label!r} costs {error:g}; it must lie from 0 "
                     f"to bound = {loss.bound:g}"
                 )
-
-
-def _check_free(
-    sites: Sequence[LearnerSpec], settings: PolicyRecord, *, has_ensemble: bool
-) -> None:
-    for site in sites:
-        for is_there, what in (
-            (has_ensemble, "[ensemble]"),
-            (len(site.spaces) > 1, "several candidates"),
-            (settings.rules.is_paper, 'reading = "paper", which runs one function per instance'),
-        ):
-            if site.free and is_there:
-                raise ConfigError(
-                    f"learner {site.name!r} has free functions, which cannot be combined with "
-                    f"{what}; remove one of them"
-                )
-
-
-def _voters(sites: tuple[LearnerSpec, ...], data: Data) -> tuple[LearnerSpec, ...]:
-    """Return the sites of an ensemble: without peers, each votes on every row."""
-    for key, value in (("at", data.at), ("missing", data.missing)):
-        if value is not None:
-            raise ConfigError(
-                "[ensemble] needs a vote of every learner on every row, but [data] has "
-                f"{key} = {value!r}; remove one of them"
-            )
-    if not any(site.receives for site in sites):
-        raise ConfigError("[ensemble] has no voters: every learner has arrivals = false")
-    return tuple(site.alone() for site in sites)
 
 
 def _members(tables: object) -> list[LearnerTable]:

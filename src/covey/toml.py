@@ -160,6 +160,18 @@ def check_range(value: float, low: float, high: float, what: str) -> None:
         raise ConfigError(f"{what} is {value}; it must lie from {low:g} to {high:g}")
 
 
+Pair = tuple[object, str, str]  # whether both are there, and what they are
+
+
+def check_apart(pairs: Iterable[Pair], *, remedy: str = "") -> None:
+    """Raise `ConfigError` for the first two things that are there and cannot be combined."""
+    for are_both, thing, other in pairs:
+        if are_both:
+            raise ConfigError(
+                f"{thing} cannot be combined with {other}; remove one of them{remedy}"
+            )
+
+
 @cache
 def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the types of the fields of a record; `fields` evaluates them at every call."""

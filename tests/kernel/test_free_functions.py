@@ -118,7 +118,7 @@ def test_free_functions_without_a_meaning_are_refused_with_a_sentence() -> None:
         'reading = "paper"': {"policy": {"preset": "cos", "reading": "paper"}, "learner": [plain]},
     }
     for what, config in others.items():
-        assert f"which cannot be combined with {what}" in refusal(config)
+        assert f"free functions cannot be combined with {what}" in refusal(config)
 
 
 def test_a_function_that_is_not_free_may_have_a_cost_beside_free_ones() -> None:

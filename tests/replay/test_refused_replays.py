@@ -105,7 +105,7 @@ def test_weights_per_cell_need_one_context_space() -> None:
     learners = [{**NORTH, "candidates": ["x", "y"]}, {**SOUTH, "context": ["y"]}]
     network = {"policy": {"preset": "cos"}, "learner": learners}
 
-    with pytest.raises(CoveyError, match="needs one context space for each learner"):
+    with pytest.raises(CoveyError, match=r"\[ensemble\] weights = \"cell\" .* candidates"):
         load({**network, "ensemble": {"weights": "cell"}})
     assert load({**network, "ensemble": {"weights": "global"}}).ensemble is not None
     assert load({"ensemble": {"weights": "cell"}, "learner": learners}).ensemble is not None
