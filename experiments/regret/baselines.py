@@ -375,15 +375,10 @@ def play(
 
 def _game(environment: Environment, seeds: int, horizon: int) -> Game:
     owners = [place for place, count in enumerate(environment.counts) for _ in range(count)]
-    within = [k for count in environment.counts for k in range(count)]
+    price = environment.prices if environment.prices <= 1 else math.inf
     costs = np.array(
         [
-            [
-                environment.function_cost(asker, k)
-                if asker == owner
-                else (price if (price := environment.price(asker, owner)) <= 1 else math.inf)
-                for owner, k in zip(owners, within, strict=True)
-            ]
+            [environment.function_costs if asker == owner else price for owner in owners]
             for asker in range(environment.receivers)
         ]
     )

@@ -31,8 +31,18 @@ def world_of(
         name="x",
         dimension=2,
         surfaces=tuple((flat,) * count for count in counts),
-        prices=tuple(map(tuple, prices)),
         function_costs=cost,
+        learner=[
+            {
+                "name": f"learner-{k + 1}",
+                "peers": {
+                    f"learner-{j + 1}": price
+                    for j, price in enumerate(own)
+                    if j != k and price <= 1
+                },
+            }
+            for k, own in enumerate(prices)
+        ],
         correlation=correlation,
         **more,
     )

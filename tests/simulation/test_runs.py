@@ -47,7 +47,7 @@ def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
     functions = [f"function {k}" for k in range(sum(environment.counts))]
     owner = np.repeat(np.arange(len(names)), environment.counts)
     first = np.cumsum([0, *environment.counts])
-    price, cost = environment.price(0, 0), environment.function_cost(0, 0)
+    price, cost = environment.prices, environment.function_costs
     trace = covey.replay(
         {
             "policy": msgspec.to_builtins(settings),

@@ -281,9 +281,8 @@ class LabelKeys(ArrivalKeys, frozen=True, kw_only=True, rename="kebab"):
                 f"{self.delay_slots}"
             )
         classes = self.classes
-        others = {"classes": classes, "dependence": self.dependence}
-        for key, value in others.items():
-            if self.loss is not None and value:
+        for key in ("classes", "dependence"):
+            if self.loss is not None and getattr(self, key):
                 yield f"loss and {key} cannot be combined; remove one of them"
         if classes is None:
             return
@@ -299,8 +298,8 @@ class LabelKeys(ArrivalKeys, frozen=True, kw_only=True, rename="kebab"):
 class Environment(LabelKeys, frozen=True, kw_only=True, rename="kebab"):
     """A simulated environment: its world, arrivals and labels, and the network of its sites."""
 
-    prices: Cost | tuple[tuple[Cost, ...], ...] = 0.0  # asker, asked
-    function_costs: Cost | tuple[tuple[Cost, ...], ...] = 0.0  # learner, function
+    prices: Cost = 0.0  # of every peer; above 1: nobody asks anybody
+    function_costs: Cost = 0.0  # of every function
     free: bool = False  # owners score all their functions by every label
     learner: list[dict[str, Any]] = []  # keys of `[[learner]]` tables, which override these
     measured: tuple[str, ...] = ()  # learners whose regret is measured; empty: all that receive
@@ -341,28 +340,10 @@ class Environment(LabelKeys, frozen=True, kw_only=True, rename="kebab"):
             for table in (self.tables.get(name, {}) for name in self.names)
         )
 
-    def price(self, asker: int, asked: int) -> float:
-        """Return the price that the learner at index `asker` pays the one at index `asked`."""
-        return self.prices[asker][asked] if isinstance(self.prices, tuple) else self.prices
-
-    def function_cost(self, learner: int, function: int) -> float:
-        costs = self.function_costs
-        return costs[learner][function] if isinstance(costs, tuple) else costs
-
     def problems(self) -> Iterator[str]:
         yield from super().problems()
         yield from _unknown_names({"measured": self.measured}, self.names)
         yield from self._wrong_tables()
-        shapes = (
-            ("prices", self.prices, (len(self.names),) * len(self.names)),
-            ("function-costs", self.function_costs, self.counts),
-        )
-        for key, costs, widths in shapes:
-            if isinstance(costs, tuple) and tuple(map(len, costs)) != widths:
-                yield (
-                    f"{key} has rows of {[*map(len, costs)]} numbers; they must have {[*widths]}, "
-                    "one row per learner"
-                )
         yield from self._wrong_columns()
         yield from self._wrong_network()
 

@@ -86,26 +86,19 @@ def width_of(environment: Environment, setup: NetworkConfig) -> int:
 def _member(environment: Environment, place: int) -> LearnerTable:
     """Return the table of a learner: keys of the environment, overridden by its own table."""
     name, count = environment.names[place], environment.counts[place]
+    peers = [peer for peer in environment.names if peer != name and environment.prices <= 1]
     keys = {
         "name": name,
         "functions": [f"{name}.{k + 1}" for k in range(count)],
-        "function-costs": [environment.function_cost(place, k) for k in range(count)],
+        "function-costs": [environment.function_costs] * count,
         "free": environment.free,
         "label-probability": environment.label_probability,
-        "peers": None if environment.link else _prices(environment, place),
+        "peers": None if environment.link else dict.fromkeys(peers, environment.prices),
         **environment.tables.get(name, {}),
         "arrivals": place in environment.receiving,
     }
     where = f"environment {environment.name!r}: [[environment.learner]] {name!r}"
     return toml.read(keys, LearnerTable, where=where)
-
-
-def _prices(environment: Environment, place: int) -> dict[str, float]:
-    return {
-        peer: price
-        for other, peer in enumerate(environment.names)
-        if other != place and (price := environment.price(place, other)) <= 1
-    }
 
 
 def _context(environment: Environment) -> list[Entry]:
