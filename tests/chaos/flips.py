@@ -17,6 +17,7 @@ import msgspec
 from chaos.prove import table, write
 from covey.errors import StoreError
 from covey.node.requests import (
+    ArmCounters,
     CellLine,
     Commit,
     DayPayments,
@@ -51,8 +52,8 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
     store.load("north", FINGERPRINT)
     number = 0
     for _ in range(rounds):
-        group = RowGroup(chance.randrange(99), f"g4:{chance.randrange(6)}", "exploit", "f", 0.1)
-        asked = RowGroup(7, f"g4:{chance.randrange(6)}", "explore", "south", 0.1, "south")
+        group = RowGroup(f"g4:{chance.randrange(6)}", "exploit", "f", 0.1)
+        asked = RowGroup(f"g4:{chance.randrange(6)}", "explore", "south", 0.1, "south")
         ids = [f"{chance.getrandbits(128):032x}:{k}" for k in range(12)]
         one = {"id": f"{chance.getrandbits(128):032x}", "digest": f"{chance.getrandbits(64):x}"}
         made = [
@@ -74,13 +75,16 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
         commit = commit_of(made, {number + 1: [1], number + 3: ["red"] * 7})
         commit.closed = [one.number for one in made]
         cell = f"g4:{chance.randrange(40)}"
-        commit.cells = [CellLine("", "", int(cell[3:]), cell, [number, 3, 2], [("red", number)])]
-        commit.sources = [SourceState("", number + 1, {"": [number, 4]}, (number + 1, "red"))]
+        commit.records = [
+            CellLine("", "", int(cell[3:]), cell, [number, 3, 2], [("red", number)]),
+            ArmCounters("", cell, "f", [number, 3]),
+            SourceState("", number + 1, {"": [number, 4]}, (number + 1, "red")),
+            DayPayments(chance.random() < 0.5, number, "south", 1, 1, 100_000),
+        ]
         commit.deliveries = [Delivery("south", ids[0], "red")]
-        commit.payments = [DayPayments(chance.random() < 0.5, number, "south", 1, 1, 100_000)]
         store.commit(commit)
         number += 3
-    store.commit(Commit(sources=[SourceState("south", 9)]))
+    store.commit(Commit([SourceState("south", 9)]))
     assert store.check() == []
     store.close()
 

@@ -77,8 +77,8 @@ def trains_again_after_a_disconnect(patch: Patch) -> None:
         self: Trainer, request: Request, rows: Sequence[int], truths: Mapping[int, Any]
     ) -> None:
         for row in rows:
-            number, instance = request.training[row]
-            function = self._functions[number]
+            arm, instance = request.training[row]
+            function = self._functions[self._places()[arm]]
             await self._run(function, Training(function, [instance], [truths[row]]))
             request.training = {k: one for k, one in request.training.items() if k != row}
 

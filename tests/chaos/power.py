@@ -47,8 +47,9 @@ def script(commits: int) -> list[Commit]:
 def _commit(k: int, requests: list[Request]) -> Commit:
     new = requests[2 * k - 2 : 2 * k]
     commit = Commit(
-        sources=[SourceState("", k), SourceState("south", 2 * k)],
-        cells=[
+        [
+            SourceState("", k),
+            SourceState("south", 2 * k),
             CellLine("", "", k % 3, f"g4:{k % 3}", [k] * 9),
             CellLine("", "", 3, "g4:3", [k] * 9),
         ],
@@ -73,7 +74,7 @@ def _request(number: int) -> Request:
         digest="d" * 64,
         slot=number,
         slots=[number] * rows if rows == 2 else None,
-        groups=[RowGroup(k, f"g4:{k}", "explore", "f", 0.0, "south") for k in range(rows)],
+        groups=[RowGroup(f"g4:{k}", "explore", "f", 0.0, "south") for k in range(rows)],
         group_of=list(range(rows)),
         contexts=[(0.25,)] * rows,
         predictions=["blue"] * rows,

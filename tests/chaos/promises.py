@@ -23,6 +23,7 @@ from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NOT_COUNTED,
     OWN,
+    ArmCounters,
     Counts,
     DayPayments,
     ShadowRow,
@@ -108,10 +109,12 @@ def statistics_count_labels_of_their_own_source(
         for row in found.rows[site].values():  # labels score free functions, too
             for arm in row.scored if row.truth is not UNKNOWN else ():
                 add_counts(counters, {(row.cell, row.source, arm): (int(arm != row.arm), 0)})
-        for source, cell, stored in records.cells_of(store):
-            # What is stored begins with the slot, the arrivals and the own arrivals of the cell.
-            labels = stored[3 : 3 + len(network.arms[site])]
-            for arm, count in zip(network.arms[site], labels, strict=True):
+        labels = {
+            (one.source, one.cell, one.arm): one.counters[0] for one in store.all(ArmCounters)
+        }
+        for source, cell, _ in records.cells_of(store):
+            for arm in network.arms[site]:
+                count = labels.get((source, cell, arm), 0)
                 known = _counted(network.trust[site], counters, source, cell, arm)
                 where = f"statistics of {source!r} at {site}, {cell}, {arm}"
                 network.expect(count == known, "I6", f"{where}: {count} labels, not {known}")

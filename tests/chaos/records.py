@@ -22,7 +22,6 @@ class RowRecord(msgspec.Struct, frozen=True):
     slot: int
     last_slot: int  # of its request
     context: Context
-    code: int
     cell: str
     phase: str
     arm: str
@@ -94,7 +93,6 @@ def _row(request: Request, row: int, id_: str) -> RowRecord:
         slot=request.slot_of(row),
         last_slot=request.last_slot,
         context=tuple(map(float, request.context(row))),
-        code=group.code,
         cell=group.cell,
         phase=group.phase,
         arm=group.arm,

@@ -221,7 +221,7 @@ def test_a_change_is_written_whole_or_not_at_all() -> None:
         before, store = known_of(node), world.stores["north"]
         arms = store.all(Arm)
         store._base.execute(
-            "CREATE TRIGGER no BEFORE INSERT ON set_aside BEGIN SELECT RAISE(ABORT, 'no'); END"
+            "CREATE TRIGGER no BEFORE INSERT ON arms BEGIN SELECT RAISE(ABORT, 'no'); END"
         )
         with pytest.raises(StoreError, match="cannot be written"):
             await world.become(site(GRID, functions=["b"]), is_restarted=False)

@@ -8,7 +8,8 @@ from test_overlay import ADDITIVE, POLICIES, drawn_cell, make, own_row, settle
 from covey.bandit.learner import Learner
 from covey.kernel import arm_of
 from covey.kernel.rules import Cell
-from covey.node.earned import is_audit
+from covey.node.earned import PERIOD, EarnedTrust, is_audit
+from covey.node.requests import OwnLabel, RelationLine
 from covey.node.trust import PoolingLearner, SourceStatistics, Trust
 from support.presets import INDEXED, with_seeds
 
@@ -161,3 +162,34 @@ def test_labels_seen_are_those_of_the_site_of_pooled_sources_and_of_the_asker() 
 
     assert seen == {SOUTH: 5, EAST: 5, NEAR: 5}
     assert then == {SOUTH: 3, EAST: 5, NEAR: 3}
+
+
+def test_an_own_label_costs_the_same_with_any_number_of_sources_and_a_restart_changes_nothing() -> (
+    None
+):
+    def taught(sources: int) -> EarnedTrust:
+        names = [f"p{k}" for k in range(sources)]
+        earned = EarnedTrust(names, make({"preset": "cos"}).policies)
+        for slot in range(2 * PERIOD):
+            earned.take_own("", (0.01,), "a", 1.0, slot)
+            if slot % 2:
+                earned.take(names[slot // 2 % sources], Cell(0, (0,)), "a", 0.0, slot)
+        return earned
+
+    written = []
+    for sources in (1, 16):
+        earned = taught(sources)
+        before = earned.changes()
+        relations = [one for one in before if isinstance(one, RelationLine)]
+        labels = [one for one in before if isinstance(one, OwnLabel)]
+        earned.take_own("", (0.01,), "a", 1.0, 2 * PERIOD)
+        written.append(earned.changes())
+        again = EarnedTrust([f"p{k}" for k in range(sources)], make({"preset": "cos"}).policies)
+        again.load(relations, [*labels, written[-1][0]][-PERIOD:])  # type: ignore[list-item]
+        for one in (earned, again):
+            one.take("p0", Cell(0, (0,)), "a", 0.0, 2 * PERIOD + 1)
+        assert again.states() == earned.states()
+        assert again.changes() == earned.changes()
+
+    assert written[0] == written[1]
+    assert len(written[0]) == 1

@@ -111,7 +111,7 @@ def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
         north.predict(k, (0.5,))
 
     assert [request.training[row] for request, row in north.state.pending()] == [
-        (0, k) for k in range(34, 40)
+        ("guess", k) for k in range(34, 40)
     ]
 
 

@@ -10,8 +10,10 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.policies import PRESETS
 from covey.kernel import arm_of, row_of, undecided_row
 from covey.kernel.rules import Cell
-from covey.node.requests import OWN, CellLine, Loaded, Request, RowGroup, SourceState
-from covey.node.trust import PoolingLearner, SourceStatistics, Trust
+from covey.node.cells import ArmPlaces, StoredTables
+from covey.node.requests import ArmCounters, Commit, Request, RowGroup
+from covey.node.store import Store
+from covey.node.trust import PoolingLearner, SourceStatistics
 from support.presets import INDEXED, policy_of, sides, with_seeds
 from support.tables import rows_of
 
@@ -56,8 +58,9 @@ def request(
     predictions: Sequence[Any] = (),
 ) -> Request:
     groups = [
-        RowGroup(code, statistics.cell_name(source, "", row_of(code)), phase, "a", 0.0)
+        RowGroup(statistics.cell_name(source, "", row_of(code)), phase, arm, 0.0, code=code)
         for code in codes
+        for arm in [statistics._learner.arms[arm_of(code)]]
     ]
     return Request(
         number=1,
@@ -242,10 +245,10 @@ def test_a_source_forgets_when_the_site_does() -> None:
         if learner.snapshot().doubts[""][3]:
             break
 
-    _, lines = statistics.take()
+    counters = [one.counters for one in statistics.take() if isinstance(one, ArmCounters)]
 
     assert learner.snapshot().doubts[""][3] > 0
-    assert lines[0].counters[3:9] == [0] * 6
+    assert [one[:2] for one in counters] == [[0, 0]] * len(counters)
     settle(statistics, SOUTH, open_, 30, 1)
     assert overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:9] == [0] * 6
     code = statistics.serve(SOUTH, Cell(0, (0,)), 31)
@@ -256,39 +259,14 @@ def test_a_source_forgets_when_the_site_does() -> None:
 # -- commits ---------------------------------------------------------------------------------------
 
 
-def loaded(
-    learner: Learner,
-    lines: Sequence[CellLine],
-    states: Sequence[SourceState],
-    requests: Sequence[Request] = (),
-) -> Loaded:
-    cells: dict[str, list[CellLine]] = {}
-    for line in lines:
-        cells.setdefault(line.source, []).append(line)
-    sources = {state.source: state for state in states}
-    sources[OWN] = SourceState(OWN, learner.slot, learner.snapshot().doubts)
-    return Loaded(sources, cells, {}, [], {}, 1, list(requests), 0)
-
-
-def restored(
-    learner: Learner, policy: dict[str, Any], found: Loaded, trust: dict[str, Trust] | None = None
-) -> tuple[Learner, SourceStatistics]:
-    again = make(policy)
-    again.restore(learner.snapshot())
-    statistics = SourceStatistics(again, trust or {})
-    statistics.load(found)
-    return again, statistics
-
-
 @with_seeds("policy", POLICIES, examples=5)
 def test_loaded_statistics_go_on_as_those_that_were_taken(
     policy: dict[str, Any], seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    learner = make(policy)
+    learner, store = make(policy), Store.memory()
     statistics = SourceStatistics(learner, {})
-    store: dict[tuple[str, int], CellLine] = {}
-    states: dict[str, SourceState] = {}
+    store.load("north", "")
     pending = []
     for slot in range(1, 60):
         source = str(rng.choice([SOUTH, EAST]))
@@ -298,17 +276,15 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
         else:
             settle(statistics, source, code, slot, int(rng.integers(2)))
         if rng.random() < 0.2 or slot == 59:
-            some, lines = statistics.take()
-            store |= {(line.source, line.line): line for line in lines}
-            states |= {state.source: state for state in some}
-    lines = [store[key] for key in sorted(store)]
-    assert statistics.take() == ([], [])
+            store.commit(Commit([*statistics.take()]))
+    assert statistics.take() == []
 
-    again, others = restored(
-        learner, policy, loaded(learner, lines, list(states.values()), pending)
-    )
+    again, found = make(policy), store.load_again(list(pending), {})
+    again.restore(learner.snapshot())
+    others = SourceStatistics(again, {})
+    others.load(found, StoredTables(again, found, ArmPlaces(again)))
 
-    assert others.take() == ([], [])
+    assert others.take() == []
     assert again.snapshot() == learner.snapshot()
     assert others.opened == statistics.opened
     for slot in range(60, 90):

@@ -299,7 +299,7 @@ def test_a_store_moves_to_a_database_and_back_with_every_row(
     first, again = tmp_path / "a.store", tmp_path / "b.store"
     with closing(opened(str(first))) as store:
         commit = commit_of([request(k, rows=1 + k % 3) for k in range(1, 6_000)], {7: [1], 8: [0]})
-        commit.payments = [DayPayments(True, 20_000, "south", 1, 1, 5)]
+        commit.records = [DayPayments(True, 20_000, "south", 1, 1, 5)]
         store.commit(commit)
 
     codes = [

@@ -99,7 +99,7 @@ def test_what_free_functions_answered_is_stored_with_the_request() -> None:
         source="",
         id="x",
         slot=7,
-        groups=[RowGroup(5, "g1:0", "exploit", "a", 0.0)],
+        groups=[RowGroup("g1:0", "exploit", "a", 0.0)],
         group_of=(0, 0),
         contexts=[(0.5,), (0.25,)],
         predictions=["yes", 2],

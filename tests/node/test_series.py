@@ -94,7 +94,7 @@ def test_the_store_keeps_a_day_of_minutes_a_month_of_hours_and_all_days(tmp_path
             count += 1
             history.note(arms(count), now)
             lines = history.due(now, is_last=True)
-            store.commit(Commit(series=lines))
+            store.commit(Commit([*lines]))
             history.written(lines)
         kept = store.all(SeriesLine)
         assert store.check() == []

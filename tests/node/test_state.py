@@ -18,7 +18,7 @@ from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
 from covey.node.local_site import run
 from covey.node.recorded import RecordedState
-from covey.node.requests import AskRow, Assistance, Request
+from covey.node.requests import AskRow, Assistance, CellLine, Request
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.types import Context
@@ -328,7 +328,7 @@ def test_a_commit_has_only_the_cells_that_changed() -> None:
     commit = site.state.take()
 
     assert commit is not None
-    assert [line.name for line in commit.cells] == ["g2:1"]
+    assert [line.name for line in commit.of(CellLine)] == ["g2:1"]
     assert [request.id for request in commit.requests] == ["b"]
     assert site.state.take() is None
 

@@ -150,7 +150,7 @@ def store(tmp_path: Path) -> Path:
     made.load("north", "arm: f")
     made.commit(
         Commit(
-            payments=[
+            [
                 DayPayments(True, NOVEMBER, "south", 1, 1, 100_000),
                 DayPayments(True, NOVEMBER + 1, "south", 1, 3, 300_000),
                 DayPayments(False, NOVEMBER + 1, "west", 1, 2, 20_000),

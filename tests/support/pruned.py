@@ -47,10 +47,8 @@ def some_request(number: int, chance: random.Random) -> Request:
         row_ids=ids if has_row_ids else None,
         slots=[number] * rows if has_row_ids else None,
         groups=[
-            RowGroup(
-                k, chance.choice(cells), chance.choice(PHASES), chance.choice(arms), 0.0, "south"
-            )
-            for k in range(min(rows, 3))
+            RowGroup(chance.choice(cells), chance.choice(PHASES), chance.choice(arms), 0.0, "south")
+            for _ in range(min(rows, 3))
         ],
         group_of=[row % 3 for row in range(rows)],
         peer_answers={row: PeerAnswer("f", id_) for row, id_ in asked.items()},

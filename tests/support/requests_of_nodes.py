@@ -16,7 +16,7 @@ def request(number: int = 1, *, rows: int = 1, **fields: Any) -> Request:
         "source": "",
         "id": f"t{number}",
         "slot": number,
-        "groups": [RowGroup(0, "g4:1", phase, "f", 0.0)],
+        "groups": [RowGroup("g4:1", phase, "f", 0.0)],
         "group_of": [0] * rows,
         "contexts": [(0.3,)] * rows,
         "predictions": predictions,

@@ -20,6 +20,7 @@ belongs to the table of one context space; methods that take `space` mean the ow
 import operator
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from functools import cache, partial
 from typing import Any, cast
 
@@ -72,7 +73,13 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     is_kept: bool = False  # nothing changed: the label is kept until a busy peer's answer comes
 
 
-NO_ANSWER = object()  # the answer of a peer without labels; it is never right
+class _Missing(Enum):
+    """It is the same object also after it was pickled."""
+
+    NO_ANSWER = 0
+
+
+NO_ANSWER: Any = _Missing.NO_ANSWER  # the answer of a peer without labels; it is never right
 RIGHT = Settlement(True, True)
 WRONG = Settlement(True, False)
 
@@ -415,16 +422,6 @@ class Learner:
             table.saved.take_over(self.tables[space], codes.get(space, ()))
             self.tables[space] = table
         self.table = self.tables[self.space]
-
-    def code_again(self, name: str, code: int) -> int:
-        """Return the code of a decision from before a restart, in the cell of this name.
-
-        Rows keep their numbers, but those of candidates are not stored.
-        """
-        cell = self.names.parse(name)
-        if cell.space not in self.candidates or code < 0:
-            return code
-        return int(code_of(self.open(cell, self.slot), 0, 0) | code & CHOICE)
 
     # -- for peers ------------------------------------------------------------------------------
 

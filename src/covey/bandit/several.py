@@ -532,8 +532,6 @@ class Restarted(Several):
     known = by_row("saved.known")
     pending = by_row("saved.pending")
     stored = by_row("saved.stored")
-    arm_counters = by_row("saved.arm_counters")
-    load_arm = by_row("saved.load_arm")
 
     # -- decisions ------------------------------------------------------------------------------
 
@@ -585,10 +583,14 @@ class Restarted(Several):
         row = self.table_of(epoch).saved.load_stored(own, stored, labels)
         return self._number(epoch)[row]
 
-    def take_row(self, old: Any, row: int, arms: list[int]) -> int:
-        epoch, own = old._numbered[row]
-        taken = self.table_of(epoch).saved.take_row(old.tables[epoch], own, arms)
-        return self._number(epoch)[taken]
+    def parts(self, stored: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+        parts: tuple[list[int], list[list[int]]] = self.table_of(0).saved.parts(stored)
+        return parts
+
+    def load_parts(self, cell: Cell, *parts: Any) -> int:
+        epoch, own = unpacked(cell)
+        row = self.table_of(epoch).saved.load_parts(own, *parts)
+        return self._number(epoch)[row]
 
     def state(self) -> list[int]:
         state: list[int] = []

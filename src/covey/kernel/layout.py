@@ -67,6 +67,7 @@ class Layout:
         self.summed += [self.underway_served] if self.weighs else []
         self.summed += [self.spent, self.times] if self.learns_costs else []
         self.summed += [self.recent, self.recent_right] if self.forgets else []
+        self.arm_places = [self.of_arm(arm) for arm in range(arms)]
 
     def _take(self, count: int) -> int:
         first = self.stride

@@ -1,13 +1,12 @@
 """Counters of rows as lists of integers, as they are stored, and of arms for a table of others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from covey.kernel.rules import Cell
 
 SINCE, ARRIVALS, OWN, NEXT_TEST = 1, 4, 5, 3  # places in a row, as in `cells`
-BEST_MARKS = 2  # where both best arms of a row are
-NO_BEST = -1  # both are unknown: the bits of two halves
+GAIN = 0xFFFFFFFF  # the bits of a label in a window that are not its arm
 
 
 class Saved:
@@ -77,43 +76,57 @@ class Saved:
         )
         return pending
 
-    def latest(self, row: int) -> list[int]:
-        """Return the labels in the window of a row, the oldest first: `arm << 32 | gain`."""
-        window, ring = self._layout.window, self._layout.ring
-        if not window:
-            return []
-        count, *labels = self._cells.numbers(row, ring, ring + 1 + window)
-        return [labels[k % window] for k in range(max(0, count - window), count)]
-
     def arm_counters(self, row: int, arm: int) -> list[int]:
         """Return what is stored of `arm` in `row`, in an order that depends on no layout."""
-        numbers = self._cells.numbers(row, 0, self._layout.kept)
-        return [numbers[place] if place >= 0 else 0 for place in self._layout.of_arm(arm)]
+        return self.parts(self.stored(row))[1][arm]
 
-    def load_arm(self, row: int, arm: int, counters: list[int]) -> None:
-        """Restore the result of `arm_counters`, except for what this table does not count."""
-        for place, number in zip(self._layout.of_arm(arm), counters, strict=True):
-            if place >= 0:
-                self._cells.put(row, place, [number])
-        self._cells.put(row, BEST_MARKS, [NO_BEST, 0])
-        self._table.policy.derive(row)
+    def parts(self, stored: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+        """Return of `stored` what the cell has, then what each arm has as `arm_counters`.
 
-    def take_row(self, old: Any, row: int, arms: list[int]) -> int:
-        """Create the cell that a table of other arms has in `row`; return its row here.
-
-        Arm `k` here is `arms[k]` there; -1: it is new. Cells and their arrivals stay.
+        The cell has since, arrivals, own arrivals, then the labels in its window with their count.
         """
-        before = old.saved
-        nothing = [0] * (self.size - 3)
-        cell, known = old.cells.cell(row), before.known(row)
-        here = self.load_stored(cell, before.stored(row)[:3] + nothing, known)
-        for arm, there in enumerate(arms):
-            if there >= 0:
-                self.load_arm(here, arm, before.arm_counters(row, there))
-        for label in before.latest(row) if self._layout.window else ():
-            if label >> 32 in arms:
-                arm = arms.index(label >> 32)
-                self._table.counters.record_recent(
-                    here * self._layout.stride, arm, label & 0xFFFFFFFF
-                )
-        return here
+        first = self._layout.labels - 3
+        window = stored[self._layout.ring - first :][: 1 + self._layout.window]
+        return [*stored[:3], *(window if self._layout.window else ())], [
+            [stored[place - first] if place >= 0 else 0 for place in places]
+            for places in self._layout.arm_places
+        ]
+
+    def load_parts(
+        self,
+        cell: Cell,
+        own: Sequence[int],
+        arms: Mapping[int, Sequence[int]],
+        labels: list[tuple[Any, int]],
+    ) -> int:
+        """Create `cell` from results of `parts`, where arms may be left out; return its row."""
+        layout, first = self._layout, self._layout.labels - 3
+        stored = [*own[:3], *[0] * (self.size - 3)]
+        for arm, counters in arms.items():
+            for place, number in zip(layout.arm_places[arm], counters, strict=True):
+                if place >= 0:
+                    stored[place - first] = number
+        window = own[3:]
+        if window:
+            stored[layout.ring - first : layout.ring - first + len(window)] = window
+            for label in window[1 : 1 + window[0]]:
+                stored[layout.recent - first + (label >> 32)] += 1
+                stored[layout.recent_right - first + (label >> 32)] += label & GAIN
+        return self.load_stored(cell, stored, labels)
+
+
+def renumbered(own: Sequence[int], numbers: Mapping[int, int]) -> list[int]:
+    """Return what a cell has in `parts`, with other numbers of the arms in its window.
+
+    Labels of arms without a number leave the window.
+    """
+    if len(own) <= 3:
+        return list(own)
+    count, window = own[3], len(own) - 4
+    labels = [own[4 + k % window] for k in range(max(0, count - window), count)]
+    kept = [numbers[label >> 32] << 32 | label & GAIN for label in labels if label >> 32 in numbers]
+    first = count - len(labels) if len(kept) == len(labels) else 0
+    ring = [0] * window
+    for k, label in enumerate(kept, first):
+        ring[k % window] = label
+    return [*own[:3], first + len(kept), *ring]

@@ -6,6 +6,7 @@ function is chosen. It is *parted* once they do not: nothing of it is added any 
 has to be changed for that.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import exp, isqrt, log
 from typing import Literal
@@ -15,7 +16,7 @@ import msgspec
 from covey.bandit.partitions import MOST_DRAWN, Candidates, EpochCells
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
-from covey.node.requests import OWN, RelationLine
+from covey.node.requests import OWN, OwnLabel, RelationLine
 from covey.types import Context
 
 # -- whether two sources agree on functions: read after every label -------------------------------
@@ -100,6 +101,7 @@ class Relation(msgspec.Struct):
     wide: dict[str, Bets] = {}  # by function
     narrow: dict[str, Bets] = {}  # by function and region
     waiting: list[Waiting] = []
+    seen: int = 0  # the number of the latest own label that was taken
 
     @property
     def level(self) -> float:
@@ -380,7 +382,10 @@ class EarnedTrust:
         self._regions = {space: Regions(policy) for space, policy in policies.items()}
         self._candidates = candidates or {}
         self._relations: dict[tuple[str, str], Relation] = {}
-        self._with_own: list[Relation] = []
+        # The latest own labels. A source is compared with them when its next label comes, so that
+        # an own label costs the same with any number of sources.
+        self._own: deque[OwnLabel] = deque(maxlen=PERIOD)
+        self._unwritten: list[OwnLabel] = []
         self._changed: dict[tuple[str, str], Relation] = {}
         self._active: list[str] = []  # sources that have sent labels
         self._parted: dict[str, str] = {}  # source -> why
@@ -416,7 +421,7 @@ class EarnedTrust:
 
         Returns whether labels of all now show that functions have changed.
         """
-        if not self._with_own:
+        if not self._active:
             return False
         if space in self._candidates:
             several = self._candidates[space]
@@ -425,9 +430,20 @@ class EarnedTrust:
         return self._take_as_own(regions, function, gain, slot)
 
     def _take_as_own(self, regions: Sequence[str], function: str, gain: float, slot: int) -> bool:
-        for relation in self._with_own:
-            self._take(relation, function, regions, gain, is_first=False, slot=slot)
+        number = self._own[-1].number + 1 if self._own else 1
+        label = OwnLabel(number % PERIOD, number, function, [*regions], gain, slot)
+        self._own.append(label)
+        self._unwritten.append(label)
         return self._is_change(OWN, function, regions[-1], gain)
+
+    def _catch_up(self, relation: Relation) -> None:
+        """Take the own labels since the latest label of a source; of many, the latest ones."""
+        if self._own:
+            relation.labels += max(0, self._own[0].number - 1 - relation.seen)
+        for label in self._own:
+            if label.number > relation.seen:
+                self._take(relation, label.function, label.regions, label.gain, False, label.slot)
+                relation.seen = label.number
 
     def take(self, source: str, cell: Cell, function: str, gain: float, slot: int) -> bool:
         """Compare a label of a source with the site's own, and with those of the other sources.
@@ -445,8 +461,9 @@ class EarnedTrust:
             # Where own labels decide on both, what one says of the other changes nothing.
             if other != source and not (self._is_known(source) and self._is_known(other)):
                 relation = self._relation(source, other)
-                is_first = relation.first == source
-                self._take(relation, function, regions, gain, is_first=is_first, slot=slot)
+                if other == OWN:
+                    self._catch_up(relation)
+                self._take(relation, function, regions, gain, relation.first == source, slot)
         return source not in self._parted and self._is_change(source, function, regions[0], gain)
 
     def _is_change(self, source: str, function: str, region: str, gain: float) -> bool:
@@ -460,7 +477,6 @@ class EarnedTrust:
         function: str,
         regions: Sequence[str],
         gain: float,
-        *,
         is_first: bool,
         slot: int,
     ) -> None:
@@ -483,7 +499,7 @@ class EarnedTrust:
 
     def _begin(self, source: str) -> None:
         self._active.append(source)
-        self._with_own.append(self._relation(source, OWN))
+        self._relation(source, OWN).seen = self._own[-1].number if self._own else 0
         self._judge()
 
     def _relation(self, one: str, other: str) -> Relation:
@@ -521,16 +537,19 @@ class EarnedTrust:
 
     # -- commits --------------------------------------------------------------------------------
 
-    def changes(self) -> list[RelationLine]:
-        """Return the relations that changed since the last call, as they are stored."""
+    def changes(self) -> list[RelationLine | OwnLabel]:
+        """Return the relations that changed since the last call, and own labels since then."""
         changed, self._changed = self._changed, {}
+        labels, self._unwritten = self._unwritten[-PERIOD:], []
         lines = [
             RelationLine(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()
         ]
-        return lines if self._change_test is None else lines + self._change_test.changes()
+        tested = [] if self._change_test is None else self._change_test.changes()
+        return [*lines, *labels, *tested]
 
-    def load(self, lines: Iterable[RelationLine]) -> None:
-        """Continue from stored relations."""
+    def load(self, lines: Iterable[RelationLine], labels: Iterable[OwnLabel] = ()) -> None:
+        """Continue from stored relations and own labels."""
+        self._own.extend(sorted(labels, key=lambda label: label.number))
         relations = []
         for line in lines:
             if line.source != OWN:
@@ -541,7 +560,6 @@ class EarnedTrust:
             self._relations[relation.first, relation.second] = relation
             if relation.second == OWN and relation.first in self._sources:
                 self._active.append(relation.first)
-                self._with_own.append(relation)
         self._judge()
         self.turned = []
 

@@ -202,7 +202,7 @@ class VotedState(RecordedState):
             state = self.ensemble.stored()
             if state != self._written:
                 self._written = state
-                commit.sources.append(state)
+                commit.records.append(state)
         return commit
 
 

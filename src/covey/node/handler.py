@@ -308,17 +308,17 @@ class OtherFunctions:
     def __init__(
         self,
         learner: Learner,
-        arm_ids: Mapping[str, str],
+        id_of: Callable[[str], str],
         views: Sequence[FeatureView],
         share: Callable[[Rows, Group], Rows],
         runner: Runner,
     ) -> None:
-        """`arm_ids` has the arms whose labels are not counted under their name.
+        """`id_of` returns what labels of an arm count as.
 
         `share` returns the rows of a group as its arm sees them.
         """
         self._learner = learner
-        self._arm_ids = arm_ids
+        self._id_of = id_of
         self._views = views
         self._share = share
         self._runner = runner
@@ -347,7 +347,7 @@ class OtherFunctions:
         for (choice, _, places), labels in zip(
             groups, await self._runner.gather(calls), strict=True
         ):
-            id_ = self._arm_ids.get(choice.arm, choice.arm)
+            id_ = self._id_of(choice.arm)
             for place, label in zip(places, labels, strict=False):
                 if type(label) is not Late:
                     answers.setdefault(place, {})[id_] = label
@@ -387,7 +387,7 @@ class Handler:
 
     def others(self, runner: Runner) -> OtherFunctions:
         """Return what runs functions beside the chosen arms."""
-        return OtherFunctions(self._learner, self._state.arm_ids, self._views, self._share, runner)
+        return OtherFunctions(self._learner, self._state.id_of, self._views, self._share, runner)
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -508,8 +508,9 @@ class Handler:
     def _note_training(self, draft: Draft, group: Group, rows: Rows) -> None:
         choice, _, places = group
         if choice.function in self._driver.trainable:
+            id_ = self._state.id_of(choice.arm)
             for place, instance in zip(places, rows, strict=True):
-                draft.training[place] = (choice.function, instance)
+                draft.training[place] = (id_, instance)
 
     async def _call_arms_and_free(self, draft: Draft) -> list[Any]:
         """Run free functions at the same time, so that labels can score them."""
@@ -703,11 +704,12 @@ class Handler:
         except BaseException:
             state.retract_served(source, cells[0].space, codes)
             raise
-        training: dict[int, tuple[int, Any]] = {}
+        training: dict[int, tuple[str, Any]] = {}
         if state.teaches(source):
             for function, places in groups.items():
                 if function in self._driver.trainable:
-                    training |= {place: (function, rows[place]) for place in places}
+                    id_ = state.id_of(self._learner.arms[function])
+                    training |= {place: (id_, rows[place]) for place in places}
         return state.accept(
             codes,
             space=cells[0].space,

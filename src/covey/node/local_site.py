@@ -373,7 +373,7 @@ class LocalDriver:
         self._functions = functions
         self._others = others
         self._wait = wait
-        self._trainer = Trainer(functions, _at_once)
+        self._trainer = Trainer(functions, _at_once, lambda: site.state.places)
         self.trainable = self._trainer.trainable
         self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
         self.cell: Callable[[str, int, Context], Cell] = site.learner.place

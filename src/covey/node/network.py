@@ -16,39 +16,30 @@ import msgspec
 
 from covey.bandit.accounts import Account, settle_accounts
 from covey.bandit.ensemble import Weighing
-from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner, Snapshot
+from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner
 from covey.bandit.links import LinkPrices, SitePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, as_function, declared
-from covey.node.change import WantedArm, adopt
+from covey.node.cells import ArmPlaces, kinds_of
+from covey.node.change import WantedArm, planned
 from covey.node.ensemble import LocalEnsemble
 from covey.node.fingerprint import differences
 from covey.node.local_site import AccountedSite, LearntCells, LocalSite, Wait
-from covey.node.requests import (
-    OWN,
-    Arm,
-    CellLine,
-    Loaded,
-    Request,
-    SetAside,
-    SourceState,
-    StoreChange,
-)
+from covey.node.requests import ArmCounters
 from covey.node.saving import (
     SavedNetwork,
     SavedSite,
+    loaded_of,
     plain_config,
     read,
-    request_of,
     restore_site,
-    saved_request,
     saved_site,
     write,
 )
-from covey.node.status import kinds_of
+from covey.node.store import Store
 from covey.toml import nearest
 
 BY_ARM = ("rewards", "cost-columns")  # keys of a learner that are by the names of arms
@@ -220,7 +211,7 @@ class Network(Mapping[str, LocalSite]):
         """Let another function answer under a name from now on, such as a retrained model.
 
         It is another arm: it begins with the share `carry` of what the earlier one has learnt. The
-        labels of open tickets still count for the earlier one, whose counters are set aside.
+        labels of open tickets still count for the earlier one.
         """
         with self._lock:
             check_alone(self._given.config, self[site].name, name)
@@ -230,7 +221,7 @@ class Network(Mapping[str, LocalSite]):
             self._alter(site, self._given.config, {name: function}, {name: renewed}, carry)
 
     def retire_function(self, site: str, name: str) -> None:
-        """Let a site have a function no more; what was learnt of it is set aside."""
+        """Let a site have a function no more; what was learnt of it stays."""
         with self._lock:
             config = without_function(self._given.config, self[site].name, name)
             self._alter(site, config, {name: None}, {})
@@ -256,7 +247,7 @@ class Network(Mapping[str, LocalSite]):
         before = saved.sites[place]
         saved.sites[place] = altered(
             before,
-            arms_of(before, site.learner),
+            site.learner,
             other[name].learner,
             other[name].meaning,
             versions=versions,
@@ -507,36 +498,9 @@ def _check_all_used(setup: NetworkConfig, given: Mapping[str, Any]) -> None:
 # What becomes of the arms is decided as for a store: see `node.change`.
 
 
-class _Shelf:
-    """What a network has in place of a store: the counters of retired arms."""
-
-    path = "the network"
-
-    def __init__(self, aside: Sequence[SetAside]) -> None:
-        self.aside = list(aside)
-
-    def set_aside(self, id: str) -> list[SetAside]:
-        return [one for one in self.aside if one.id == id]
-
-    def requests(self) -> Iterator[Request]:
-        return iter(())  # settings do not change, so nothing is counted again
-
-    def change(self, change: StoreChange) -> None:
-        left = [one for one in self.aside if one.id not in change.returned]
-        self.aside = [*left, *change.set_aside]
-
-
-def arms_of(saved: SavedSite, learner: Learner) -> list[Arm]:
-    """Return the arms that a site has or had."""
-    return saved.arms or [
-        Arm(name, name, kind, "", place)
-        for place, (name, kind) in enumerate(kinds_of(learner).items())
-    ]
-
-
 def altered(
     saved: SavedSite,
-    arms: Sequence[Arm],
+    old: Learner,
     learner: Learner,
     meaning: str,
     *,
@@ -547,49 +511,16 @@ def altered(
 
     `learner` is that of the other functions and has not begun; `versions` has those that change.
     """
-    known = {arm.name: arm.version for arm in arms if arm.place >= 0}
+    saved = msgspec.structs.replace(saved, arms=ArmPlaces(old, saved.arms).all)
+    known = {arm.name: arm.version for arm in saved.arms if arm.place >= 0}
     wanted = [
         WantedArm(name, kind, versions.get(name, known.get(name, "")), carry)
         for name, kind in kinds_of(learner).items()
     ]
-    shelf, requests = _Shelf(saved.aside), [request_of(request) for request in saved.requests]
-    own = SourceState(OWN, saved.counters.slot, saved.counters.doubts, saved.latest)
-    loaded = Loaded(
-        sources={OWN: own},
-        cells={OWN: _lines(saved.counters, learner)},
-        counters={},
-        deliveries=[],
-        asked={},
-        starts=1,
-        requests=requests,
-        latest_number=saved.next - 1,
-        fingerprint=saved.meaning,
-        arms=list(arms),
-    )
-    _, now = adopt(shelf, loaded, learner, wanted, meaning, {})
-    lines = now.cells[OWN]
-    counters = Snapshot(
-        saved.counters.slot,
-        [(line.name, line.counters) for line in lines],
-        [(line.name, line.seen) for line in lines if line.seen],
-        now.sources[OWN].changes,
-    )
-    return msgspec.structs.replace(
-        saved,
-        meaning=meaning,
-        counters=counters,
-        requests=[saved_request(request, saved.name) for request in requests],
-        arms=now.arms,
-        aside=shelf.aside,
-    )
-
-
-def _lines(counters: Snapshot, learner: Learner) -> list[CellLine]:
-    seen = dict(counters.seen)
-    return [
-        CellLine(OWN, learner.names.parse(name).space, k, name, values, seen.get(name, []))
-        for k, (name, values) in enumerate(counters.cells)
-    ]
+    _, change = planned(Store.memory(), loaded_of(saved), learner, wanted, meaning, {})
+    carried = [one for one in change.records if isinstance(one, ArmCounters)]
+    counters = [*saved.counters, *carried]
+    return msgspec.structs.replace(saved, meaning=meaning, arms=change.arms, counters=counters)
 
 
 # -- configurations -------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from covey.errors import (
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
 from covey.node import change
+from covey.node.cells import kinds_of
 from covey.node.ensemble import ByArm
 from covey.node.fingerprint import HorizonWatch, schema_fingerprint
 from covey.node.peers import (
@@ -76,7 +77,7 @@ from covey.node.requests import (
 )
 from covey.node.shadow import Shadow
 from covey.node.state import Costs, Settlements, Truths
-from covey.node.status import State, arms_of, kinds_of
+from covey.node.status import State, arms_of
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import (

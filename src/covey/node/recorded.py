@@ -10,10 +10,11 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner, Snapshot
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.links import PriceState
-from covey.kernel import SERVE, code_of, doubts_of, row_of
+from covey.kernel import SERVE, code_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.node.cells import ArmPlaces, StoredTables
 from covey.node.earned import TrustState
 from covey.node.requests import (
     CLIENT,
@@ -34,14 +35,19 @@ from covey.node.requests import (
     ShadowSpan,
     SourceState,
     alarm_id,
-    belief_states,
     holder,
     is_own,
-    whole_doubts,
 )
 from covey.node.state import Costs, SiteState, codes_of
 from covey.node.status import Counters, ServedState
-from covey.node.trust import DirtyCells, PoolingLearner, SourceStatistics, Trust
+from covey.node.trust import (
+    DirtyCells,
+    PoolingLearner,
+    SourceStatistics,
+    Trust,
+    new_beliefs,
+    source_state,
+)
 from covey.types import Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -69,11 +75,10 @@ class RecordedState(SiteState):
         """
         super().__init__(learner)
         self._count_payments = paid
-        self.arm_ids = {
-            arm.name: arm.id for arm in loaded.arms if arm.place >= 0 and arm.id != arm.name
-        }
+        self._arms = ArmPlaces(learner, loaded.arms)
+        self.arm_ids = self._arms.renamed
         self.sources = SourceStatistics(
-            learner, trust or {}, most_cells=most_cells, ids=self.arm_ids
+            learner, trust or {}, most_cells=most_cells, arms=self._arms
         )
         if self.sources.earned is not None:
             self.judge = PoolingLearner(learner, self.sources)
@@ -95,28 +100,20 @@ class RecordedState(SiteState):
             where: count if learner.counts_at_once else labelled
             for where, (count, labelled) in loaded.asked.items()
         }
-        self._dirty = DirtyCells(learner, alarms=self.counters.alarms)
+        self._dirty = DirtyCells(learner, self._arms, alarms=self.counters.alarms)
         self._load(loaded)
         self.latest_slot = learner.slot
 
     def _load(self, loaded: Loaded) -> None:
-        learner = self.learner
-        for request in loaded.requests:
-            self.lost_answers += self._detach_awaited(request)
-        own = loaded.sources[OWN]
-        lines = loaded.cells.get(OWN, [])
-        learner.restore(
-            Snapshot(
-                own.slot,
-                [(line.name, line.counters) for line in lines],
-                [(line.name, line.seen) for line in lines if line.seen],
-                whole_doubts(own, loaded.sources),
-            )
-        )
-        self.latest_label = own.latest
+        learner, own = self.learner, loaded.sources[OWN]
+        learner.slot, self.latest_label = own.slot, own.latest
+        stored = StoredTables(learner, loaded, self._arms)
+        stored.fill(OWN, learner.tables)
         self._restore_prices(loaded.sources.get(LINKS))
         self._dirty.clear()  # before cells of sources are opened, which are to be written
-        self.sources.load(loaded)
+        self.sources.load(loaded, stored)
+        for request in loaded.requests:
+            self.lost_answers += self._detach_awaited(request)
         if learner.is_pending:
             learner.count_pending(
                 codes_of(
@@ -198,7 +195,7 @@ class RecordedState(SiteState):
         self._has_changed = True
         self.counters.count_decisions(request)
         if request.peer_answers:
-            self._commit.payments += self._count_payments(request)
+            self._commit.records += self._count_payments(request)
             if self.learner.counts_at_once:
                 self._count_answered(request, request.peer_answers)
         if self.sources.is_pooled(source) and request.groups[0].phase != RELAY:
@@ -263,7 +260,7 @@ class RecordedState(SiteState):
         slots = [row.slot for row in rows]
         self.sources.advance(source, max(slots))
         names = self.learner.names
-        groups = [RowGroup(DETACHED, names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
+        groups = [RowGroup(names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
         answers = {
             k: PeerAnswer(one.function, id_)
             for k, (one, id_) in enumerate(zip(given, ids, strict=True))
@@ -421,20 +418,20 @@ class RecordedState(SiteState):
 
     def add_payments(self, days: Sequence[DayPayments]) -> None:
         """Record what a peer pays for an answer that was recorded just now."""
-        self._commit.payments += days
+        self._commit.records += days
 
     # -- the shadow -----------------------------------------------------------------------------
 
     def begin_span(self, share: float, seed: str, arms: Sequence[str]) -> ShadowSpan:
         """Record which rows are run in the shadow, from the next request on."""
         span = ShadowSpan(self._next_number, share, seed, list(arms))
-        self._commit.shadow_spans.append(span)
+        self._commit.records.append(span)
         self._has_changed = True
         return span
 
     def add_shadow(self, row: ShadowRow) -> None:
         """Record what functions answered in the shadow."""
-        self._commit.shadow_rows.append(row)
+        self._commit.records.append(row)
         self._has_changed = True
 
     # -- expiry ---------------------------------------------------------------------------------
@@ -507,21 +504,19 @@ class RecordedState(SiteState):
             return None
         self.expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
         commit, self._commit, self._has_changed = self._commit, Commit(), False
-        commit.cells = self._dirty.take()
-        commit.sources += belief_states(OWN, self.learner.tables)
+        commit.records += self._dirty.take()
+        commit.records += new_beliefs(OWN, self.learner.tables, self._arms)
         state = self._source_state()
         if state != self._own_state:
-            commit.sources.append(state)
+            commit.records.append(state)
             self._own_state = state
-        sources, cells = self.sources.take()
-        commit.sources += sources
-        commit.cells += cells
+        commit.records += self.sources.take()
         prices = self._price_state()
         if prices != self._written_prices:
-            commit.sources += [] if prices is None else [prices]
+            commit.records += [] if prices is None else [prices]
             self._written_prices = prices
         if self.sources.earned is not None:
-            commit.relations = self.sources.earned.changes()
+            commit.records += self.sources.earned.changes()
         return commit
 
     def is_written(self, commit: Commit) -> None:
@@ -544,9 +539,8 @@ class RecordedState(SiteState):
         self._written_prices = self._price_state()
 
     def _source_state(self) -> SourceState:
-        learner = self.learner
-        doubts = doubts_of(learner.tables, is_brief=True)
-        return SourceState(OWN, learner.slot, doubts, self.latest_label)
+        own = SourceState(OWN, self.learner.slot, latest=self.latest_label)
+        return source_state(own, self.learner.tables, self._arms)
 
 
 def _awaits(request: Request) -> bool:

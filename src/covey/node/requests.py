@@ -1,9 +1,6 @@
 """The records of a node: requests of one or many rows, their labels, and what a store keeps."""
 
-import base64
 import re
-import zlib
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast
@@ -11,28 +8,27 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.data.inputs import Rows, check_plain
 from covey.errors import ConflictingLabel, DataError, UnknownRow
 from covey.functions.function import Late
-from covey.kernel import NOT_DECIDED, Table, belief_key
+from covey.kernel import NOT_DECIDED
 from covey.kernel.rules import Cell
 from covey.types import MEMORY, Context, Label
 
 Key = TypeVar("Key")
+Kind = TypeVar("Kind", bound=msgspec.Struct)
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
 Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 QueryKind = Literal["arrivals", "accuracy", "seen"]  # what a peer is asked to report of a cell
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
 CLIENT = "client/"  # precedes the names of own clients that have one
-# Under these sources, which no client is, beliefs are stored, and the labels since.
-BELIEFS = f"{CLIENT}/beliefs/"
-NOTES = f"{BELIEFS}since/"
 SHADOW = "shadow/"  # the source of calls in the shadow; no peer has such a name
+RECALL = "recall"  # the phase of rows answered from labels that were seen
 RELAY = "relay"  # the phase of rows that a peer asked another one through this site
 ALARM = "alarm/"  # begins what is delivered like a label, and says that a change was detected
-NOT_COUNTED = ("train", "recall", RELAY)  # phases whose labels change no counter of an arm
+NOT_COUNTED = ("train", RECALL, RELAY)  # phases whose labels change no counter of an arm
 NO_INSTANCE = msgspec.UNSET
 # The code of rows whose label changes no table: their arm is retired, or they were forwarded.
 DETACHED = NOT_DECIDED
@@ -77,20 +73,19 @@ def holder(source: str) -> str:
 
 
 class RowGroup(msgspec.Struct, frozen=True, array_like=True):
-    """What rows with the same decision have in common.
+    """What rows with the same decision have in common; what is stored names the arm and the cell.
 
-    `code` is the kernel's decision. It is negative in a stored request of a peer whose arm has
-    returned: then `-1 - code` has all of it but the row of the cell, which `cell` names.
-    `id` is under which labels of the arm are counted, if that is not its name.
+    `id` is under which labels of the arm are counted, if that is not its name. `code` is the
+    kernel's decision: it is found when a request is loaded, and never stored.
     """
 
-    code: int
     cell: str
     phase: str
     arm: str
     price: float
     peer: str = ""
     id: str = ""
+    code: int = NOT_DECIDED
 
     @property
     def counted_as(self) -> str:
@@ -110,7 +105,7 @@ class PeerAnswer(NamedTuple):
     """
 
     function: str
-    id: str
+    id: Any
     is_awaited: bool = False  # the peer's answer has not come; an own function answered instead
 
 
@@ -132,7 +127,8 @@ class Request(msgspec.Struct, eq=False, gc=False):
     slots: Sequence[int] | None = None  # None: consecutive; a peer names the slot of each row
     peer_answers: Mapping[int, PeerAnswer] = NONE  # by row
     row_ids: Sequence[str] | None = None  # where a peer has an id for each row; `id` is the first
-    training: Mapping[int, tuple[int, Any]] = NONE  # row -> own function and instance; not stored
+    # Row -> own function, by what its labels count as, and instance; not stored.
+    training: Mapping[int, tuple[str, Any]] = NONE
     # Row -> answers of free functions that were not chosen, by what their labels count as.
     scored: Mapping[int, Mapping[str, Label]] = NONE
     price: int = 0  # that a peer pays for the answer to each row, in millionths
@@ -168,13 +164,6 @@ class Request(msgspec.Struct, eq=False, gc=False):
             return [self.group(row).code for row in rows]
         found: list[int] = self.codes[rows].tolist()
         return found
-
-    def resolve(self, learner: Learner) -> None:
-        """Find the rows of candidates by the names of their cells: their numbers are not stored."""
-        if self.space in learner.candidates:
-            codes = [learner.code_again(group.cell, group.code) for group in self.groups]
-            pairs = zip(self.groups, codes, strict=True)
-            self.groups = [msgspec.structs.replace(group, code=code) for group, code in pairs]
 
     def slot_of(self, row: int) -> int:
         return self.slot + row if self.slots is None else self.slots[row]
@@ -234,7 +223,7 @@ class Draft:
         self.row = -1  # the cell of the next one, if peers must be queried about it
         self.predictions: list[Any] = [None] * count
         self.helped: dict[int, PeerAnswer] = {}
-        self.training: dict[int, tuple[int, Any]] = {}
+        self.training: dict[int, tuple[str, Any]] = {}
         self.scored: dict[int, dict[str, Label]] = {}
         self.undo: list[tuple[int, int, int]] = []  # training counters before the reports
 
@@ -406,43 +395,43 @@ class RelationLine(msgspec.Struct, frozen=True):
     state: str
 
 
+class OwnLabel(msgspec.Struct, frozen=True):
+    """One of the latest labels of the site itself, which are compared with those of sources."""
+
+    place: int  # in a ring
+    number: int
+    function: str
+    regions: list[str]
+    gain: float
+    slot: int
+
+
 class SourceState(msgspec.Struct, frozen=True):
     """The state of the statistics of a source; those of the site itself have the source OWN."""
 
     source: str
     slot: int
-    changes: dict[str, list[int]] = {}  # change statistics by context space
+    changes: dict[str, list[int]] = {}  # what is in no row, by context space
     latest: tuple[int, Any] | None = None  # slot and label of the latest own instance
+    arms: list[str] = []  # by place, as `changes` has them
 
 
-def belief_states(source: str, tables: Mapping[str, Table]) -> list[SourceState]:
-    """Return the beliefs of a source that are to be stored now, and the labels since, each alone.
+class Belief(msgspec.Struct, frozen=True):
+    """What is believed of an arm by all labels of a source: large, and so stored now and then."""
 
-    A belief is large, so it is stored again after many labels only.
-    """
-    states = []
-    for space, table in tables.items():
-        for function, belief, notes in table.policy.news():
-            key = belief_key(space, function)
-            if belief:
-                numbers = array("q", belief[1:-1]).tobytes()
-                content = (0, base64.b64encode(zlib.compress(numbers, 1)).decode())
-                states.append(SourceState(f"{BELIEFS}{source}#{key}", 0, latest=content))
-            states.append(SourceState(f"{NOTES}{source}#{key}", 0, {key: notes}))
-    return states
+    source: str
+    space: str
+    arm: str
+    numbers: bytes
 
 
-def whole_doubts(state: SourceState, sources: Mapping[str, SourceState]) -> dict[str, list[int]]:
-    """Return what the tables of a source have in no row; beliefs are stored on their own."""
-    doubts, prefix = dict(state.changes), f"{BELIEFS}{state.source}#"
-    for name, belief in sources.items():
-        if name.startswith(prefix) and belief.latest is not None:
-            key = name.removeprefix(prefix)
-            content = zlib.decompress(base64.b64decode(str(belief.latest[1])))
-            stored = array("q", content).tolist()
-            notes = sources[f"{NOTES}{state.source}#{key}"].changes[key]
-            doubts[key] = [len(stored), *stored, *notes[1:]]
-    return doubts
+class BeliefNotes(msgspec.Struct, frozen=True):
+    """The labels since a belief was stored."""
+
+    source: str
+    space: str
+    arm: str
+    notes: list[int]
 
 
 class CellLine(msgspec.Struct, frozen=True):
@@ -452,8 +441,17 @@ class CellLine(msgspec.Struct, frozen=True):
     space: str
     line: int
     name: str
-    counters: list[int]
+    counters: list[int]  # that are of no arm
     seen: list[tuple[Any, int]] = []
+
+
+class ArmCounters(msgspec.Struct, frozen=True):
+    """What a source's table counts of an arm in a cell, as `parts` of the kernel has it."""
+
+    source: str
+    cell: str
+    arm: str
+    counters: list[int]
 
 
 ArmKind = Literal["own", "peer", "context_only"]
@@ -469,28 +467,7 @@ class Arm(msgspec.Struct, frozen=True):
     place: int = -1  # among the arms of the site; -1: it is retired
     since: int = 0  # slot
     until: int | None = None  # slot in which it was retired
-
-
-class SetAside(msgspec.Struct, frozen=True):
-    """What a source's table held of a retired arm in a cell, as `arm_counters` of the kernel."""
-
-    id: str
-    source: str
-    cell: str
-    counters: list[int]
-
-
-class Regrouped(msgspec.Struct):
-    """An open request, and the groups that it has by another configuration."""
-
-    request: Request
-    groups: Sequence[RowGroup]
-    group_of: Sequence[int] | np.ndarray
-    training: Mapping[int, tuple[int, Any]] = NONE
-
-    def apply(self) -> None:
-        self.request.groups, self.request.group_of = self.groups, self.group_of
-        self.request.training = self.training
+    number: int = 0  # that no other arm ever has
 
 
 class StoreChange(msgspec.Struct):
@@ -498,11 +475,8 @@ class StoreChange(msgspec.Struct):
 
     fingerprint: str
     arms: list[Arm]
-    cells: list[CellLine] | None = None  # all of them; None: they stay as they are
-    sources: list[SourceState] = []
-    requests: list[Regrouped] = []
-    set_aside: list[SetAside] = []
-    returned: list[str] = []  # ids of arms whose counters are in use again
+    records: list[msgspec.Struct] = []
+    is_recounted: bool = False  # there are no other cells, counters and beliefs
 
 
 class SeriesLine(msgspec.Struct, frozen=True):
@@ -533,8 +507,7 @@ class ShadowRow(msgspec.Struct, frozen=True):
 class Commit(msgspec.Struct):
     """What is written together, or not at all."""
 
-    sources: list[SourceState] = []  # that have changed
-    cells: list[CellLine] = []
+    records: list[msgspec.Struct] = []  # in place of those with the same keys
     requests: list[Request] = []
     labels: dict[int, LabelPart] = {}  # by the number of the request
     counts: Counts = {}
@@ -542,11 +515,10 @@ class Commit(msgspec.Struct):
     joined: list[Request] = []  # whose late answer has come
     deliveries: list[Delivery] = []
     delivered: list[Delivery] = []
-    payments: list[DayPayments] = []  # that have changed
-    relations: list[RelationLine] = []  # that have changed
-    series: list[SeriesLine] = []  # that have changed
-    shadow_spans: list[ShadowSpan] = []
-    shadow_rows: list[ShadowRow] = []
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the records of a kind."""
+        return [record for record in self.records if type(record) is kind]
 
     def add_labels(
         self, request: Request, rows: list[int], truths: list[Label], right: list[bool]
@@ -578,6 +550,20 @@ class Loaded(msgspec.Struct, frozen=True):
     fingerprint: str = ""  # what the counters mean
     arms: list[Arm] = []  # retired ones, too
     relations: list[RelationLine] = []
+    own_labels: list[OwnLabel] = []
+    counters_of: list[ArmCounters] = []  # retired arms, too
+    beliefs: list[Belief] = []
+    notes: list[BeliefNotes] = []
+
+
+def regrouped(request: Request, codes: Sequence[int]) -> tuple[list[RowGroup], list[int]]:
+    """Return groups of a request with these codes, and the group of each row."""
+    groups: dict[RowGroup, int] = {}
+    of_row = []
+    for row, code in enumerate(codes):
+        group = msgspec.structs.replace(request.group(row), code=int(code))
+        of_row.append(groups.setdefault(group, len(groups)))
+    return list(groups), of_row
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

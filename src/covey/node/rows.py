@@ -13,18 +13,20 @@ from covey.errors import NoAnswerYet, UnknownTicket
 from covey.functions.function import Function, Late
 from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
 from covey.kernel.rules import Cell, Report
+from covey.node.cells import ArmPlaces
 from covey.node.requests import (
     NONE,
+    RECALL,
     Arm,
     Assistance,
     Draft,
     PeerAnswer,
     Prediction,
     Request,
-    SetAside,
     is_own,
 )
-from covey.node.state import RECALL, Costs, SiteState, codes_of
+from covey.node.state import Costs, SiteState, codes_of
+from covey.node.trust import Record
 from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
@@ -52,16 +54,14 @@ class TicketState(SiteState):
         # Where functions were changed: all arms that there are or were, and what was learnt of
         # those that are retired.
         self.arms: list[Arm] = []
-        self.aside: list[SetAside] = []
+        self.aside: list[Record] = []
         # The slot and the label of the latest own instance in a request that has a label.
         self.latest: tuple[int, Label] | None = None
 
-    def take_arms(self, arms: list[Arm], aside: list[SetAside]) -> None:
+    def take_arms(self, arms: list[Arm], aside: list[Record]) -> None:
         """Count labels of arms under their identities; some rows may be of retired ones."""
         self.arms, self.aside = arms, aside
-        self.arm_ids.update(
-            {arm.name: arm.id for arm in arms if arm.place >= 0 and arm.id != arm.name}
-        )
+        self.arm_ids.update(ArmPlaces(self.learner, arms).renamed)
 
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
@@ -335,7 +335,7 @@ class RowHandler:
                 contexts=[context],
                 predictions=[label],
                 answers=[label],
-                training={0: (choice.function, instance)} if is_trained else NONE,
+                training={0: (self._state.id_of(choice.arm), instance)} if is_trained else NONE,
             )
             ticket = request.number
         else:

@@ -1,6 +1,6 @@
 """What a network in one process has learnt, as records that a file, a pickle or a copy holds.
 
-A file has one line that says what it is, with a checksum, and a line of JSON. Functions are code
+A file has one line that says what it is, with a checksum, and then MessagePack. Functions are code
 and are not in it; nor is a configuration that names code.
 """
 
@@ -15,39 +15,36 @@ import numpy as np
 
 from covey import files
 from covey.bandit.accounts import Dealings
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Snapshot
+from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.links import PriceState
 from covey.data.inputs import plain_label
 from covey.errors import DataError, StoreError
 from covey.functions.function import Late
+from covey.node import tables
+from covey.node.cells import ArmPlaces, StoredTables
 from covey.node.ensemble import Votes
 from covey.node.local_site import LocalSite
-from covey.node.requests import FEW, NONE, Arm, PeerAnswer, Request, RowGroup, SetAside
+from covey.node.requests import (
+    DETACHED,
+    NONE,
+    OWN,
+    Arm,
+    ArmCounters,
+    Belief,
+    BeliefNotes,
+    CellLine,
+    Loaded,
+    Request,
+    RowGroup,
+    SourceState,
+)
 from covey.node.rows import TicketState
 from covey.node.state import codes_of
+from covey.node.trust import table_records
 
 FORMAT = 1
 KIND = "covey network"
 LATER = 0  # a slot before all others: nothing expires while rows are restored
-
-
-class SavedRequest(msgspec.Struct, frozen=True):
-    """A request; None stands for a missing label or answer."""
-
-    number: int
-    source: str
-    slot: int
-    groups: list[RowGroup]
-    group_of: list[int]
-    contexts: list[tuple[float, ...]]
-    predictions: list[Any]
-    answers: list[Any] | None  # None: the predictions
-    truths: list[Any]
-    space: str = ""
-    slots: list[int] | None = None
-    peer_answers: dict[int, tuple[str, Any, bool]] = {}
-    training: dict[int, tuple[int, Any]] = {}
-    scored: dict[int, dict[str, Any]] = {}
 
 
 class SavedSite(msgspec.Struct, frozen=True):
@@ -55,19 +52,21 @@ class SavedSite(msgspec.Struct, frozen=True):
 
     name: str
     meaning: str  # of the counters, as `schema_fingerprint` returns it
-    counters: Snapshot
+    state: SourceState
+    cells: list[CellLine]
+    counters: list[ArmCounters]  # of retired arms, too, and so are beliefs
+    beliefs: list[Belief]
+    notes: list[BeliefNotes]
     is_pending: bool
     latest_slot: int
-    latest: tuple[int, Any] | None
     first: int  # the oldest ticket that is held
     next: int  # the next ticket
     due: int
     costs: list[float | None]  # None: infinite
     prices: PriceState | None  # where they change by slot, or are learnt
-    requests: list[SavedRequest]
+    requests: list[Any]  # in a file their columns, labels and training
     dealings: Dealings = msgspec.field(default_factory=Dealings)
     arms: list[Arm] = []  # that the site has or had, where functions were changed
-    aside: list[SetAside] = []  # what was learnt of retired arms
 
 
 class SavedNetwork(msgspec.Struct, frozen=True):
@@ -85,29 +84,55 @@ class SavedNetwork(msgspec.Struct, frozen=True):
 def saved_site(site: LocalSite) -> SavedSite:
     """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
     learner, state = site.learner, site.state
+    own = SourceState(OWN, learner.slot, latest=state.latest)
+    arms = ArmPlaces(learner, state.arms)
+    records = [*table_records(learner, own, learner.tables, arms), *state.aside]
     return SavedSite(
         name=learner.name,
         meaning=site.meaning,
-        counters=learner.snapshot(),
+        state=next(one for one in records if isinstance(one, SourceState)),
+        cells=[one for one in records if isinstance(one, CellLine)],
+        counters=[one for one in records if isinstance(one, ArmCounters)],
+        beliefs=[one for one in records if isinstance(one, Belief)],
+        notes=[one for one in records if isinstance(one, BeliefNotes)],
         is_pending=learner.is_pending,
         latest_slot=state.latest_slot,
-        latest=state.latest,
         first=state.tickets.first,
         next=state.tickets.next,
         due=state.tickets.due,
         costs=[None if math.isinf(cost) else cost for cost in learner.costs],
         prices=None if learner.prices is None else learner.prices.state(),
-        requests=[saved_request(request, learner.name) for request in state.held()],
+        requests=[_copied(request, learner.name) for request in state.held()],
         dealings=msgspec.structs.replace(site.dealings),
         arms=state.arms,
-        aside=state.aside,
+    )
+
+
+def loaded_of(saved: SavedSite) -> Loaded:
+    """Return what a site has learnt as a store would have it."""
+    return Loaded(
+        sources={OWN: saved.state},
+        cells={OWN: saved.cells},
+        counters={},
+        deliveries=[],
+        asked={},
+        starts=1,
+        requests=[],
+        latest_number=saved.next - 1,
+        fingerprint=saved.meaning,
+        arms=saved.arms,
+        counters_of=saved.counters,
+        beliefs=saved.beliefs,
+        notes=saved.notes,
     )
 
 
 def restore_site(site: LocalSite, saved: SavedSite) -> None:
     """Let a site that has not begun continue from an earlier one."""
     learner, state = site.learner, site.state
-    learner.restore(saved.counters)
+    arms = ArmPlaces(learner, saved.arms)
+    learner.slot = saved.state.slot
+    StoredTables(learner, loaded_of(saved), arms).fill(OWN, learner.tables)
     if learner.prices is not None and saved.prices is not None:
         learner.prices.restore(saved.prices, learner)
     for (peer, is_by_context), cost, now in zip(
@@ -119,81 +144,43 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
         before = math.inf if cost is None else cost
         if before != now and not is_by_context:
             learner.reprice(peer, before)
-    state.latest_slot, state.latest = saved.latest_slot, saved.latest
-    state.take_arms(saved.arms, saved.aside)
-    _restore_tickets(state, saved)
+    state.latest_slot, state.latest = saved.latest_slot, saved.state.latest
+    several: list[Any] = [*saved.counters, *saved.beliefs, *saved.notes]
+    state.take_arms(saved.arms, [one for one in several if one.arm not in arms.places])
+    _restore_tickets(state, saved, arms)
     site.dealings = saved.dealings
 
 
-def _said(label: Any, ticket: int, learner: str) -> Any:
-    if type(label) is Late:
-        raise DataError(
-            f"ticket {ticket} of learner {learner!r} waits for the late answer of "
-            f"{label.function}; wait for it and settle its label, then save or copy the network"
-        )
-    return None if label is NO_ANSWER else label
-
-
-def saved_request(request: Request, learner: str) -> SavedRequest:
-    """Return a request as a record; raise `DataError` for an answer that has not come yet."""
-    predictions = [
-        _said(one, request.number + row, learner) for row, one in enumerate(request.predictions)
-    ]
-    is_same = request.answers is request.predictions
-    return SavedRequest(
-        number=request.number,
-        source=request.source,
-        slot=request.slot,
-        groups=list(request.groups),
-        group_of=[int(one) for one in request.group_of],
-        contexts=[tuple(map(float, request.context(row))) for row in range(len(request))],
-        predictions=predictions,
-        answers=None
-        if is_same
-        else [_said(answer, request.number, "") for answer in request.answers],
-        truths=[None if truth is UNKNOWN else truth for truth in request.truths],
-        space=request.space,
-        slots=None if request.slots is None else [int(slot) for slot in request.slots],
-        peer_answers={row: (*one,) for row, one in request.peer_answers.items()},
+def _copied(request: Request, learner: str) -> Request:
+    """Return a request that changes apart; raise `DataError` for an answer that has not come."""
+    for row, label in enumerate(request.predictions):
+        if type(label) is Late:
+            raise DataError(
+                f"ticket {request.number + row} of learner {learner!r} waits for the late answer "
+                f"of {label.function}; wait for it and settle its label, then save or copy the "
+                "network"
+            )
+    return msgspec.structs.replace(
+        request,
+        truths=list(request.truths),
         training=dict(request.training),
-        scored={row: dict(one) for row, one in request.scored.items()},
+        peer_answers=dict(request.peer_answers),
+        scored=dict(request.scored),
     )
 
 
-def request_of(saved: SavedRequest) -> Request:
-    count = len(saved.truths)
-    predictions = [
-        NO_ANSWER if prediction is None else prediction for prediction in saved.predictions
-    ]
-    answers = predictions
-    if saved.answers is not None:
-        answers = [NO_ANSWER if answer is None else answer for answer in saved.answers]
-    return Request(
-        number=saved.number,
-        source=saved.source,
-        id="",
-        slot=saved.slot,
-        groups=saved.groups,
-        # Rows of peers have no contexts.
-        contexts=np.array(saved.contexts) if count > 1 and saved.contexts[0] else saved.contexts,
-        predictions=predictions,
-        answers=answers,
-        truths=[UNKNOWN if truth is None else truth for truth in saved.truths],
-        space=saved.space,
-        group_of=saved.group_of if count <= FEW else np.array(saved.group_of, np.uint32),
-        slots=saved.slots,
-        peer_answers={row: PeerAnswer(*one) for row, one in saved.peer_answers.items()} or NONE,
-        training=dict(saved.training) or NONE,
-        scored=saved.scored or NONE,
-    )
-
-
-def _restore_tickets(state: TicketState, saved: SavedSite) -> None:
+def _restore_tickets(state: TicketState, saved: SavedSite, arms: ArmPlaces) -> None:
     """Hold the rows and requests of an earlier network under their tickets."""
+
+    def resolved(group: RowGroup, space: str) -> RowGroup:
+        learner = state.learner
+        code = arms.code_of(group, learner.names, learner.tables[space].cells.find)
+        return msgspec.structs.replace(group, code=DETACHED if code is None else code)
+
     held = state.tickets
     held.begin(saved.first, saved.due)
-    for request in map(request_of, saved.requests):
-        request.resolve(state.learner)
+    for request in (_copied(request, saved.name) for request in saved.requests):
+        request.groups = [resolved(group, request.space) for group in request.groups]
         held.hold_request(request, len(request), request.last_slot, LATER)
         held.pending -= len(request) - len(request.pending)
     codes = codes_of(state.pending())
@@ -219,7 +206,7 @@ class _FileHead(msgspec.Struct, frozen=True):
 def write(path: Path, saved: SavedNetwork) -> None:
     """Write a network; raise `DataError` for what a file cannot hold."""
     sites = [_plain_site(site) for site in saved.sites]
-    body = msgspec.json.encode(msgspec.structs.replace(saved, sites=sites))
+    body = msgspec.msgpack.encode(msgspec.structs.replace(saved, sites=sites))
     head = msgspec.json.encode(_FileHead(KIND, FORMAT, hashlib.sha256(body).hexdigest()))
     try:
         files.replace(path, head + b"\n" + body)
@@ -248,10 +235,13 @@ def read(path: Path) -> SavedNetwork:
     if hashlib.sha256(body).hexdigest() != head.sha256:
         raise StoreError(f"{path} is damaged: it does not fit its checksum; use a backup")
     try:
-        saved = msgspec.json.decode(body, type=SavedNetwork)
+        saved = msgspec.msgpack.decode(body, type=SavedNetwork)
     except msgspec.MsgspecError as error:
         raise StoreError(f"{path} cannot be read: {error}; use a backup") from None
-    sites = [_restored_site(site) for site in saved.sites]
+    sites = [
+        msgspec.structs.replace(site, requests=[_restored_request(*one) for one in site.requests])
+        for site in saved.sites
+    ]
     return msgspec.structs.replace(saved, sites=sites)
 
 
@@ -280,38 +270,36 @@ def _is_finite(value: Any) -> bool:
 
 def _plain_site(site: SavedSite) -> SavedSite:
     """Return a site with labels and instances that a file can hold."""
-    requests = []
-    for request in site.requests:
-        _check_labels([*request.predictions, *(request.answers or ()), *request.truths])
-        for scored in request.scored.values():
-            _check_labels(scored.values())
-        training = {
-            row: (function, _packed(instance, request.number + row, site.name))
-            for row, (function, instance) in request.training.items()
-        }
-        requests.append(msgspec.structs.replace(request, training=training))
-    for _, seen in site.counters.seen:
-        _check_labels(label for label, _ in seen)
+    for line in site.cells:
+        _check_labels(label for label, _ in line.seen)
+    requests = [_plain_request(request, site.name) for request in site.requests]
     return msgspec.structs.replace(site, requests=requests)
+
+
+def _plain_request(request: Request, learner: str) -> tuple[Any, ...]:
+    _check_labels([*request.predictions, *request.answers, *request.truths])
+    for scored in request.scored.values():
+        _check_labels(scored.values())
+    training = {
+        row: (arm, _packed(instance, request.number + row, learner))
+        for row, (arm, instance) in request.training.items()
+    }
+    truths = [None if truth is UNKNOWN else truth for truth in request.truths]
+    return tables.request_columns(request), truths, training
 
 
 def _check_labels(labels: Iterable[Any]) -> None:
     for label in labels:
-        if label is not None and type(label) is not str:
+        if label is not NO_ANSWER and label is not UNKNOWN and type(label) is not str:
             plain_label(label)
 
 
-def _restored_site(site: SavedSite) -> SavedSite:
-    requests = [
-        msgspec.structs.replace(
-            request,
-            training={
-                row: (place, _unpacked(this)) for row, (place, this) in request.training.items()
-            },
-        )
-        for request in site.requests
-    ]
-    return msgspec.structs.replace(site, requests=requests)
+def _restored_request(columns: Any, truths: Any, training: Any) -> Request:
+    request = tables.request_of(columns)
+    request.truths = [UNKNOWN if truth is None else truth for truth in truths]
+    unpacked = {row: (arm, _unpacked(instance)) for row, (arm, instance) in training.items()}
+    request.training = unpacked or NONE
+    return request
 
 
 def _packed(value: Any, ticket: int, learner: str) -> Any:

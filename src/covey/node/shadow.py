@@ -66,7 +66,7 @@ class Shadow:
         self._others = handler.others(_Runner(driver))
         learner: Learner = state.learner
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
-        self._ids = [state.arm_ids.get(function, function) for function in own]
+        self._ids = [state.id_of(function) for function in own]
         self._span = ShadowSpan(1, 0.0, "", [])
         self._waiting: deque[_Waiting] = deque()
         self._has_rows, self._is_idle = asyncio.Event(), asyncio.Event()

@@ -17,6 +17,7 @@ from covey.node.requests import (
     FEW,
     NONE,
     OWN,
+    RECALL,
     PeerAnswer,
     QueryKind,
     Request,
@@ -31,7 +32,6 @@ ONE_GROUP = (0,)
 FEW_LABELS = 4  # that are settled one by one
 Truths = Mapping[int, Any]  # by row
 Costs = Mapping[int, Cost] | None  # by row
-RECALL = "recall"
 
 
 class Settlements(msgspec.Struct, frozen=True, gc=False):
@@ -61,7 +61,11 @@ class SiteState:
     def places(self) -> dict[str, int]:
         """The own functions, by what their labels count as."""
         own = self.learner.arms[: len(self.learner.arms) - len(self.learner.behind())]
-        return {self.arm_ids.get(arm, arm): place for place, arm in enumerate(own)}
+        return {self.id_of(arm): place for place, arm in enumerate(own)}
+
+    def id_of(self, arm: str) -> str:
+        """Return what labels of an arm count as."""
+        return self.arm_ids.get(arm, arm)
 
     # -- slots ----------------------------------------------------------------------------------
 
@@ -110,7 +114,7 @@ class SiteState:
         slots: Sequence[int] | None = None,
         peer_answers: Mapping[int, PeerAnswer] = NONE,
         row_ids: Sequence[str] | None = None,
-        training: Mapping[int, tuple[int, Any]] = NONE,
+        training: Mapping[int, tuple[str, Any]] = NONE,
         scored: Mapping[int, Mapping[str, Label]] = NONE,
     ) -> Request:
         """Record answered rows as a request whose labels are accepted from now on."""
@@ -154,7 +158,7 @@ class SiteState:
         for cell, slot in zip(cells, slots, strict=True):
             label, code = self._recalled(source, cell, slot)
             labels.append(label)
-            groups.append(RowGroup(code, self.learner.names.of(cell), RECALL, "", 0.0))
+            groups.append(RowGroup(self.learner.names.of(cell), RECALL, "", 0.0, code=code))
         contexts = [self.learner.middle(cell) for cell in cells]
         return self._record(source, groups, cells[0].space, slots, ids, labels, contexts)
 
@@ -207,7 +211,7 @@ class SiteState:
             self.prices_changed()
         choice = self.learner.choice(code)
         id_ = self.arm_ids.get(choice.arm, "")
-        return RowGroup(code, cell, choice.phase, choice.arm, choice.price, choice.peer, id_)
+        return RowGroup(cell, choice.phase, choice.arm, choice.price, choice.peer, id_, code)
 
     def prices_changed(self) -> None:
         """Read the prices of arms again."""

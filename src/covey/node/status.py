@@ -11,6 +11,7 @@ import numpy as np
 
 from covey.bandit.learner import Learner
 from covey.bandit.preferences import CellPreference
+from covey.node.cells import kinds_of
 from covey.node.earned import TrustState
 from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, SeriesLine, is_own
 from covey.node.tables import HOUR_S, SPANS_KEPT
@@ -246,14 +247,6 @@ class Counters:
         for (phase, _), count in self.decisions.items():
             phases[phase] += count
         return dict(phases)
-
-
-def kinds_of(learner: Learner) -> dict[str, ArmKind]:
-    """Return the kinds of the arms by their names."""
-    behind = learner.behind()
-    own: list[ArmKind] = ["own"] * (len(learner.arms) - len(behind))
-    others: list[ArmKind] = ["context_only" if is_blind else "peer" for _, is_blind in behind]
-    return dict(zip(learner.arms, own + others, strict=True))
 
 
 def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm]) -> list[ArmState]:

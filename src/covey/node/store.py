@@ -19,18 +19,21 @@ from covey.node import tables
 from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
     Arm,
+    ArmCounters,
     Asked,
+    Belief,
+    BeliefNotes,
     CellLine,
     Commit,
     Counts,
     Delivery,
     LabelPart,
     Loaded,
-    Regrouped,
+    OwnLabel,
     RelationLine,
     Request,
     RowGroup,
-    SetAside,
+    SeriesLine,
     SiteRecord,
     SourceState,
     StoreChange,
@@ -202,10 +205,6 @@ class Store:
             rows = self._all(tables.NAME_OF[kind])
             return [tables.record_of(kind, columns) for columns in rows]
 
-    def set_aside(self, id: str) -> list[SetAside]:
-        """Return what tables held of a retired arm."""
-        return [aside for aside in self.all(SetAside) if aside.id == id]
-
     def requests(self) -> Iterator[Request]:
         """Return all requests that are still stored with their labels, in order."""
         first = 1
@@ -230,28 +229,11 @@ class Store:
 
     def _change(self, change: StoreChange) -> None:
         with self._sentences("written"), self._transaction():
-            base = self._base
             (site,) = self.all(SiteRecord)
             site = msgspec.structs.replace(site, fingerprint=change.fingerprint)
-            self._replace("site", [site])
-            base.execute("DELETE FROM arms")
-            self._replace("arms", change.arms)
-            if change.cells is not None:
-                base.execute("DELETE FROM cells")
-                self._write(Commit(sources=change.sources, cells=change.cells))
-            base.executemany("DELETE FROM set_aside WHERE id = ?", [(i,) for i in change.returned])
-            self._replace("set_aside", change.set_aside)
-            for request in change.requests:
-                self._regroup(request)
-
-    def _regroup(self, one: Regrouped) -> None:
-        """Give a stored request other groups."""
-        number = (one.request.number,)
-        found = self._base.execute(f"SELECT * FROM requests WHERE {tables.ONE}", number)
-        for columns in opened("requests", found.fetchall()):
-            row = sealed_flagged((*columns[:7], *tables.group_columns(one), *columns[9:]))
-            given = (*row[7:9], row[-1], *number)
-            self._base.execute(tables.REGROUP, given)
+            for table in tables.COUNTED_AGAIN if change.is_recounted else ():
+                self._base.execute(f"DELETE FROM {table}")
+            self._put([site, *change.arms, *change.records])
 
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
@@ -341,7 +323,7 @@ class Store:
         (site,) = self.all(SiteRecord) or [SiteRecord(1, name, fingerprint, 0)]
         self._check_site(site.name, name)
         starts = site.starts + 1
-        self._replace("site", [msgspec.structs.replace(site, starts=starts)])
+        self._put([msgspec.structs.replace(site, starts=starts)])
         own = tables.columns_of(SourceState("", 0))
         self._execute(tables.insert_new("sources"), [own])
         return starts
@@ -393,6 +375,10 @@ class Store:
             site.fingerprint,
             self.all(Arm),
             self.all(RelationLine),
+            self.all(OwnLabel),
+            self.all(ArmCounters),
+            self.all(Belief),
+            self.all(BeliefNotes),
         )
 
     def _requests(
@@ -415,8 +401,7 @@ class Store:
 
     def _write(self, commit: Commit) -> None:
         base, write = self._base, self._execute
-        for table in tables.COMMITTED:
-            self._replace(table, getattr(commit, table))
+        self._put(commit.records)
         requests = map(tables.request_columns, commit.requests)
         write(tables.insert("requests"), map(sealed_flagged, requests))
         row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
@@ -432,7 +417,7 @@ class Store:
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(one.peer, one.id) for one in commit.delivered],
         )
-        old = tables.outdated(commit.series)
+        old = tables.outdated(commit.of(SeriesLine))
         base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
 
     def _check_unlabelled(self, parts: Iterable[LabelPart]) -> None:
@@ -450,10 +435,13 @@ class Store:
         text = "was given the label of a row that waits for none; nothing of the commit was written"
         return f"{self._path} {text}"
 
-    def _replace(self, table: str, records: Sequence[msgspec.Struct]) -> None:
+    def _put(self, records: Iterable[msgspec.Struct]) -> None:
         """Write records in place of those with the same keys; of several of these, the last."""
-        if records:
-            self._upsert(table, map(tables.columns_of, records))
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for record in records:
+            rows.setdefault(tables.NAME_OF[type(record)], []).append(tables.columns_of(record))
+        for table, columns in rows.items():
+            self._upsert(table, columns)
 
     def _upsert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
         width = len(tables.TABLES[table].key)  # the key is the first columns

@@ -26,18 +26,20 @@ from covey.node.requests import (
     FEW,
     NONE,
     Arm,
+    ArmCounters,
     ArmKind,
+    Belief,
+    BeliefNotes,
     CellLine,
     DayPayments,
     Delivery,
     LabelPart,
+    OwnLabel,
     PeerAnswer,
-    Regrouped,
     RelationLine,
     Request,
     RowGroup,
     SeriesLine,
-    SetAside,
     ShadowRow,
     ShadowSpan,
     SiteRecord,
@@ -126,24 +128,32 @@ class RecordTable(NamedTuple):
         )
 
 
-KINDS = {int: "INTEGER NOT NULL", bool: "INTEGER NOT NULL", int | None: "INTEGER"}
-AS_THEY_ARE = (str, int, ArmKind, int | None)
+KINDS = {
+    int: "INTEGER NOT NULL",
+    bool: "INTEGER NOT NULL",
+    int | None: "INTEGER",
+    bytes: "BLOB NOT NULL",
+}
+AS_THEY_ARE = (str, int, ArmKind, int | None, bytes)
 RECORDS = {
     "site": RecordTable(SiteRecord),
     "sources": RecordTable(SourceState),
     "cells": RecordTable(CellLine, 3),
+    "arm_counters": RecordTable(ArmCounters, 3),
+    "beliefs": RecordTable(Belief, 3),
+    "belief_notes": RecordTable(BeliefNotes, 3),
     "relations": RecordTable(RelationLine, 2),
+    "own_labels": RecordTable(OwnLabel),
     "outbox": RecordTable(Delivery, 2),
     "arms": RecordTable(Arm),
-    "set_aside": RecordTable(SetAside, 3),
     "payments": RecordTable(DayPayments, 3),
     "series": RecordTable(SeriesLine, 2),
     "shadow_spans": RecordTable(ShadowSpan),
     "shadow_rows": RecordTable(ShadowRow, 2),
 }
 SCHEMA += ";\n".join(table.statement(name) for name, table in RECORDS.items())
-# Those of a `Commit`, which has them under the same names.
-COMMITTED = ("sources", "cells", "relations", "payments", "series", "shadow_spans", "shadow_rows")
+# What is counted again if other settings mean other counters.
+COUNTED_AGAIN = ("cells", "arm_counters", "beliefs", "belief_notes")
 NAME_OF: dict[Any, str] = {table.record: name for name, table in RECORDS.items()}
 NAMES = re.findall("CREATE TABLE IF NOT EXISTS ([a-z_]+)", SCHEMA)
 SUMS = ("counters", "folded")  # of labels: without checksums
@@ -153,7 +163,6 @@ CLOSE = ("UPDATE requests SET is_open = 0, sum = ~sum WHERE is_open = 1 AND numb
 JOIN = """
 UPDATE requests SET predictions = ?, peer_answers = ?, sum = ? WHERE is_open = 1 AND number = ?
 """
-REGROUP = "UPDATE requests SET groups = ?, group_of = ?, sum = ? WHERE number = ?"
 ADD_LABELS = """
 INSERT INTO {table} VALUES {{rows}} ON CONFLICT (cell, source, arm) DO UPDATE
 SET labels = {table}.labels + excluded.labels, "right" = {table}."right" + excluded."right"
@@ -360,12 +369,12 @@ def join_columns(request: Request) -> tuple[Any, ...]:
     return sealed_columns[11], sealed_columns[13], sealed_columns[-1], request.number
 
 
-def group_columns(request: Request | Regrouped) -> tuple[str, bytes | None]:
-    """Return the columns of the groups of a request, and of the group of each row."""
+def group_columns(request: Request) -> tuple[str, bytes | None]:
+    """Return the columns of groups, without their codes, and of the group of each row."""
     of_row = None
     if len(request.groups) > 1:
         of_row = np.asarray(request.group_of, np.uint32).tobytes()
-    return as_text(request.groups), of_row
+    return as_text([msgspec.structs.astuple(group)[:-1] for group in request.groups]), of_row
 
 
 def row_id_columns(request: Request) -> list[tuple[str, str, int, int]]:

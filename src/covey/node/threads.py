@@ -59,15 +59,17 @@ class Trainer:
         self,
         functions: Sequence[Function],
         run: Callable[..., Awaitable[Any]],
+        places: Callable[[], Mapping[str, int]],
         given_up: Callable[[Function, FunctionError], None] = lambda function, error: None,
         untrained: Callable[[Function, int], None] = lambda function, labels: None,
     ) -> None:
-        """`run(function, call)` runs a call.
+        """`run(function, call)` runs a call; `places` returns functions by what they count as.
 
         `given_up` gets the last failure, `untrained` how many labels a busy function did not get.
         """
         self._functions = functions
         self._run = run
+        self._places = places
         self._given_up = given_up
         self._untrained = untrained
         self._failures: Counter[int] = Counter()  # of each function, in a row
@@ -80,10 +82,12 @@ class Trainer:
         A function that failed `MOST_FAILURES` times in a row is trained no more. One that is busy,
         or does not return in time, is not trained with these labels: they must not wait for it.
         """
-        training = dict(request.training)
+        training, places = dict(request.training), self._places()
         request.training = training
-        for number in sorted({training[row][0] for row in rows}):
-            mine = {row: training.pop(row) for row in rows if training.get(row, (-1,))[0] == number}
+        for number, id_ in sorted(
+            {(places.get(training[row][0], -1), training[row][0]) for row in rows}
+        ):
+            mine = {row: training.pop(row) for row in rows if training.get(row, ("",))[0] == id_}
             if number not in self.trainable:
                 continue
             function = self._functions[number]

@@ -6,8 +6,10 @@ is served from the sum of both. Overlays of peers with trust "earned" that are p
 wherever a function is chosen, for the site itself, too; nothing else of a peer reaches others.
 """
 
+import zlib
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,47 +17,94 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, Learner, offset_of
 from covey.errors import LimitError
-from covey.kernel import (
-    LATEST_ALARMS,
-    SERVE,
-    UNPAID,
-    Table,
-    arm_of,
-    code_of,
-    doubts_of,
-    phase_of,
-    row_of,
-    take_doubts,
-)
+from covey.kernel import LATEST_ALARMS, SERVE, UNPAID, Table, arm_of, code_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
+from covey.kernel.saved import renumbered
+from covey.node.cells import NO_LIMIT, ArmPlaces, StoredTables, phase_number
 from covey.node.earned import EarnedTrust, is_audit
 from covey.node.requests import (
     DETACHED,
     OWN,
+    RECALL,
+    ArmCounters,
+    Belief,
+    BeliefNotes,
     CellLine,
     Loaded,
     Request,
     RowGroup,
     SourceState,
-    belief_states,
     is_own,
+    regrouped,
     said_in,
     scored_gains,
-    whole_doubts,
 )
 from covey.types import Context, Label
 
+MOST_WRITTEN = 100_000  # cells of which is known what the store has
+Record = CellLine | ArmCounters | SourceState | Belief | BeliefNotes
 Trust = Literal["isolated", "earned", "full"]
 T = TypeVar("T")
-NO_LIMIT = 1 << 60  # cells of an overlay: the cap per source is checked before they are opened
-RECALL = "recall"
+
+# -- cells as records -----------------------------------------------------------------------------
+
+
+def table_records(
+    learner: Learner, state: SourceState, tables: Mapping[str, Table], arms: ArmPlaces
+) -> list[Record]:
+    """Return all that is stored of a source, with the slot and the label of a state."""
+    source, records = state.source, list[Record]()
+    for space, table in tables.items():
+        for row in range(len(table)):
+            name = learner.names.of(table.cells.cell(row)._replace(space=space))
+            own, counters = table.saved.parts(table.saved.stored(row))
+            own, known = renumbered(own, arms.numbers), table.saved.known(row)
+            records.append(CellLine(source, space, row, name, own, known))
+            pairs = zip(arms.ids, counters, strict=False)
+            records += [ArmCounters(source, name, id_, each) for id_, each in pairs if any(each)]
+        for seat, belief in enumerate(table.policy.beliefs()):
+            arm = arms.of_seat(table, seat)
+            records += [
+                _belief(source, space, arm, belief),
+                BeliefNotes(source, space, arm, [0, 0]),
+            ]
+    return [*records, source_state(state, tables, arms)]
+
+
+def source_state(state: SourceState, tables: Mapping[str, Table], arms: ArmPlaces) -> SourceState:
+    """Return a state with what is in no row of tables."""
+    changes = {space: table.policy.state() for space, table in tables.items()}
+    return SourceState(state.source, state.slot, changes, state.latest, arms.ids)
+
+
+def new_beliefs(source: str, tables: Mapping[str, Table], arms: ArmPlaces) -> list[Record]:
+    """Return the beliefs of a source that are to be stored now, and the labels since.
+
+    A belief is large, so it is stored again after many labels only.
+    """
+    records: list[Record] = []
+    for space, table in tables.items():
+        for seat, belief, notes in table.policy.news():
+            arm = arms.of_seat(table, seat)
+            records += [_belief(source, space, arm, belief)] if belief else []
+            records.append(BeliefNotes(source, space, arm, notes))
+    return records
+
+
+def _belief(source: str, space: str, arm: str, belief: Sequence[int]) -> Belief:
+    return Belief(source, space, arm, zlib.compress(array("q", belief[1:-1]).tobytes(), 1))
 
 
 class DirtyCells:
     """Which cells of a source's tables have changed since the last commit."""
 
     def __init__(
-        self, learner: Learner, source: str = OWN, *, alarms: Counter[str] | None = None
+        self,
+        learner: Learner,
+        arms: ArmPlaces,
+        source: str = OWN,
+        *,
+        alarms: Counter[str] | None = None,
     ) -> None:
         """Without a source, the tables are the learner's own.
 
@@ -65,6 +114,7 @@ class DirtyCells:
         if source != OWN:
             self.tables = learner.empty_tables(most_cells=NO_LIMIT)
         self._learner = learner
+        self._arms = arms
         self.source = source
         self._has_levels = {
             space: len(policy.partition.levels(policy.dimension)) > 1
@@ -77,7 +127,11 @@ class DirtyCells:
     def clear(self) -> None:
         """Take all cells for unchanged."""
         self._rows: dict[tuple[str, int], None] = {}
+        self._written: dict[
+            tuple[str, int], array[int]
+        ] = {}  # what the store has, if that is known
         self._known = {space: len(table) for space, table in self.tables.items()}
+        self._stored = dict(self._known)  # rows before this one are in the store
         self._forgotten = {space: table.policy.forgotten for space, table in self.tables.items()}
         self._alarmed = {space: table.policy.alarm_count for space, table in self.tables.items()}
         self._foreign = {
@@ -126,12 +180,30 @@ class DirtyCells:
                 rows |= table.cells.around_batch(points.reshape(-1).data, len(codes))
         self._rows.update(dict.fromkeys((space, row) for row in rows))
 
-    def take(self) -> list[CellLine]:
-        """Return the lines of the cells that changed or became known, and begin anew."""
+    def take(self) -> list[Record]:
+        """Return what the store has otherwise of the cells that changed, and begin anew."""
         for space, table in self.tables.items():
             self._look(space, table)
         rows, self._rows = sorted(self._rows), {}
-        return [self._line(space, row) for space, row in rows]
+        if len(self._written) > MOST_WRITTEN:
+            self._written, self._stored = {}, dict(self._known)
+        return [record for space, row in rows for record in self._changes(space, row)]
+
+    def _changes(self, space: str, row: int) -> Iterator[Record]:
+        table, name = self.tables[space], self.name(space, row)
+        stored, before = array("q", table.saved.stored(row)), self._written.get((space, row))
+        if stored == before and not self._learner.remembers:
+            return
+        self._written[space, row] = stored
+        is_all = before is None and row < self._stored[space]  # what the store has is not known
+        own, counters = table.saved.parts(stored)
+        own_before, counters_before = table.saved.parts(before or [0] * len(stored))
+        if own != own_before or before is None or self._learner.remembers:
+            numbered = renumbered(own, self._arms.numbers)
+            yield CellLine(self.source, space, row, name, numbered, table.saved.known(row))
+        for id_, each, old in zip(self._arms.ids, counters, counters_before, strict=False):
+            if is_all or each != old:
+                yield ArmCounters(self.source, name, id_, each)
 
     def _look(self, space: str, table: Table) -> None:
         """Note what no call notes: new cells, cells that are foreign no longer, and an alarm."""
@@ -151,17 +223,12 @@ class DirtyCells:
             changed.update(range(len(table)))
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 
-    def _line(self, space: str, row: int) -> CellLine:
-        table = self.tables[space]
-        counters, name = table.saved.stored(row), self.name(space, row)
-        return CellLine(self.source, space, row, name, counters, table.saved.known(row))
-
 
 class _Overlay(DirtyCells):
     """What one isolated source caused."""
 
-    def __init__(self, learner: Learner, source: str) -> None:
-        super().__init__(learner, source)
+    def __init__(self, learner: Learner, arms: ArmPlaces, source: str) -> None:
+        super().__init__(learner, arms, source)
         self.slot = 0  # the latest that the source named
         self.opened = 0  # cells that the site itself had not met
         self.site_forgotten = {
@@ -170,7 +237,7 @@ class _Overlay(DirtyCells):
         self.written: SourceState | None = None
 
     def state(self) -> SourceState:
-        return SourceState(self.source, self.slot, doubts_of(self.tables, is_brief=True))
+        return source_state(SourceState(self.source, self.slot), self.tables, self._arms)
 
 
 class SourceStatistics:
@@ -186,21 +253,18 @@ class SourceStatistics:
         trust: Mapping[str, Trust],
         *,
         most_cells: int = NO_LIMIT,
-        ids: Mapping[str, str] | None = None,
+        arms: ArmPlaces | None = None,
     ) -> None:
-        """`trust` has no entry for isolated sources; `most_cells` may be opened by each source.
-
-        `ids` has the arms whose labels are counted under another name.
-        """
+        """`trust` has no entry for isolated sources; `most_cells` may be opened by each source."""
         self._learner = learner
+        self._arms = ArmPlaces(learner) if arms is None else arms
         self._trust = dict(trust)
         self._most_cells = most_cells
         self._overlays: dict[str, _Overlay] = {}
         self._used: dict[str, _Overlay] = {}  # since last taken
         self._forgotten: dict[str, int] = {}  # by the site, when last taken
         self._opened: Counter[str] = Counter()  # by pooled sources
-        own = learner.arms[: len(learner.arms) - len(learner.behind())]
-        self._functions = [(ids or {}).get(arm, arm) for arm in own]
+        self._functions = self._arms.ids[: len(learner.arms) - len(learner.behind())]
         self._places = {id_: place for place, id_ in enumerate(self._functions)}
         self.earned: EarnedTrust | None = None
         earning = [source for source, how in trust.items() if how == "earned"]
@@ -396,7 +460,7 @@ class SourceStatistics:
     def _overlay(self, source: str) -> _Overlay:
         overlay = self._overlays.get(source)
         if overlay is None:
-            overlay = self._overlays[source] = _Overlay(self._learner, source)
+            overlay = self._overlays[source] = _Overlay(self._learner, self._arms, source)
         self._used[source] = overlay
         return overlay
 
@@ -462,40 +526,35 @@ class SourceStatistics:
 
     # -- commits --------------------------------------------------------------------------------
 
-    def take(self) -> tuple[list[SourceState], list[CellLine]]:
+    def take(self) -> list[Record]:
         """Return the states and the cells of isolated sources that changed since last taken."""
-        states: list[SourceState] = []
-        lines: list[CellLine] = []
+        records: list[Record] = []
         site = {space: table.policy.forgotten for space, table in self._learner.tables.items()}
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
         for overlay in used.values():
             for space in overlay.tables:
                 self._follow(overlay, space)
-            states += belief_states(overlay.source, overlay.tables)
+            records += new_beliefs(overlay.source, overlay.tables, self._arms)
             state = overlay.state()
             if state != overlay.written:
                 overlay.written = state
-                states.append(state)
-            lines += overlay.take()
-        return states, lines
+                records.append(state)
+            records += overlay.take()
+        return records
 
-    def load(self, loaded: Loaded) -> None:
+    def load(self, loaded: Loaded, stored: StoredTables) -> None:
         """Continue from a store, once the learner is restored and before it counts pending labels.
 
-        Codes of requests are resolved on the way; pending labels of isolated sources are counted.
+        Codes of requests are found on the way; pending labels of isolated sources are counted.
         """
         for source, state in loaded.sources.items():
             if not self.is_pooled(source):
-                doubts = whole_doubts(state, loaded.sources)
-                self._load(source, state.slot, doubts, loaded.cells.get(source, []))
+                self._load(state, stored)
         if self.earned is not None:
-            self.earned.load(loaded.relations)
+            self.earned.load(loaded.relations, loaded.own_labels)
         for request in loaded.requests:
-            if is_own(request.source):
-                request.resolve(self._learner)
-            else:
-                request.groups = [self._resolved(request.source, one) for one in request.groups]
+            self._resolve(request)
             is_pooled = self.is_pooled(request.source)
             if self._learner.knows_ends and not (is_pooled and self._learner.is_pending):
                 tables = self._learner if is_pooled else self._overlay(request.source)
@@ -504,33 +563,48 @@ class SourceStatistics:
                     if group.phase != RECALL and group.code != DETACHED:
                         table.expect(group.code)
 
-    def _load(
-        self, source: str, slot: int, doubts: Mapping[str, list[int]], lines: Sequence[CellLine]
-    ) -> None:
-        learner, overlay = self._learner, self._overlay(source)
-        overlay.slot = slot
-        for line in lines:
-            cell = learner.names.parse(line.name)
+    def _load(self, state: SourceState, stored: StoredTables) -> None:
+        overlay = self._overlay(state.source)
+        overlay.slot = state.slot
+        for cell, _ in stored.cells(state.source):
             self._add(overlay, cell)
-            overlay.tables[cell.space].saved.load_stored(cell, line.counters, line.seen)
-        take_doubts(overlay.tables, doubts)
+        stored.fill(state.source, overlay.tables)
         overlay.clear()
         overlay.written = overlay.state()
 
-    def _resolved(self, source: str, group: RowGroup) -> RowGroup:
-        """Let the code of a loaded group mean a row of the table that its peer is served from.
+    def _resolve(self, request: Request) -> None:
+        """Let the codes of a loaded request mean rows of the tables that its labels count in."""
+        codes = [self._code(request, group) for group in request.groups]
+        if None not in codes:
+            groups = zip(request.groups, codes, strict=True)
+            request.groups = [msgspec.structs.replace(group, code=code) for group, code in groups]
+            return
+        of_rows = [codes[int(group)] for group in request.group_of]
+        request.groups, request.group_of = regrouped(
+            request,
+            [
+                self._code_at(request, row) if code is None else code
+                for row, code in enumerate(of_rows)
+            ],
+        )
 
-        It does not if an arm has returned, or if the trust in the peer was changed.
-        """
-        if group.code == DETACHED:
-            return group
-        cell = self._learner.names.parse(group.cell)
-        if self.is_pooled(source):
-            row = self._learner.open(cell, self._learner.slot)
-        else:
-            row = self._add(self._overlay(source), cell)
-        code = group.code if group.code >= 0 else -1 - group.code
-        return msgspec.structs.replace(group, code=code_of(row, arm_of(code), SERVE))
+    def _code(self, request: Request, group: RowGroup) -> int | None:
+        """Return the code of a group; None: its cell is not known now, but the contexts are."""
+
+        def find(cell: Cell) -> int:
+            if is_own(request.source):
+                return self._learner.tables[cell.space].cells.find(cell)
+            if self.is_pooled(request.source):
+                return self._learner.open(cell, self._learner.slot)
+            return self._add(self._overlay(request.source), cell)
+
+        code = self._arms.code_of(group, self._learner.names, find)
+        return DETACHED if code is None and not is_own(request.source) else code
+
+    def _code_at(self, request: Request, row: int) -> int:
+        table, group = self._learner.tables[request.space], request.group(row)
+        at = table.locate(request.context(row), request.slot_of(row))
+        return int(code_of(at, self._arms.places[group.counted_as], phase_number(group)))
 
 
 def take_label(

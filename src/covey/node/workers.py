@@ -144,13 +144,14 @@ class ThreadWorkers:
         loop, is_written = asyncio.get_running_loop(), False
         async with self._lock:
             begun_s = loop.time()
-            commit.series = commit.series or self.history.due(time.time())
+            series = commit.of(SeriesLine) or self.history.due(time.time())
+            commit.records += [] if commit.of(SeriesLine) else series
             try:
                 # In another thread every statement would wait for the interpreter lock.
                 self._store.write(commit)
                 await self._on_disk(self._store.sync, commit)
                 is_written = True
-                self.history.written(commit.series)
+                self.history.written(series)
             finally:
                 self._write(loop.time() - begun_s, is_written)
 
@@ -248,7 +249,9 @@ class NodeDriver:
         self._breakers = breakers
         self.new_id = new_id
         self.cell = state.learner.place_name
-        trainer = Trainer(functions, workers.run, _log_given_up, _log_untrained)
+        trainer = Trainer(
+            functions, workers.run, lambda: state.places, _log_given_up, _log_untrained
+        )
         self.trainable, self.train = trainer.trainable, trainer.train
         self.failures = Counter({function.name: 0 for function in functions})  # calls, by function
         self._unlogged = 0  # rows decided without peers since that was last logged

@@ -313,7 +313,7 @@ class ServedSite:
         history.note(self._node.state().arms, now_s)
         lines = history.due(now_s, is_last=True)
         if lines and self._node.is_ready:
-            await self._threads.commit(Commit(series=lines))
+            await self._threads.commit(Commit([*lines]))
 
     def _stop_watching(self) -> None:
         for task in self._watching:
