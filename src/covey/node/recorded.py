@@ -13,7 +13,7 @@ import numpy as np
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.links import PriceState
 from covey.kernel import SERVE, code_of, row_of
-from covey.kernel.rules import Cell, Report
+from covey.kernel.rules import Cell
 from covey.node.cells import ArmPlaces, StoredTables
 from covey.node.earned import TrustState
 from covey.node.requests import (
@@ -73,13 +73,12 @@ class RecordedState(SiteState):
 
         `paid` counts what is paid for the answers of peers to a request.
         """
-        super().__init__(learner)
-        self._count_payments = paid
         self._arms = ArmPlaces(learner, loaded.arms)
-        self.arm_ids = self._arms.renamed
-        self.sources = SourceStatistics(
-            learner, trust or {}, most_cells=most_cells, arms=self._arms
+        super().__init__(
+            learner, SourceStatistics(learner, trust or {}, most_cells=most_cells, arms=self._arms)
         )
+        self._count_payments = paid
+        self.arm_ids = self._arms.renamed
         if self.sources.earned is not None:
             self.judge = PoolingLearner(learner, self.sources)
         self.counters = Counters(loaded.counters)
@@ -271,10 +270,6 @@ class RecordedState(SiteState):
         self._detached.add(request.number)
         return request
 
-    def teaches(self, source: str) -> bool:
-        """Return whether labels of a source count for the site itself now."""
-        return self.sources.teaches(source)
-
     def answered(self, row: int, peer: str) -> int:
         """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
         cell = self.learner.name_at(self.learner.space, row)
@@ -285,37 +280,16 @@ class RecordedState(SiteState):
         self._has_changed = True
         return self.sources.hear_alarm(source, space, slot)
 
-    def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
+    def _touch(self, source: str, slot: int | None = None) -> None:
+        super()._touch(source, slot)
         self._has_changed = True
-        if self.sources.is_pooled(source):
-            self.expire(slot)
-        return self.sources.serve(source, cell, slot, function)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
-        """Take back the choices of `serve`."""
-        self.sources.retract(source, space, codes)
+        super().retract_served(source, space, codes)
         self._has_changed = True
         if self.sources.is_pooled(source):
             for code in codes:
                 self._dirty.note(space, code)
-
-    def report(self, source: str, cell: Cell, slot: int) -> Report:
-        """Return what a peer may know of a cell, which is known from now on."""
-        self._has_changed = True
-        if self.sources.is_pooled(source):
-            self.expire(slot)
-        return self.sources.report(source, cell, slot)
-
-    def estimate(
-        self, source: str, cell: Cell, slot: int, *, is_by_context: bool
-    ) -> tuple[float, int]:
-        """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
-        self._has_changed = True
-        return self.sources.estimate(source, cell, slot, is_by_context=is_by_context)
-
-    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
-        self._has_changed = True
-        return self.sources.recall(source, cell, slot)
 
     @property
     def cells(self) -> int:

@@ -26,7 +26,7 @@ from covey.node.requests import (
     is_own,
 )
 from covey.node.state import Costs, SiteState, codes_of
-from covey.node.trust import Record
+from covey.node.trust import Record, SourceStatistics
 from covey.types import Context, Label
 
 Undo = list[tuple[int, int, int]]
@@ -42,7 +42,7 @@ class TicketState(SiteState):
     """
 
     def __init__(self, learner: Learner) -> None:
-        super().__init__(learner)
+        super().__init__(learner, SourceStatistics(learner, {}, default="full"))
         self.tickets = Tickets(
             learner.label_wait,
             unknown=UNKNOWN,

@@ -23,7 +23,7 @@ from covey.node.requests import (
     Request,
     RowGroup,
 )
-from covey.node.trust import PoolingLearner, take_label
+from covey.node.trust import PoolingLearner, SourceStatistics, take_label
 from covey.types import MILLIONTHS, Cost, Label
 
 MOST_CELLS = 65_536  # that a peer may open
@@ -50,8 +50,9 @@ class SiteState:
 
     pending_rows: int  # whose label has not arrived
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, sources: SourceStatistics) -> None:
         self.learner = learner
+        self.sources = sources  # what each peer is served from
         self.judge: Learner | PoolingLearner = learner  # decides own rows
         self.arm_ids: dict[str, str] = {}  # of arms whose labels are not counted under their name
         self.latest_slot = learner.slot  # that was given to a request
@@ -156,7 +157,8 @@ class SiteState:
         """Answer a peer that shows only cells: with the label seen most often in each."""
         labels, groups = [], []
         for cell, slot in zip(cells, slots, strict=True):
-            label, code = self._recalled(source, cell, slot)
+            self._touch(source)
+            label, code = self.sources.recall(source, cell, slot)
             labels.append(label)
             groups.append(RowGroup(self.learner.names.of(cell), RECALL, "", 0.0, code=code))
         contexts = [self.learner.middle(cell) for cell in cells]
@@ -231,8 +233,13 @@ class SiteState:
     # -- rows of peers --------------------------------------------------------------------------
 
     def teaches(self, source: str) -> bool:
-        """Return whether labels of a source count for the site itself."""
-        return True
+        """Return whether labels of a source count for the site itself now."""
+        return self.sources.teaches(source)
+
+    def _touch(self, source: str, slot: int | None = None) -> None:
+        """Note that a peer asks, at a slot where that is one of the site itself."""
+        if slot is not None and self.sources.is_pooled(source):
+            self.expire(slot)
 
     def answered(self, row: int, peer: str) -> int:
         """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
@@ -263,18 +270,17 @@ class SiteState:
 
     def _serve(self, source: str, cell: Cell, slot: int, function: int = -1) -> int:
         """Count a row of a peer; -1: the learner chooses the function."""
-        self.expire(slot)
-        return self.learner.serve(cell, slot, source, function)
+        self._touch(source, slot)
+        return self.sources.serve(source, cell, slot, function)
 
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
-        for code in reversed(codes):
-            self.learner.retract(code, (), 0, space)
+        self.sources.retract(source, space, codes)
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
-        """Return what a peer may know of a cell."""
-        self.expire(slot)
-        return self.learner.report(cell, slot, source)
+        """Return what a peer may know of a cell, which is known from now on."""
+        self._touch(source, slot)
+        return self.sources.report(source, cell, slot)
 
     def query(self, source: str, cell: Cell, slot: int, what: QueryKind) -> Report:
         """Return what a peer asks to know of a cell: see `Driver.report`."""
@@ -287,10 +293,8 @@ class SiteState:
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool
     ) -> tuple[float, int]:
         """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
-        return self.learner.estimate(cell, slot, is_by_context=is_by_context)
-
-    def _recalled(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
-        return self.learner.recall(cell, slot)
+        self._touch(source)
+        return self.sources.estimate(source, cell, slot, is_by_context=is_by_context)
 
     # -- labels ---------------------------------------------------------------------------------
 

@@ -252,13 +252,14 @@ class SourceStatistics:
         learner: Learner,
         trust: Mapping[str, Trust],
         *,
+        default: Trust = "isolated",
         most_cells: int = NO_LIMIT,
         arms: ArmPlaces | None = None,
     ) -> None:
-        """`trust` has no entry for isolated sources; `most_cells` may be opened by each source."""
+        """`default` is the trust in other sources; each may open `most_cells`."""
         self._learner = learner
         self._arms = ArmPlaces(learner) if arms is None else arms
-        self._trust = dict(trust)
+        self._trust, self._default = dict(trust), default
         self._most_cells = most_cells
         self._overlays: dict[str, _Overlay] = {}
         self._used: dict[str, _Overlay] = {}  # since last taken
@@ -281,7 +282,7 @@ class SourceStatistics:
 
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source are counted in the learner's own tables."""
-        return self._trust.get(source) == "full" or is_own(source)
+        return is_own(source) or self._trust.get(source, self._default) == "full"
 
     def teaches(self, source: str) -> bool:
         """Return whether labels of a source count for the site itself now."""
