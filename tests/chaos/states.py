@@ -26,7 +26,7 @@ def picture(state: RecordedState) -> dict[str, Any]:
             for queue in state._queues.values()
             for request in queue
         },
-        "answers of peers": {where: count for where, count in state._answered.items() if count},
+        "answers of peers": dict(state._answered),
         "pending rows": state.pending_rows,
         "latest label": state.latest_label,
         "trust": {} if earned is None else earned._relations,

@@ -137,7 +137,7 @@ CHANGES = {
     "outbox": "UPDATE outbox SET label = '0'",
     "row_ids": "UPDATE row_ids SET row = row + 1",
     "payments": "UPDATE payments SET amount = amount + 1",
-    "folded_asked": "UPDATE folded_asked SET answers = answers + 1",
+    "answered": "UPDATE answered SET answers = answers + 1",
     "site": "UPDATE site SET starts = starts + 1",
 }
 

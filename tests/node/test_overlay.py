@@ -279,7 +279,7 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
             store.commit(Commit([*statistics.take()]))
     assert statistics.take() == []
 
-    again, found = make(policy), store.load_again(list(pending), {})
+    again, found = make(policy), store.load_again(list(pending))
     again.restore(learner.snapshot())
     others = SourceStatistics(again, {})
     others.load(found, StoredTables(again, found, ArmPlaces(again)))

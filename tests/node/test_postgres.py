@@ -67,7 +67,7 @@ def test_a_node_that_lost_its_lock_but_not_its_connection_commits_nothing_after_
     with pytest.raises(StoreError, match="taken over by another node .start 1 is not the latest"):
         first.commit(commit_of([request(2)]))
     with pytest.raises(StoreError, match="taken over by another node"):
-        first.load_again([], {})
+        first.load_again([])
     second.commit(commit_of([request(3)]))
 
     second.close()

@@ -135,7 +135,7 @@ def adopt(
     plan, change = planned(store, loaded, learner, wanted, fingerprint, trust)
     if plan.is_change or change.arms != loaded.arms:
         store.change(change)
-        loaded = store.load_again(loaded.requests, loaded.asked)
+        loaded = store.load_again(loaded.requests)
     return plan, loaded
 
 

@@ -289,8 +289,7 @@ class Node:
 
     def handed_over(self) -> Loaded:
         """Return all that another node continues from, once this one is paused."""
-        state = self._state
-        return self._dependencies.store.load_again(state.open_requests(), state.asked())
+        return self._dependencies.store.load_again(self._state.open_requests())
 
     async def pause(self) -> None:
         """Stop to deliver, and return when the store has everything; nothing may be in progress."""

@@ -4,7 +4,7 @@ Nothing here reads or writes. A site that is loaded from the commits continues a
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +21,7 @@ from covey.node.requests import (
     DETACHED,
     OWN,
     RELAY,
-    Asked,
+    AnsweredRows,
     AskRow,
     Assistance,
     Commit,
@@ -95,10 +95,7 @@ class RecordedState(SiteState):
         self.pending_rows = 0
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
-        self._answered = {
-            where: count if learner.counts_at_once else labelled
-            for where, (count, labelled) in loaded.asked.items()
-        }
+        self._answered = {(one.cell, one.peer): one for one in loaded.answered}
         self._dirty = DirtyCells(learner, self._arms, alarms=self.counters.alarms)
         self._load(loaded)
         self.latest_slot = learner.slot
@@ -195,8 +192,7 @@ class RecordedState(SiteState):
         self.counters.count_decisions(request)
         if request.peer_answers:
             self._commit.records += self._count_payments(request)
-            if self.learner.counts_at_once:
-                self._count_answered(request, request.peer_answers)
+            self._count_answered(request, request.peer_answers, answers=1)
         if self.sources.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
         self.expire_all(source)
@@ -219,12 +215,16 @@ class RecordedState(SiteState):
             return super()._group(source, space, code)
         return self._new_group(code, self.sources.cell_name(source, space, row_of(code)))
 
-    def _count_answered(self, request: Request, rows: Sequence[int] | Mapping[int, Any]) -> None:
-        for row in rows:
-            if request.peer_answers[row].id:
-                group = request.group(row)
-                where = (group.cell, group.peer)
-                self._answered[where] = self._answered.get(where, 0) + 1
+    def _count_answered(
+        self, request: Request, rows: Iterable[int], *, answers: int = 0, labels: int = 0
+    ) -> None:
+        groups = [request.group(row) for row in rows if request.peer_answers[row].id]
+        for where, count in Counter((group.cell, group.peer) for group in groups).items():
+            known = self._answered.get(where, AnsweredRows(*where))
+            self._answered[where] = AnsweredRows(
+                *where, known.answers + count * answers, known.labels + count * labels
+            )
+            self._commit.records.append(self._answered[where])
 
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed."""
@@ -273,7 +273,8 @@ class RecordedState(SiteState):
     def answered(self, row: int, peer: str) -> int:
         """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
         cell = self.learner.name_at(self.learner.space, row)
-        return self._answered.get((cell, peer), 0)
+        known = self._answered.get((cell, peer), AnsweredRows(cell, peer))
+        return known.answers if self.learner.counts_at_once else known.labels
 
     def hear_alarm(self, source: str, space: str, slot: int) -> bool:
         """Take the alarm of a peer; return whether it is new."""
@@ -358,8 +359,7 @@ class RecordedState(SiteState):
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
-            if not self.learner.counts_at_once:
-                self._count_answered(request, asked)
+            self._count_answered(request, asked, labels=1)
         if is_own(request.source):
             self._deliver_alarm()
 
@@ -467,10 +467,6 @@ class RecordedState(SiteState):
         """Return the requests whose labels are accepted, in order."""
         found = [request for queue in self._queues.values() for request in queue]
         return sorted(found, key=lambda request: request.number)
-
-    def asked(self) -> Asked:
-        """Return what peers answered, as far as it counts."""
-        return {where: (count, count) for where, count in self._answered.items()}
 
     def take(self) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""

@@ -19,7 +19,6 @@ from covey.types import MEMORY, Context, Label
 Key = TypeVar("Key")
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 Counts = dict[tuple[str, str, str], tuple[int, int]]  # cell, source, arm -> labels, right
-Asked = dict[tuple[str, str], tuple[int, int]]  # cell, peer -> its answers, those with a label
 QueryKind = Literal["arrivals", "accuracy", "seen"]  # what a peer is asked to report of a cell
 OWN = ""  # the source of requests of the site's own clients, if they have no name
 ROW_ID = re.compile(r"(.+):(0|[1-9][0-9]{0,4})", re.DOTALL)  # of a row in a request of many
@@ -387,6 +386,15 @@ class SiteRecord(msgspec.Struct, frozen=True):
     starts: int
 
 
+class AnsweredRows(msgspec.Struct, frozen=True):
+    """How many rows of a cell a peer has answered, and how many of these have a label."""
+
+    cell: str
+    peer: str
+    answers: int = 0
+    labels: int = 0
+
+
 class RelationLine(msgspec.Struct, frozen=True):
     """Two sources, and what `node.earned` knows of them."""
 
@@ -543,7 +551,7 @@ class Loaded(msgspec.Struct, frozen=True):
     cells: dict[str, list[CellLine]]  # by source, in the order of their lines
     counters: Counts
     deliveries: list[Delivery]
-    asked: Asked
+    answered: list[AnsweredRows]
     starts: int  # how often the store was loaded
     requests: list[Request]  # that are open, in order
     latest_number: int

@@ -115,7 +115,7 @@ def loaded_of(saved: SavedSite) -> Loaded:
         cells={OWN: saved.cells},
         counters={},
         deliveries=[],
-        asked={},
+        answered=[],
         starts=1,
         requests=[],
         latest_number=saved.next - 1,

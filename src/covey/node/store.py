@@ -18,9 +18,9 @@ from covey.errors import StoreError, StoreFailed, StoreFull
 from covey.node import tables
 from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
+    AnsweredRows,
     Arm,
     ArmCounters,
-    Asked,
     Belief,
     BeliefNotes,
     CellLine,
@@ -118,7 +118,7 @@ class Store:
         with self._sentences("read"), self._transaction():
             start = self._count_start(name, fingerprint)
             self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
-            loaded = self._load(self._requests(tables.OPEN), self._asked())
+            loaded = self._load(self._requests(tables.OPEN))
         self._start = start
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
         return loaded
@@ -127,12 +127,12 @@ class Store:
         """Return what the next start of a site would load, without a start; raise as `load`."""
         with self._sentences("read"):
             self._check_site(self.name(), name)
-            return self._load(self._requests(tables.OPEN), self._asked())
+            return self._load(self._requests(tables.OPEN))
 
-    def load_again(self, requests: list[Request], asked: Asked) -> Loaded:
-        """Return what was written since it was loaded; open requests and `asked` are in memory."""
+    def load_again(self, requests: list[Request]) -> Loaded:
+        """Return what was written since it was loaded; open requests are in memory."""
         with self._sentences("read"), self._transaction():
-            return self._load(requests, asked)
+            return self._load(requests)
 
     def commit(self, commit: Commit) -> None:
         """Write a commit and return when it is durable.
@@ -351,13 +351,7 @@ class Store:
             if kept.get(key) != counted.get(key)
         ]
 
-    def _asked(self) -> Asked:
-        asked = count_asked(self._base, tables.ALL)
-        for cell, peer, *counts in self._all("folded_asked"):
-            add_counts(asked, {(cell, peer): (counts[0], counts[1])})
-        return asked
-
-    def _load(self, requests: list[Request], asked: Asked) -> Loaded:
+    def _load(self, requests: list[Request]) -> Loaded:
         sources = {state.source: state for state in self.all(SourceState)}
         cells: dict[str, list[CellLine]] = {source: [] for source in sources}
         for cell in self.all(CellLine):
@@ -368,7 +362,7 @@ class Store:
             cells,
             self.counters(),
             self.all(Delivery),
-            asked,
+            self.all(AnsweredRows),
             site.starts,
             requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
@@ -487,13 +481,7 @@ class Store:
         # Open requests between them have numbers of this range, too, and stay.
         between = (oldest[0][0], oldest[-1][0])
         counts = count_labels(base, tables.BETWEEN, between)
-        asked = count_asked(base, tables.BETWEEN, between)
         self._execute(tables.add_labels("folded"), _rows(counts))
-        for where in list(asked):
-            earlier = base.execute("SELECT * FROM folded_asked WHERE cell = ? AND peer = ?", where)
-            for _, _, answers, labels in opened("folded_asked", earlier):
-                add_counts(asked, {where: (answers, labels)})
-        self._upsert("folded_asked", map(sealed, _rows(asked)))
         names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(one[0],) for one in oldest]
@@ -558,7 +546,7 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + IDS_AT_ONCE]
 
 
-def _rows(sums: Counts | Asked) -> list[tuple[Any, ...]]:
+def _rows(sums: Counts) -> list[tuple[Any, ...]]:
     return [(*key, *counted) for key, counted in sums.items()]
 
 
@@ -575,17 +563,6 @@ LABELLED = """
 SELECT number, source, groups, group_of, labels.rows, "right"
 FROM requests CROSS JOIN labels ON request = number
 WHERE requests.rows > 1 AND {which} ORDER BY number, part
-"""
-# An answer without an id has `"",` in its text; few others have it.
-ASKED_ROW = """
-SELECT groups, CASE WHEN peer_answers LIKE '%"",%' THEN peer_answers END,
-EXISTS (SELECT 1 FROM labels WHERE request = number)
-FROM requests WHERE rows = 1 AND peer_answers IS NOT NULL AND {which}
-"""
-ASKED = """
-SELECT number, groups, group_of, peer_answers, labels.rows
-FROM requests LEFT JOIN labels ON request = number
-WHERE requests.rows > 1 AND peer_answers IS NOT NULL AND {which} ORDER BY number, part
 """
 
 
@@ -626,37 +603,6 @@ def _of_row(group_of: bytes | None) -> list[int]:
 def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
     if group.is_counted:
         add_counts(sums, {(group.cell, source, group.counted_as): counted})
-
-
-def count_asked(base: Database, which: str, given: Sequence[Any] = ()) -> Asked:
-    """Count the rows that peers answered, and those of them that have a label."""
-    sums: Asked = {}
-    alike = Counter(base.stream(ASKED_ROW.format(which=which), given))
-    for (groups, answers, is_labelled), rows in alike.items():
-        if answers is None or tables.PEER_ANSWERS.decode(answers)[0].id:
-            (group,) = tables.GROUPS.decode(groups)
-            add_counts(sums, {(group.cell, group.peer): (rows, rows * is_labelled)})
-    latest, asked = 0, dict[int, tuple[str, str]]()
-    for number, groups, group_of, answers, places in base.stream(ASKED.format(which=which), given):
-        if number != latest:
-            latest, asked = number, _asked(groups, group_of, answers)
-            for key in asked.values():
-                add_counts(sums, {key: (1, 0)})
-        for row in tables.row_numbers(places or b""):
-            if row in asked:
-                add_counts(sums, {asked[row]: (0, 1)})
-    return sums
-
-
-def _asked(groups: str, group_of: bytes | None, answers: str) -> dict[int, tuple[str, str]]:
-    """Return cell and peer of the rows that a peer answered."""
-    known, of_row = tables.GROUPS.decode(groups), _of_row(group_of)
-    found = {}
-    for row, answer in tables.PEER_ANSWERS.decode(answers).items():
-        if answer.id:
-            group = known[of_row[row] if of_row else 0]
-            found[row] = (group.cell, group.peer)
-    return found
 
 
 def _difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:

@@ -25,6 +25,7 @@ from covey.node.database import Database
 from covey.node.requests import (
     FEW,
     NONE,
+    AnsweredRows,
     Arm,
     ArmCounters,
     ArmKind,
@@ -97,13 +98,6 @@ CREATE TABLE IF NOT EXISTS labels (
 ) STRICT, WITHOUT ROWID;
 {COUNTS.format(table="counters")}
 {COUNTS.format(table="folded")}
-CREATE TABLE IF NOT EXISTS folded_asked (
-  cell TEXT NOT NULL,
-  peer TEXT NOT NULL,
-  answers INTEGER NOT NULL CHECK (answers >= 1),
-  labels INTEGER NOT NULL CHECK (labels BETWEEN 0 AND answers),{SUM}
-  PRIMARY KEY (cell, peer)
-) STRICT, WITHOUT ROWID;
 """
 
 
@@ -144,6 +138,7 @@ RECORDS = {
     "belief_notes": RecordTable(BeliefNotes, 3),
     "relations": RecordTable(RelationLine, 2),
     "own_labels": RecordTable(OwnLabel),
+    "answered": RecordTable(AnsweredRows, 2),
     "outbox": RecordTable(Delivery, 2),
     "arms": RecordTable(Arm),
     "payments": RecordTable(DayPayments, 3),
