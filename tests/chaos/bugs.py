@@ -20,7 +20,7 @@ from covey.node.handler import Draft, Handler
 from covey.node.node import Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery, PaymentCounters
 from covey.node.recorded import RecordedState
-from covey.node.requests import Commit, Delivery, LabelPart, Request, is_own
+from covey.node.requests import Commit, Delivery, LabelPart, Request, SiteRecord, is_own
 from covey.node.state import Settlements, SiteState
 from covey.node.store import Store
 from covey.node.store_file import SqliteFile
@@ -355,14 +355,13 @@ def leaves_pooled_labels_in_own_counters(patch: Patch) -> None:
 
 
 def forgets_at_start_which_peers_agree(patch: Patch) -> None:
-    patch.setattr(EarnedTrust, "load", lambda self, lines: None)
+    patch.setattr(EarnedTrust, "load", lambda self, lines, labels: None)
 
 
 def forgets_overlays_at_start(patch: Patch) -> None:
-    def load(self: SourceStatistics, source: str, state: Any, lines: Any) -> None:
-        real(self, source, state, ())
+    def load(self: SourceStatistics, state: Any, stored: Any) -> None:
+        self._overlay(state.source).slot = state.slot
 
-    real = SourceStatistics._load
     patch.setattr(SourceStatistics, "_load", load)
 
 
@@ -411,13 +410,12 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
 
 
 def does_not_count_its_starts(patch: Patch) -> None:
-    def replace(self: Store, table: str, records: Sequence[Any]) -> None:
-        if table == "site":
-            records = [msgspec.structs.replace(record, starts=1) for record in records]
-        real(self, table, records)
+    def put(self: Store, records: Sequence[Any]) -> None:
+        sites = [msgspec.structs.replace(one, starts=1) for one in records if _is_site(one)]
+        real(self, [*sites, *(one for one in records if not _is_site(one))])
 
-    real = Store._replace
-    patch.setattr(Store, "_replace", replace)
+    real = Store._put
+    patch.setattr(Store, "_put", put)
 
 
 def goes_on_after_a_failed_commit(patch: Patch) -> None:
@@ -495,6 +493,10 @@ BUGS: tuple[Bug, ...] = (
     drops_a_commit_that_found_the_disk_full,
     *message_bugs.BUGS,
 )
+
+
+def _is_site(record: Any) -> bool:
+    return isinstance(record, SiteRecord)
 
 
 class _Skipping:

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pytest
 
+import covey
 from covey.errors import CoveyError, FunctionError
 from covey.node.node import Node
 from covey.node.peers import DAY_S, Budgets
@@ -241,3 +243,45 @@ async def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
     assert sorted(set(prices)) == [PRICE, 0.25]
     assert amount(world, "site0", is_ours=True) == sum(round(1e6 * one) for one in prices)
     assert node.state().spent_today == pytest.approx(sum(prices))
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+def test_a_peer_that_is_shown_data_or_its_cell_is_two_arms_and_is_paid_for_either(
+    preset: str,
+) -> None:
+    rng = random.Random(4)  # noqa: S311
+    rows = [
+        (rng.randrange(99), (rng.random(),), rng.choice(["north", "south"])) for _ in range(300)
+    ]
+    table = {
+        "policy": {"preset": preset},
+        "learner": [
+            {
+                "name": "north",
+                "functions": ["a"],
+                "peers": {"south": 0.1},
+                "context-peers": {"south": 0.02},
+            },
+            {"name": "south", "functions": ["b"], "peers": {}},
+        ],
+    }
+    functions = {"a": lambda x: 0, "b": lambda x: x % 2}
+    network = covey.Network(table, functions=functions, dimension=1)
+
+    async def decided() -> list[Any]:
+        world, found = World(table, functions, dimension=1, trust="full"), []
+        for x, context, name in rows:
+            label = x % 2 if context[0] > 0.5 else 0
+            pair = network[name].predict(x, context), await world.nodes[name].predict(x, context)
+            found.append([(one.arm, one.phase, one.function, one.price) for one in pair])
+            network[name].learn(pair[0].ticket, label)
+            await world.nodes[name].learn(pair[1].ticket, label)
+            await world.nodes["north"].drained()
+        paid = sum(one.amount for one in world.stores["north"].all(DayPayments))
+        answered = [one for _, one in found if one[2] != "a"]  # the cell was answered from memory
+        assert paid == round(1e6 * sum(price for *_, price in answered))
+        return found
+
+    found = virtual.run(decided())
+    assert [one for one, _ in found] == [other for _, other in found]
+    assert {"south", "south (context)"} & {one[0] for one, _ in found}

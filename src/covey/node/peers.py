@@ -36,6 +36,7 @@ from covey.kernel.rules import Report
 from covey.node.recorded import RecordedState
 from covey.node.requests import (
     ALARM,
+    NO_INSTANCE,
     AskRow,
     Assistance,
     DayPayments,
@@ -314,11 +315,6 @@ def peers_of(
     """Return the peers that a learner may ask, and those that vote with it."""
     found: dict[str, Peer] = {}
     for peer in [*(peer for peer, _ in learner.behind()), *voters]:
-        if peer in found:
-            raise ConfigError(
-                f"learner {learner.name!r} has {peer!r} in peers and in context-peers; a node "
-                "takes one of them"
-            )
         if peer not in peers:
             raise ConfigError(
                 f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
@@ -566,7 +562,8 @@ class PaymentCounters:
         self._relays = dict(relays or {})
         self._learner = learner
         self._costs: Sequence[float] = ()  # of the learner, when prices were last read
-        self._prices: dict[str, int] = {}
+        self._prices: dict[tuple[str, bool], int] = {}
+        self._least: dict[str, int] = {}
         self.budgets = budgets
         self._clock = clock
         self._days = {(day.is_ours, day.day, day.peer): day for day in days}
@@ -575,10 +572,13 @@ class PaymentCounters:
         self._answered: dict[str, tuple[str, int]] = {}
 
     @property
-    def prices(self) -> dict[str, int]:
-        """What an answer of each peer costs now, in millionths, without those that are free."""
+    def prices(self) -> dict[tuple[str, bool], int]:
+        """What an answer of each peer costs now, in millionths: to data, or to its cell only."""
         if self._learner.costs is not self._costs:
             self._costs, self._prices = self._learner.costs, _in_millionths(self._learner)
+            self._least = {}
+            for (peer, _), price in self._prices.items():
+                self._least[peer] = min(price, self._least.get(peer, price))
         return self._prices
 
     @property
@@ -600,11 +600,12 @@ class PaymentCounters:
         """Return what all peers were paid today, whatever they cost now."""
         today = self._today
         paid = {peer for is_ours, day, peer in self._days if is_ours and day == today}
-        return sum(map(self.spent, paid | {self.payee(peer) for peer in self.prices}))
+        return sum(map(self.spent, paid | {self.payee(peer) for peer, _ in self.prices}))
 
-    def is_over(self, peer: str, rows: int = 1) -> bool:
-        """Return whether answers to so many rows would exceed a budget of today."""
-        cost = rows * self.prices.get(peer, 0)
+    def is_over(self, peer: str, cost: int | None = None) -> bool:
+        """Return whether this cost would exceed a budget of today; None: that of a cheap answer."""
+        if cost is None:
+            cost = self._least.get(peer, 0) if self.prices else 0
         if not cost:
             return False
         limit, total = self.budgets.peers.get(self.payee(peer)), self.budgets.total
@@ -618,10 +619,10 @@ class PaymentCounters:
         call: Callable[[Sequence[AskRow]], Awaitable[list[Assistance]]],
     ) -> list[Assistance]:
         """Return the answers of a call to a peer; raise `PeerError` if they would cost too much."""
-        price = self.prices.get(peer, 0)
+        price = self.prices.get((peer, rows[0].instance is NO_INSTANCE), 0)
         if not price:
             return await call(rows)
-        if self.is_over(peer, len(rows)):
+        if self.is_over(peer, price * len(rows)):
             raise PeerError(f"the budget for peer {peer!r} is spent until tomorrow (UTC)")
         payee = self.payee(peer)
         self._running[payee] += price * len(rows)
@@ -667,9 +668,9 @@ class PaymentCounters:
         return self.spent(peer) / MILLIONTHS, in_units(self.budgets.peers.get(self.payee(peer)))
 
 
-def _in_millionths(learner: Learner) -> dict[str, int]:
-    prices = prices_of(learner).items()
-    return {peer: round(price * MILLIONTHS) for peer, price in prices if 0 < price < math.inf}
+def _in_millionths(learner: Learner) -> dict[tuple[str, bool], int]:
+    prices = _prices(learner).items()
+    return {arm: round(price * MILLIONTHS) if price < math.inf else 0 for arm, price in prices}
 
 
 def in_units(amount: int | None) -> float | None:
@@ -678,10 +679,16 @@ def in_units(amount: int | None) -> float | None:
 
 
 def prices_of(learner: Learner) -> dict[str, float]:
-    """Return what an answer of each peer costs."""
+    """Return what an answer of each peer costs at most."""
+    prices: dict[str, float] = {}
+    for (peer, _), price in _prices(learner).items():
+        prices[peer] = max(price, prices.get(peer, price))
+    return prices
+
+
+def _prices(learner: Learner) -> dict[tuple[str, bool], float]:
     behind = learner.behind()
-    costs = learner.costs[len(learner.arms) - len(behind) :]
-    return {peer: cost for (peer, _), cost in zip(behind, costs, strict=True)}
+    return dict(zip(behind, learner.costs[len(learner.arms) - len(behind) :], strict=True))
 
 
 # -- status ---------------------------------------------------------------------------------------

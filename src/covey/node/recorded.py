@@ -82,7 +82,6 @@ class RecordedState(SiteState):
         if self.sources.earned is not None:
             self.judge = PoolingLearner(learner, self.sources)
         self.counters = Counters(loaded.counters)
-        self._detached: set[int] = set()  # numbers of open requests with rows of retired arms
         self.lost_answers = 0  # of busy peers, when the site was last stopped
         self._commit = Commit()
         self._has_changed = False
@@ -123,8 +122,6 @@ class RecordedState(SiteState):
         for request in loaded.requests:
             self.pending_rows += len(request.pending)
             self._keep(request)
-            if any(group.code == DETACHED for group in request.groups):
-                self._detached.add(request.number)
 
     # -- late answers ---------------------------------------------------------------------------
 
@@ -141,7 +138,6 @@ class RecordedState(SiteState):
         if request.is_open and _awaits(request):
             self._forget(request, [0])
             self._detach_awaited(request)
-            self._detached.add(request.number)
 
     def _detach_awaited(self, request: Request) -> bool:
         """Detach a request of one row that awaits an answer; return whether it is one."""
@@ -266,9 +262,7 @@ class RecordedState(SiteState):
         }
         labels, own_ids = [one.label for one in given], [row.id for row in rows]
         contexts, space = [()] * len(rows), cells[0].space
-        request = self._record(source, groups, space, slots, own_ids, labels, contexts, answers)
-        self._detached.add(request.number)
-        return request
+        return self._record(source, groups, space, slots, own_ids, labels, contexts, answers)
 
     def answered(self, row: int, peer: str) -> int:
         """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
@@ -334,7 +328,7 @@ class RecordedState(SiteState):
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
-        if request.number in self._detached:
+        if any(group.code == DETACHED for group in request.groups):
             kept = [k for k, row in enumerate(rows) if request.group(row).code != DETACHED]
             rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
             if not rows:
@@ -440,15 +434,13 @@ class RecordedState(SiteState):
             self._close(oldest)
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        if request.number in self._detached:
-            rows = [row for row in rows if request.group(row).code != DETACHED]
+        rows = [row for row in rows if request.group(row).code != DETACHED]
         if self.sources.is_pooled(request.source):
             super()._forget(request, rows)
         else:
             self.sources.forget(request.source, request.space, request.codes_of(rows))
 
     def _closed(self, request: Request) -> None:
-        self._detached.discard(request.number)
         self._commit.closed.append(request.number)
         self._held[holder(request.source)] -= len(request)
         self._done.append(request)
