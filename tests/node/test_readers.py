@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from covey import cli
 from covey.errors import StoreAway, StoreError
 from covey.node import store_file
 from covey.node.store import Store
@@ -183,3 +184,19 @@ def test_a_user_who_may_only_read_reads_beside_a_node_and_cannot_start_one(folde
 
         assert as_another(numbers, path) == "[1]"
         assert "may not be written; start the node as the owner" in as_another(Store, path)
+
+
+def test_a_backup_is_the_store_at_one_instant_while_the_node_commits(
+    node: Store, path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = str(path.with_name("copy"))
+
+    codes = [cli.main(["backup", str(path), copy, "--quiet"])]
+    node.commit(commit_of([request(2)]))
+    codes += [cli.main(["check", copy]), cli.main(["backup", str(path), copy])]
+    told = capsys.readouterr()
+
+    assert codes == [0, 0, 2]
+    assert told.out.count("1 rows, 0 with label, 0 undelivered to peers") == 2
+    assert "there is a store in" in told.err
+    assert (numbers(Path(copy)), numbers(path)) == ([1], [1, 2])

@@ -29,6 +29,7 @@ COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, li
     "export": ("stores", "write the rows of a served site as a log, to replay them"),
     "keys": ("keys", "keys and certificates of sites"),
     "tokens": ("keys", "bearer tokens of clients"),
+    "backup": ("stores", "copy a node's store while the node runs"),
     "check": (
         "serve",
         "check a node's store for damage, and that its counters agree with its labels",

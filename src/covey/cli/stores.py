@@ -1,10 +1,10 @@
-"""The commands on the store of a site: report, export and statement read it, migrate copies it."""
+"""The commands on the store of a site: some read it, backup and migrate copy it."""
 
 import argparse
 import csv
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import date, timedelta
 from itertools import islice
@@ -136,43 +136,64 @@ Exit codes: 0 copied, 2 nothing was written: a store is damaged, in use, or not 
 """
 
 
+BACKUP_EXAMPLES = """\
+examples:
+  covey backup north.store north.copy
+  covey backup postgresql://covey@db.example/north north.copy
+
+The node may run: the copy is the store at one instant, checked as `covey check` does it. Never
+serve from a copy while the original serves.
+
+Exit codes: 0 copied, 2 nothing was written: the store is damaged, or the place is not empty.
+"""
+
+
 def add_migrate(command: argparse.ArgumentParser) -> None:
     describe(
         command,
         "Copy the store of a node from a file to a PostgreSQL database, or back.",
         MIGRATE_EXAMPLES,
     )
-    place_help = "a file, or postgresql://..."
-    command.add_argument("source", type=as_store, metavar="FROM", help=place_help)
-    command.add_argument("target", type=as_store, metavar="TO", help=f"{place_help}, empty")
+    _add_places(command)
     add_common(command, _migrate)
 
 
-def _migrate(options: argparse.Namespace) -> None:
-    def tell(text: str) -> None:
-        if not options.quiet:
-            print(text, file=sys.stderr)
+def add_backup(command: argparse.ArgumentParser) -> None:
+    describe(command, "Copy the store of a node, which may run meanwhile.", BACKUP_EXAMPLES)
+    _add_places(command)
+    add_common(command, _backup)
 
-    size = _move(options.source, options.target, tell)
-    if options.json:
-        print(msgspec.json.encode(size).decode())
-    else:
-        print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
+
+def _add_places(command: argparse.ArgumentParser) -> None:
+    place_help = "a file, or postgresql://..."
+    command.add_argument("source", type=as_store, metavar="FROM", help=place_help)
+    command.add_argument("target", type=as_store, metavar="TO", help=f"{place_help}, empty")
+
+
+def _migrate(options: argparse.Namespace) -> None:
+    with closing(Store(options.source, is_new_allowed=False)) as old:
+        _copy(old, options)
+    if not options.json:
         print(f"{options.target} has all of them; move {options.source} away")
 
 
-def _move(
-    source: Path | DatabaseUrl, target: Path | DatabaseUrl, tell: Callable[[str], None]
-) -> dict[str, int]:
-    """Copy a store that is not in use to a place where there is none; return its size.
+def _backup(options: argparse.Namespace) -> None:
+    with Store.reading(options.source) as old:
+        _copy(old, options)
+
+
+def _copy(old: Store, options: argparse.Namespace) -> None:
+    """Copy a store to a place where there is none, and print its size.
 
     The copy is checked, as `covey check` does, before it is complete. Raises `StoreError` if it
     cannot be made; then the target holds no site, and the source is as it was in any case.
     """
-    with (
-        closing(Store(source, is_new_allowed=False)) as old,
-        closing(Store(target, tell=tell)) as new,
-    ):
+
+    def tell(text: str) -> None:
+        if not options.quiet:
+            print(text, file=sys.stderr)
+
+    with closing(Store(options.target, tell=tell)) as new:
         if new.name():  # a site was started with it
             raise StoreError(f"there is a store in {new.path} already; give an empty place")
         tell(f"{old.path} has {old.size()['rows']} rows; they are checked and copied")
@@ -181,7 +202,11 @@ def _move(
                 waiting = iter(old.stored_rows(name))
                 while rows := list(islice(waiting, AT_ONCE)):
                     write(name, rows)
-        return new.size()
+        size = new.size()
+    if options.json:
+        print(msgspec.json.encode(size).decode())
+    else:
+        print("{rows} rows, {labels} with label, {deliveries} undelivered to peers".format(**size))
 
 
 COLUMNS = ("day", "peer", "requests", "rows", "amount")
