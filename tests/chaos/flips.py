@@ -18,9 +18,9 @@ from chaos.prove import table, write
 from covey.errors import StoreError
 from covey.node.requests import (
     AnsweredRows,
-    ArmCounters,
     CellLine,
     Commit,
+    CountedArm,
     DayPayments,
     Delivery,
     PeerAnswer,
@@ -78,7 +78,7 @@ def build(path: Path, rounds: int, seed: int = 1) -> None:
         cell = f"g4:{chance.randrange(40)}"
         commit.records = [
             CellLine("", "", int(cell[3:]), cell, [number, 3, 2], [("red", number)]),
-            ArmCounters("", cell, "f", [number, 3]),
+            CountedArm("", cell, "f", [number, 3]),
             AnsweredRows(cell, "south", number + 2, 1),
             SourceState("", number + 1, {"": [number, 4]}, (number + 1, "red")),
             DayPayments(chance.random() < 0.5, number, "south", 1, 1, 100_000),

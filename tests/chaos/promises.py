@@ -23,7 +23,7 @@ from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NOT_COUNTED,
     OWN,
-    ArmCounters,
+    CountedArm,
     Counts,
     DayPayments,
     ShadowRow,
@@ -109,9 +109,7 @@ def statistics_count_labels_of_their_own_source(
         for row in found.rows[site].values():  # labels score free functions, too
             for arm in row.scored if row.truth is not UNKNOWN else ():
                 add_counts(counters, {(row.cell, row.source, arm): (int(arm != row.arm), 0)})
-        labels = {
-            (one.source, one.cell, one.arm): one.counters[0] for one in store.all(ArmCounters)
-        }
+        labels = {(one.source, one.cell, one.arm): one.counters[0] for one in store.all(CountedArm)}
         for source, cell, _ in records.cells_of(store):
             for arm in network.arms[site]:
                 count = labels.get((source, cell, arm), 0)

@@ -168,16 +168,6 @@ def test_a_start_refuses_a_damaged_state(tmp_path: Path, statement: str) -> None
         Store(tmp_path / "a").load("north", "arm: f")
 
 
-def test_a_damaged_request_is_not_found_but_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path / "a")
-    load(store)
-    store.commit(commit_of([request(1)], {1: [1]}))
-    store._base.execute("UPDATE labels SET truths = '[0]'")
-
-    with pytest.raises(StoreError, match="table labels that begins with 1 does not fit"):
-        store.find("", "t1")
-
-
 def test_a_changed_constraint_of_the_schema_is_found(tmp_path: Path) -> None:
     build(tmp_path / "a", rounds=2)
     with sqlite3.connect(tmp_path / "a") as base:

@@ -11,7 +11,7 @@ from covey.bandit.policies import PRESETS
 from covey.kernel import arm_of, row_of, undecided_row
 from covey.kernel.rules import Cell
 from covey.node.cells import ArmPlaces, StoredTables
-from covey.node.requests import ArmCounters, Commit, Request, RowGroup
+from covey.node.requests import Commit, CountedArm, Request, RowGroup
 from covey.node.store import Store
 from covey.node.trust import PoolingLearner, SourceStatistics
 from support.presets import INDEXED, policy_of, sides, with_seeds
@@ -245,7 +245,7 @@ def test_a_source_forgets_when_the_site_does() -> None:
         if learner.snapshot().doubts[""][3]:
             break
 
-    counters = [one.counters for one in statistics.take() if isinstance(one, ArmCounters)]
+    counters = [one.counters for one in statistics.take() if isinstance(one, CountedArm)]
 
     assert learner.snapshot().doubts[""][3] > 0
     assert [one[:2] for one in counters] == [[0, 0]] * len(counters)

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from covey import cli
-from covey.node.estimates import shadow_numbers
-from covey.node.reading import stored_site
+from covey.node.reading import shadow_numbers, stored_site
 from covey.node.requests import Request
 from covey.node.store import Store
 from support import virtual

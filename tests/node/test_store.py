@@ -1,6 +1,5 @@
 """A store keeps what it acknowledged, refuses what it cannot vouch for, and says why."""
 
-import multiprocessing
 import shutil
 import sqlite3
 from contextlib import closing
@@ -12,7 +11,7 @@ from covey import cli
 from covey.errors import StoreError
 from covey.node.requests import Loaded
 from covey.node.store import Store
-from covey.node.tables import APPLICATION, VERSION
+from covey.node.tables import APPLICATION
 from support.requests_of_nodes import commit_of, request
 
 PHASES = ("train", "explore", "exploit", "recall")
@@ -62,39 +61,6 @@ def test_a_new_store_is_for_its_owner_alone_and_the_mode_of_an_old_one_stays(
 def test_a_store_in_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot be opened; is there a folder .*nodir"):
         Store(tmp_path / "nodir" / "a")
-
-
-def test_a_store_has_one_process_at_a_time(tmp_path: Path) -> None:
-    first = Store(tmp_path / "a")
-
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        said = pool.apply(open_elsewhere, (tmp_path / "a",))
-
-    assert "is in use by another process" in said
-    first.close()
-
-
-def open_elsewhere(path: Path) -> str:
-    try:
-        Store(path)
-    except StoreError as error:
-        return str(error)
-    return "opened"
-
-
-@pytest.mark.parametrize("form", [0, VERSION + 1])
-def test_a_store_of_another_form_is_refused_and_left_as_it_is(
-    tmp_path: Path, form: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Store(tmp_path / "a").close()
-    change(tmp_path / "a", f"PRAGMA user_version = {form}")
-    before = (tmp_path / "a").read_bytes()
-
-    assert cli.main(["check", str(tmp_path / "a")]) == 2
-    message = capsys.readouterr().err
-    assert f"a is a store of form {form}, and this covey reads form {VERSION}" in message
-    assert "use the covey that wrote it, or give another file" in message
-    assert (tmp_path / "a").read_bytes() == before
 
 
 def test_another_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -164,18 +130,6 @@ def test_check_says_that_a_store_agrees(tmp_path: Path, capsys: pytest.CaptureFi
         "1 rows, 1 with label, 0 undelivered to peers\n"
         "every row fits its checksum, every counter is the sum of its labels\n"
     )
-
-
-def test_check_names_the_counter_that_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    written(tmp_path / "a")
-    change(tmp_path / "a", "DELETE FROM counters")
-
-    code = cli.main(["check", str(tmp_path / "a")])
-
-    assert code == 2
-    assert "cell g4:1, source own, arm f: 0 right of 0 are kept" in capsys.readouterr().err
 
 
 def test_check_of_a_file_that_is_not_there_makes_none(

@@ -11,11 +11,11 @@ from covey.errors import StoreAway, StoreError
 from covey.node import tables
 from covey.node.requests import (
     Arm,
-    ArmCounters,
     Belief,
     BeliefNotes,
     CellLine,
     Commit,
+    CountedArm,
     Counts,
     Delivery,
     LabelPart,
@@ -341,7 +341,7 @@ def test_of_a_row_that_is_written_twice_in_a_commit_the_last_one_stays(store: St
 
 def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> None:
     arms = [Arm("f", "f", "own"), Arm("g", "g", "own", "v1", 0, 1, None, 1)]
-    kept, new = (ArmCounters("", "g4:1", arm, [1, 1]) for arm in "fg")
+    kept, new = (CountedArm("", "g4:1", arm, [1, 1]) for arm in "fg")
     cells = [CellLine("", "", 0, cell, [7]) for cell in ("g4:1", "g4:2")]
     store.commit(Commit([kept, cells[0], Belief("", "", "f", b"1"), BeliefNotes("", "", "f", [1])]))
 

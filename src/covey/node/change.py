@@ -23,8 +23,8 @@ from covey.node.requests import (
     OWN,
     RECALL,
     Arm,
-    ArmCounters,
     ArmKind,
+    CountedArm,
     Loaded,
     Request,
     RowGroup,
@@ -164,7 +164,7 @@ def planned(
     return plan, change
 
 
-def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[ArmCounters]:
+def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[CountedArm]:
     """Yield what new versions begin with: a share of the counts of the earlier ones."""
     carrying = {step.instead_of: step for step in steps if step.carry}
     for one in loaded.counters_of:
@@ -172,7 +172,7 @@ def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[ArmCounters]:
             step = carrying[one.arm]
             counts = [int(count * step.carry) for count in one.counters[:COUNTS]]
             counts += [0] * (len(one.counters) - COUNTS)  # its dates and reports are its own
-            yield ArmCounters(one.source, one.cell, step.id, counts)
+            yield CountedArm(one.source, one.cell, step.id, counts)
 
 
 # -- the plan -----------------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from covey import files, toml
 from covey.bandit.partitions import MOST_DRAWN
 from covey.data.logs import TraceFile
 from covey.errors import DataError, StoreError
-from covey.node.estimates import KnownRow, is_own_arm
-from covey.node.reading import StoredSite, network_tables
+from covey.node.reading import KnownRow, StoredSite, is_own_arm, network_tables
 from covey.node.requests import Arm
 from covey.replay.replay import ConfigLike
 from covey.types import BY_CONTEXT, Context

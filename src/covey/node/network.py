@@ -28,7 +28,7 @@ from covey.node.change import WantedArm, planned
 from covey.node.ensemble import LocalEnsemble
 from covey.node.fingerprint import differences
 from covey.node.local_site import AccountedSite, LearntCells, LocalSite, Wait
-from covey.node.requests import ArmCounters
+from covey.node.requests import CountedArm
 from covey.node.saving import (
     SavedNetwork,
     SavedSite,
@@ -518,7 +518,7 @@ def altered(
         for name, kind in kinds_of(learner).items()
     ]
     _, change = planned(Store.memory(), loaded_of(saved), learner, wanted, meaning, {})
-    carried = [one for one in change.records if isinstance(one, ArmCounters)]
+    carried = [one for one in change.records if isinstance(one, CountedArm)]
     counters = [*saved.counters, *carried]
     return msgspec.structs.replace(saved, meaning=meaning, arms=change.arms, counters=counters)
 

@@ -453,7 +453,7 @@ class CellLine(msgspec.Struct, frozen=True):
     seen: list[tuple[Any, int]] = []
 
 
-class ArmCounters(msgspec.Struct, frozen=True):
+class CountedArm(msgspec.Struct, frozen=True):
     """What a source's table counts of an arm in a cell, as `parts` of the kernel has it."""
 
     source: str
@@ -559,7 +559,7 @@ class Loaded(msgspec.Struct, frozen=True):
     arms: list[Arm] = []  # retired ones, too
     relations: list[RelationLine] = []
     own_labels: list[OwnLabel] = []
-    counters_of: list[ArmCounters] = []  # retired arms, too
+    counters_of: list[CountedArm] = []  # retired arms, too
     beliefs: list[Belief] = []
     notes: list[BeliefNotes] = []
 

@@ -29,10 +29,10 @@ from covey.node.requests import (
     NONE,
     OWN,
     Arm,
-    ArmCounters,
     Belief,
     BeliefNotes,
     CellLine,
+    CountedArm,
     Loaded,
     Request,
     RowGroup,
@@ -54,7 +54,7 @@ class SavedSite(msgspec.Struct, frozen=True):
     meaning: str  # of the counters, as `schema_fingerprint` returns it
     state: SourceState
     cells: list[CellLine]
-    counters: list[ArmCounters]  # of retired arms, too, and so are beliefs
+    counters: list[CountedArm]  # of retired arms, too, and so are beliefs
     beliefs: list[Belief]
     notes: list[BeliefNotes]
     is_pending: bool
@@ -92,7 +92,7 @@ def saved_site(site: LocalSite) -> SavedSite:
         meaning=site.meaning,
         state=next(one for one in records if isinstance(one, SourceState)),
         cells=[one for one in records if isinstance(one, CellLine)],
-        counters=[one for one in records if isinstance(one, ArmCounters)],
+        counters=[one for one in records if isinstance(one, CountedArm)],
         beliefs=[one for one in records if isinstance(one, Belief)],
         notes=[one for one in records if isinstance(one, BeliefNotes)],
         is_pending=learner.is_pending,

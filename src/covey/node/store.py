@@ -20,11 +20,11 @@ from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
     AnsweredRows,
     Arm,
-    ArmCounters,
     Belief,
     BeliefNotes,
     CellLine,
     Commit,
+    CountedArm,
     Counts,
     Delivery,
     LabelPart,
@@ -370,7 +370,7 @@ class Store:
             self.all(Arm),
             self.all(RelationLine),
             self.all(OwnLabel),
-            self.all(ArmCounters),
+            self.all(CountedArm),
             self.all(Belief),
             self.all(BeliefNotes),
         )

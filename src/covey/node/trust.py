@@ -26,10 +26,10 @@ from covey.node.requests import (
     DETACHED,
     OWN,
     RECALL,
-    ArmCounters,
     Belief,
     BeliefNotes,
     CellLine,
+    CountedArm,
     Loaded,
     Request,
     RowGroup,
@@ -42,7 +42,7 @@ from covey.node.requests import (
 from covey.types import Context, Label
 
 MOST_WRITTEN = 100_000  # cells of which is known what the store has
-Record = CellLine | ArmCounters | SourceState | Belief | BeliefNotes
+Record = CellLine | CountedArm | SourceState | Belief | BeliefNotes
 Trust = Literal["isolated", "earned", "full"]
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def table_records(
             own, known = renumbered(own, arms.numbers), table.saved.known(row)
             records.append(CellLine(source, space, row, name, own, known))
             pairs = zip(arms.ids, counters, strict=False)
-            records += [ArmCounters(source, name, id_, each) for id_, each in pairs if any(each)]
+            records += [CountedArm(source, name, id_, each) for id_, each in pairs if any(each)]
         for seat, belief in enumerate(table.policy.beliefs()):
             arm = arms.of_seat(table, seat)
             records += [
@@ -203,7 +203,7 @@ class DirtyCells:
             yield CellLine(self.source, space, row, name, numbered, table.saved.known(row))
         for id_, each, old in zip(self._arms.ids, counters, counters_before, strict=False):
             if is_all or each != old:
-                yield ArmCounters(self.source, name, id_, each)
+                yield CountedArm(self.source, name, id_, each)
 
     def _look(self, space: str, table: Table) -> None:
         """Note what no call notes: new cells, cells that are foreign no longer, and an alarm."""
