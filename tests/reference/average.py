@@ -380,7 +380,7 @@ class Learner:
         self.kinds = 2 if self.is_wide else 3 if self.finest else 1
         self.kept = [0] * (self.kinds + 2)  # log-likelihoods at the last alarm
         self.heeded = (0,) * (self.kinds + 2)
-        self.scale = self.setup.index_scale * (0.5 if self.is_wide else 1.0)
+        self.scale = self.setup.index_scale * (0.5 if self.dimension > 2 else 1.0)
         # Choice: 64 cosines, for up to 64 coordinates.
         self.features = linear.Features(self.dimension if self.is_wide else 0, 64)
 

@@ -573,7 +573,7 @@ class AutoPolicy(CellPolicy):
         CellPolicy.__init__(self, clock, rule, layout, counters)
         self.average = Average(rule, layout, counters)
         self.changes = FallTest(tree.alarm)
-        self.scale = tree.scale * (0.5 if self.cells.is_wide else 1.0)
+        self.scale = tree.scale * (0.5 if rule.dimension > 2 else 1.0)
         self.alarm = 1 if tree.alarm > 0 else 0
         self.has_context = self.cells.is_wide
         self.share = 1.0  # of the width, for the current decision
