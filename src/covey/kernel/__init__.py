@@ -14,8 +14,17 @@ from typing import Any
 from covey.errors import ConfigError
 
 # In this order.
-COMPILED = ["cells", "counters", "beliefs", "linear", "table", "phases", "index", "average"]
-COMPILED += ["tickets", "arena"]
+COMPILED = [
+    "cells",
+    "counters",
+    "beliefs",
+    "linear",
+    "table",
+    "phases",
+    "index",
+    "average",
+    "arena",
+]
 
 
 def _take_plain() -> None:
@@ -43,7 +52,7 @@ from covey.kernel.arena import Arena  # noqa: E402
 from covey.kernel.cells import Cells  # noqa: E402
 from covey.kernel.counters import ArmCounters  # noqa: E402
 from covey.kernel.layout import layout_of  # noqa: E402
-from covey.kernel.rules import Rule  # noqa: E402
+from covey.kernel.rules import ASKED, UNPAID, Rule  # noqa: E402
 from covey.kernel.table import CellPolicy, Clock, Table  # noqa: E402
 from covey.kernel.tickets import Tickets  # noqa: E402
 
@@ -89,8 +98,6 @@ __all__ = [
 # Same values as in the kernel: its compiled form does not export constants.
 EXPLOIT = 2
 SERVE = 3
-ASKED = -2
-UNPAID = -(1 << 60)
 CHOICE = 0xFFFFF  # the part of a code that says the arm and the phase
 NOT_DECIDED = -(1 << 62)  # neither a code nor `-1 - row`
 LATEST_ALARMS = 10  # whose slots are stored

@@ -9,6 +9,8 @@ import msgspec
 from covey.errors import PolicyError
 
 MOST_AXES = 3  # of a tree of cells
+ASKED = -2  # no result of a label: a peer that answered gets it first
+UNPAID = -(1 << 60)  # no observed cost
 WIDE_LEVEL = 8  # of places in spaces of many dimensions: coordinates have 8 bits
 # Arrivals in a cell, lower and upper bound of the best accuracy, and numbers of the policy.
 Report = tuple[int, float, float, tuple[int, ...]]
