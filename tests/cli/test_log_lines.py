@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from covey.cli import serve
+from covey.server.log_lines import OTHERS
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import SRC
 
@@ -20,10 +22,11 @@ LOG = logging.getLogger("covey.server.connection")
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    ours = logging.getLogger("covey")
-    before = ours.handlers, ours.propagate, ours.level
+    loggers = [logging.getLogger(name) for name in ("covey", *OTHERS)]
+    before = [(one.handlers, one.propagate, one.level) for one in loggers]
     yield
-    ours.handlers, ours.propagate, ours.level = before
+    for one, was in zip(loggers, before, strict=True):
+        one.handlers, one.propagate, one.level = was
 
 
 def written(form: str, sentence: str, *given: object) -> str:
@@ -41,6 +44,16 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
     assert found.pop("time").endswith("+00:00")
     said = 'a peer was refused: it is "north"'
     assert found == {"level": "warning", "from": "covey.server.connection", "event": said}
+
+
+def test_a_library_says_the_same_once_a_minute_in_the_same_form() -> None:
+    stream = io.StringIO()
+    serve.set_up_logging("json", stream)
+    for host in ("a", "b"):
+        logging.getLogger("opentelemetry.exporter").error("no collector at %s", host)
+
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["event"] == "no collector at a"
 
 
 @pytest.mark.parametrize("form", serve.FORMS)
@@ -70,7 +83,7 @@ def test_a_long_sentence_is_cut() -> None:
     assert len(written("plain", "y" * 10_000)) < 700
 
 
-def events(folder: Path, *options: str) -> list[str]:
+def events(folder: Path, *options: str, code: int = 0) -> list[str]:
     """Start a site in a process, stop it when it serves, and return its events."""
     lines: list[str] = []
     with subprocess.Popen(
@@ -82,10 +95,11 @@ def events(folder: Path, *options: str) -> list[str]:
     ) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            lines.append(json.loads(line)["event"])
+            if line.startswith("{"):  # the command says its error, too
+                lines.append(json.loads(line)["event"])
             if lines[-1].startswith("serves clients"):
                 process.terminate()
-    assert process.returncode == 0
+    assert process.returncode == code
     return lines
 
 
@@ -116,9 +130,19 @@ def test_a_start_says_what_it_is_doing(tmp_path: Path, options: list[str]) -> No
         "0 pending labels, 0 undelivered"
     )
     assert first[6].startswith("serves clients at http://")
+    assert first[7:] == ["SIGTERM: requests in progress are answered first", "stopped"]
     assert any(line.startswith("north.store has 2 requests;") for line in second)
     read = [line for line in second if line.startswith("store read: ")]
     assert read == [
         "store read: start 3, slot 2, 1 labels of own clients, 0 of peers, 1 cells, "
         "1 pending labels, 0 undelivered"
     ]
+
+
+def test_an_end_that_is_no_stop_is_logged_with_its_cause(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "site.toml").write_text(SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
+        *_, last = events(tmp_path, "--log", "json", code=2)
+
+    assert last.startswith(f"the site ends: ConfigError: cannot serve at 127.0.0.1:{port}")

@@ -230,6 +230,7 @@ def test_without_tokens_a_request_must_be_meant_for_this_machine(
         (None, True),
         ("http://127.0.0.1:8080", True),
         ("http://127.0.0.1:9090", False),
+        ("https://127.0.0.1:8080", False),
         ("http://localhost:8080", False),
         ("https://evil.example", False),
         ("null", False),

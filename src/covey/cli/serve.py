@@ -1,6 +1,7 @@
 """The commands that run and inspect a site: serve, plan, check, doctor, status."""
 
 import argparse
+import faulthandler
 import logging
 import os
 import sys
@@ -379,12 +380,15 @@ def _serve(options: argparse.Namespace) -> None:
     serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
     # Processes of functions import what stands beside the file.
     with modules_beside(options.site), asyncio.Runner(loop_factory=app.new_loop) as runner:
+        faulthandler.enable()  # a crash of a library leaves its place on standard error
         try:
             runner.run(serving)
-        except StoreAway as error:
-            if isinstance(served.store, Path):
-                raise
-            raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
+        except BaseException as error:
+            if form:
+                log.critical("the site ends: %s: %s", type(error).__name__, error)
+            if isinstance(error, StoreAway) and not isinstance(served.store, Path):
+                raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
+            raise
     log.info("stopped")
 
 

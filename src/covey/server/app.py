@@ -515,6 +515,7 @@ def _stop_signal() -> asyncio.Event:
     loop = asyncio.get_running_loop()
 
     def on_signal(number: int) -> None:
+        log.info("%s: requests in progress are answered first", signal.Signals(number).name)
         stop.set()
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)

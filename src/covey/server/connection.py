@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import ssl
+import sys
 import time
 import zlib
 from collections import deque
@@ -366,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._head_bytes + len(self._url) > HEAD_KIB * KIB:
             raise head_too_large(HEAD_KIB)
         self._version = parser.get_http_version()
-        if self._version not in ("1.1", "1.0"):
+        if self._version != "1.0" and (self._version != "1.1" or "host" not in headers):
             raise not_http()
         self._is_upgrade = parser.should_upgrade()
         self._begun_s = self._loop.time()
@@ -629,7 +630,8 @@ class LoopbackOnly:
             )
         # And under any name: a browser adds whose page it is to what such a page posts.
         origin = head.headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != host:
+        scheme = "http" if connection is None else "https"
+        if origin is not None and origin.lower() != f"{scheme}://{host}":
             raise HttpProblem(
                 403,
                 "not_allowed",
@@ -718,8 +720,17 @@ class CertificateAuth:
 BACKLOG = 128  # connections that wait to be accepted
 FINISH_S = 15.0  # to finish requests in progress at the end
 MOST_LATE_S = 0.25  # by which the end of a time limit may be noticed
+KEPT_FILES = 2 * 32 + 64  # of a process, for refusals at both ports, the store and peers
 MOST_EXCESS = 32  # connections beyond the limits that are told so at the same time
 BUSY = HttpProblem(503, "busy", "there are too many connections; retry later")
+
+
+def _room_for_connections() -> int:
+    """Return how many connections a port may have, so that accepting another one never fails."""
+    import resource  # not on every system
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if soft == resource.RLIM_INFINITY else max(1, (soft - KEPT_FILES) // 2)
 
 
 class Listener:
@@ -757,6 +768,10 @@ class Listener:
     async def open(self) -> str:
         """Start to listen; return the URL."""
         self._context = None if self._tls is None else self._tls()
+        self._room = _room_for_connections()
+        if self._room < self._port.limits.connections:
+            text = "at most %d connections at once, as the process may open few files (LimitNOFILE)"
+            log.warning(text, self._room)
         bound = self._address.bind()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
@@ -798,7 +813,7 @@ class Listener:
 
         None: there are too many even for a refusal.
         """
-        most = self._port.limits.connections
+        most = min(self._port.limits.connections, self._room)
         if self._limit.enter(host, most, max(1, most // 2)):
             return partial(self._limit.leave, host), None
         self._port.metrics.turn_away(self._port.side)

@@ -645,7 +645,8 @@ def _typed(raw: Any, kind: type[Any]) -> Any:
     try:
         message = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        raise invalid(str(error)) from None
+        known = f"; known: {', '.join(OUTPUTS)}" if "$.outputs" in str(error) else ""
+        raise invalid(f"{error}{known}") from None
     if not (message.id or "").isprintable():
         raise invalid("id holds a character that cannot be printed")
     return message
