@@ -109,8 +109,9 @@ def test_a_served_site_decides_as_a_replay_also_after_a_restart(
 def test_a_function_gets_the_vector_in_its_record_or_row(tmp_path: Path) -> None:
     rows = oip.TensorTable({"hour": HOURS[:3], "embedding": VECTORS[:3]}, None, 3)
 
-    assert rows.row(1).record == {"hour": HOURS[1], "embedding": VECTORS[1].tolist()}
-    assert rows.row(1).flat == [HOURS[1], *VECTORS[1].tolist()]
+    record = rows.records()[1]
+    assert record == {"hour": HOURS[1], "embedding": VECTORS[1].tolist()}
+    assert oip.flattened(record.values()) == [HOURS[1], *VECTORS[1].tolist()]
     assert np.array_equal(rows.matrix(), np.column_stack([HOURS[:3], VECTORS[:3]]))
     mixed = oip.TensorTable({"kind": ["a", "b"], "embedding": VECTORS[:2]}, None, 2)
     assert mixed.matrix() == [["a", *VECTORS[0].tolist()], ["b", *VECTORS[1].tolist()]]
@@ -118,14 +119,10 @@ def test_a_function_gets_the_vector_in_its_record_or_row(tmp_path: Path) -> None
 
 def file_of(offices: Offices, name: str, other: str, label: int) -> str:
     node = {"features": {"hour": "FP64", "embedding": "FP64"}}
-    parts = [
-        offices.node(name, **node),
-        table("[data]", {"context": ["hour", {"vector": "embedding", "size": SIZE}]}),
-        table("[[learner]]", {"name": name, "functions": ["f"], "peers": {other: 0.01}}),
-        table("[[function]]", {"name": "f", "kind": "constant", "label": label}),
-        offices.peer(other, share="data", **{"may-ask": True}),
-    ]
-    return "\n".join(parts)
+    data = table("[data]", {"context": ["hour", {"vector": "embedding", "size": SIZE}]})
+    known = offices.peer(other, share="data", **{"may-ask": True})
+    own = {"learner": {"peers": {other: 0.01}}, "labels": {"f": label}}
+    return offices.file(name, data, known, **own, **node)
 
 
 @looped

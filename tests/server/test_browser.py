@@ -161,15 +161,9 @@ def north(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 def file_of(offices: Offices, name: str, other: str, function: str, label: int) -> str:
     node = {"features": {"size": "FP64"}, "dimension": 2, "timeout-s": 0.5}
-    return "\n".join(
-        [
-            offices.node(name, **node),
-            POLICY,
-            table("[[learner]]", {"name": name, "functions": [function], "peers": {other: 0.1}}),
-            table("[[function]]", {"name": function, "kind": "constant", "label": label}),
-            offices.peer(other, share="data", **{"may-ask": True, "functions": 1}),
-        ]
-    )
+    known = offices.peer(other, share="data", **{"may-ask": True, "functions": 1})
+    own = {"learner": {"peers": {other: 0.1}}, "labels": {function: label}}
+    return offices.file(name, POLICY, known, **own, **node)
 
 
 @pytest.fixture

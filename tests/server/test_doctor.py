@@ -19,7 +19,7 @@ from covey.node.store import Store
 from covey.server import app, config, doctor, keys, tokens
 from covey.server.doctor import Finding
 from support.coroutines import looped
-from support.examined import FEATURES, FUNCTION, examine, states
+from support.examined import FEATURES, examine, states
 from support.ports import free_port
 from support.served import SITE, serving, serving_all
 from support.site_processes import Offices, table
@@ -204,9 +204,7 @@ def certify(folder: Path, **more: Any) -> None:
 
 
 def alone(offices: Offices, *more: str, **node: Any) -> str:
-    learner = {"name": "north", "functions": ["zero"]}
-    own = [offices.node("north", features=FEATURES, dimension=1, **node)]
-    return "\n".join([*own, table("[[learner]]", learner), FUNCTION, *more])
+    return offices.file("north", *more, features=FEATURES, dimension=1, **node)
 
 
 def test_a_certificate_that_ends_soon_is_a_warning(offices: Offices) -> None:
@@ -274,15 +272,9 @@ def site(offices: Offices, name: str, *, peer: str, asks: str = "", **rights: An
     peers = {"peers": {peer: 0.0} if asks == "data" else {}}
     if asks == "context":
         peers["context-peers"] = {peer: 0.0}
-    return "\n".join(
-        [
-            offices.node(name, features=FEATURES, dimension=1),
-            table("[policy]", {"preset": "cos", "slices": 2}),
-            table("[[learner]]", {"name": name, "functions": ["zero"], **peers}),
-            FUNCTION,
-            offices.peer(peer, share="data", **rights),
-        ]
-    )
+    policy = table("[policy]", {"preset": "cos", "slices": 2})
+    known = offices.peer(peer, share="data", **rights)
+    return offices.file(name, policy, known, learner=peers, features=FEATURES, dimension=1)
 
 
 @pytest.mark.parametrize("asks", ["data", "context"])

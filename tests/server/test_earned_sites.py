@@ -13,10 +13,6 @@ from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way
 
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
-FUNCTIONS = [
-    table("[[function]]", {"name": name, "kind": "constant", "label": label})
-    for label, name in enumerate(("zero", "one"))
-]
 
 
 @pytest.fixture
@@ -26,17 +22,10 @@ def offices(tmp_path: Path) -> Offices:
 
 def north(offices: Offices, peers: tuple[str, ...] = ("south", "west"), **more: Any) -> str:
     """Return the file of north, which others may ask; the true label is always 1."""
-    learner = {"name": "north", "functions": ["zero", "one"], "peers": {}}
     trust = {"trust": more.pop("trust")} if "trust" in more else {}
-    return "\n".join(
-        [
-            offices.node("north", **NODE),
-            table("[policy]", {"preset": "auto"}),
-            table("[[learner]]", {**learner, **more}),
-            *FUNCTIONS,
-            *(offices.peer(name, **{"may-ask": True}, **trust) for name in peers),
-        ]
-    )
+    known = [offices.peer(name, **{"may-ask": True}, **trust) for name in peers]
+    own = {"learner": {"peers": {}, **more}, "labels": {"zero": 0, "one": 1}}
+    return offices.file("north", table("[policy]", {"preset": "auto"}), *known, **own, **NODE)
 
 
 async def passed_on(peer: PeerClient, number: int, label: int) -> None:

@@ -22,9 +22,9 @@ from covey import cli
 from covey.errors import ConfigError, PeerRefused
 from covey.server import keys
 from support.coroutines import looped
-from support.examined import FEATURES, FUNCTION
+from support.examined import FEATURES
 from support.served import metrics_of, serving
-from support.site_processes import Offices, table
+from support.site_processes import Offices
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,9}(-[a-z0-9]{1,10}){0,4}", fullmatch=True)
@@ -447,13 +447,7 @@ async def test_a_served_site_says_when_its_certificate_ends_and_takes_up_a_new_o
     offices = Offices(tmp_path, ["south"])
     keys.new("north", folder=tmp_path, days=5)
     offices.ports["north"] = 0
-    text = "\n".join(
-        [
-            offices.node("north", features=FEATURES, dimension=1),
-            table("[[learner]]", {"name": "north", "functions": ["zero"]}),
-            FUNCTION,
-        ]
-    )
+    text = offices.file("north", features=FEATURES, dimension=1)
 
     monkeypatch.setattr("covey.server.app.NOTED_S", 0.01)
     with caplog.at_level(logging.INFO):

@@ -16,7 +16,6 @@ from support.site_processes import Offices, table, way
 
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1, "tokens": "tokens.json"}
 POLICY = table("[policy]", {"preset": "cos", "slices": 1})
-FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})
 
 
 @pytest.fixture
@@ -26,10 +25,9 @@ def offices(tmp_path: Path) -> Offices:
 
 def north(offices: Offices, *peers: str, asks: tuple[str, ...] = (), **keys: str) -> str:
     """Return the file of north, which knows these peers and asks some of them."""
-    learner = {"name": "north", "functions": ["zero"], "peers": dict.fromkeys(asks, 0.0)}
+    learner = {"peers": dict.fromkeys(asks, 0.0)}
     tables = [offices.peer(name, **{"may-ask": True, "share": "data"}) for name in peers]
-    text = "\n".join([offices.node("north", **NODE), POLICY, table("[[learner]]", learner)])
-    text = "\n".join([text, FUNCTION, *tables])
+    text = offices.file("north", POLICY, *tables, learner=learner, **NODE)
     for name, key in keys.items():
         text = text.replace(offices.key(name), key)
     return text

@@ -60,18 +60,10 @@ def is_within(span: ReadableSpan, parent: ReadableSpan) -> bool:
 
 
 def file_of(offices: Offices, name: str, other: str, *, asks: bool) -> str:
-    return "\n".join(
-        [
-            offices.node(name, features={"size": "FP64", "kind": "BYTES"}, dimension=1),
-            POLICY,
-            table(
-                "[[learner]]",
-                {"name": name, "functions": ["zero"], "peers": {other: 0.0} if asks else {}},
-            ),
-            table("[[function]]", {"name": "zero", "kind": "constant", "label": 0}),
-            offices.peer(other, **({"share": "data"} if asks else {"may-ask": True})),
-        ]
-    )
+    node = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1}
+    known = offices.peer(other, **({"share": "data"} if asks else {"may-ask": True}))
+    learner = {"peers": {other: 0.0} if asks else {}}
+    return offices.file(name, POLICY, known, learner=learner, **node)
 
 
 def test_one_trace_goes_over_both_sites_with_peers_functions_and_commits(tmp_path: Path) -> None:
@@ -134,9 +126,6 @@ async def test_a_span_has_names_numbers_and_kinds_of_errors_alone(tmp_path: Path
     named = dict(zip([one.name for one in north.found()], north.found(), strict=True))
     assert ("http.response.status_code", 404) in (named["GET other"].attributes or {}).items()
     assert ("error.type", "CancelledError") in (named["function f"].attributes or {}).items()
-
-
-# -- group commits --------------------------------------------------------------------------------
 
 
 # -- configuration --------------------------------------------------------------------------------

@@ -39,16 +39,8 @@ def offices(tmp_path: Path) -> Offices:
 
 def north(offices: Offices, *, price: float = 0.1, node: Any = None, **peer: Any) -> str:
     """Return the file of north, whose own function is wrong: it asks south."""
-    learner = {"name": "north", "functions": ["zero"], "peers": {"south": price}}
-    return "\n".join(
-        [
-            offices.node("north", **NODE, **(node or {})),
-            POLICY,
-            table("[[learner]]", learner),
-            table("[[function]]", {"name": "zero", "kind": "constant", "label": 0}),
-            offices.peer("south", share="data", **peer),
-        ]
-    )
+    known, learner = offices.peer("south", share="data", **peer), {"peers": {"south": price}}
+    return offices.file("north", POLICY, known, learner=learner, **NODE, **(node or {}))
 
 
 def south(offices: Offices, *, may_ask: bool = True) -> str:

@@ -30,7 +30,6 @@ POLICY = table(
         "explore-peers": {"scale": 1.0, "power": 0.5},
     },
 )
-FUNCTION = table("[[function]]", {"name": "zero", "kind": "constant", "label": 0})
 
 
 @pytest.fixture
@@ -40,16 +39,9 @@ def offices(tmp_path: Path) -> Offices:
 
 def north(offices: Offices, *, asks: bool, node: dict[str, Any] | None = None, **peer: Any) -> str:
     """Return the file of north, which knows south, and west not."""
-    learner = {"name": "north", "functions": ["zero"], "peers": {"south": 0.0} if asks else {}}
-    return "\n".join(
-        [
-            offices.node("north", **NODE, **(node or {})),
-            POLICY,
-            table("[[learner]]", learner),
-            FUNCTION,
-            offices.peer("south", **peer),
-        ]
-    )
+    learner = {"peers": {"south": 0.0} if asks else {}}
+    known = offices.peer("south", **peer)
+    return offices.file("north", POLICY, known, learner=learner, **NODE, **(node or {}))
 
 
 # -- which peers are admitted --------------------------------------------------------------------

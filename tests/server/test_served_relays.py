@@ -9,7 +9,7 @@ import pytest
 
 from covey.server import config, tokens
 from support.coroutines import looped
-from support.examined import FEATURES, FUNCTION, examine, states
+from support.examined import FEATURES, examine, states
 from support.served import FEEDBACK, INFER, INPUTS, infer, serving_all
 from support.site_processes import Offices, table
 
@@ -22,15 +22,9 @@ def offices(tmp_path: Path) -> Offices:
 
 
 def site(offices: Offices, name: str, own: dict[str, Any], *peers: str, **node: Any) -> str:
-    return "\n".join(
-        [
-            offices.node(name, features=FEATURES, dimension=1, **node),
-            table("[policy]", {"preset": "cos", "slices": 2}),
-            table("[[learner]]", {"name": name, "functions": ["zero"], **own}),
-            FUNCTION,
-            *peers,
-        ]
-    )
+    policy = table("[policy]", {"preset": "cos", "slices": 2})
+    more = {"learner": own, "features": FEATURES, "dimension": 1, **node}
+    return offices.file(name, policy, *peers, **more)
 
 
 def north(offices: Offices, **south: Any) -> str:

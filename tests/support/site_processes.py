@@ -108,6 +108,23 @@ class Offices:
         }
         return table("[[peer]]", told)
 
+    def file(
+        self,
+        name: str,
+        *tables: str,
+        learner: Mapping[str, Any] | None = None,
+        labels: Mapping[str, Any] | None = None,
+        **node: Any,
+    ) -> str:
+        """Return the file of a site whose functions always give these labels."""
+        labels = {"zero": 0} if labels is None else labels
+        own = table("[[learner]]", {"name": name, "functions": [*labels], **(learner or {})})
+        functions = [
+            table("[[function]]", {"name": function, "kind": "constant", "label": label})
+            for function, label in labels.items()
+        ]
+        return "\n".join([self.node(name, **node), own, *functions, *tables])
+
     def key(self, name: str) -> str:
         """Return a site's public key."""
         return keys.show(self.folder / f"{name}.crt").key
