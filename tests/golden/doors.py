@@ -26,10 +26,12 @@ from covey.simulation import scenario
 from covey.simulation.run import play
 from golden.configurations import SLOTS, Golden, Table, log_of
 from support import virtual
+from support.effort import effort
 
 HORIZON = 300  # slots of a simulation
 RESTARTED = 20  # a site restarts when so many batches have arrived
-REPLACED, PEEKED = 40, 7  # a network continues as a copy, and says what it will decide
+REPLACED = 40  # a network continues as a copy
+PEEKED = effort(7, long=7, plain=50)  # and says what it will decide
 DECIDED = attrgetter("phase", "arm", "function", "price")
 Row = tuple[Any, ...]
 

@@ -4,11 +4,23 @@ import pytest
 
 import covey
 from covey.errors import ConfigError
-from golden.configurations import PRESETS, SLOTS, TABLES, Golden, configurations, log_of, refusals
+from covey.kernel import is_compiled
+from golden.configurations import (
+    DOORS,
+    PRESETS,
+    SLOTS,
+    TABLES,
+    Golden,
+    configurations,
+    log_of,
+    refusals,
+)
 from golden.doors import record
 from golden.write import recorded
+from support.effort import IS_LONG
 
 CONFIGURATIONS, REFUSALS = list(configurations()), list(refusals())
+PLAYED = DOORS if is_compiled() or IS_LONG else ("replay", "network")
 # Where decisions of a replay and of live sites differ in what is recorded, and why.
 APART = {
     "every row at all sites, auto": "live, sites decide one after another in a slot",
@@ -25,7 +37,12 @@ APART = {
 
 @pytest.mark.parametrize("golden", CONFIGURATIONS, ids=lambda golden: golden.name)
 def test_each_door_decides_what_is_recorded(golden: Golden) -> None:
-    assert {door: record(golden, door) for door in golden.doors} == recorded()[golden.name]
+    """Nodes call what a network calls: the plain kernel, which is slow, plays them in long runs."""
+    doors = [door for door in golden.doors if door in PLAYED]
+
+    assert {door: record(golden, door) for door in doors} == {
+        door: kept for door, kept in recorded()[golden.name].items() if door in PLAYED
+    }
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -260,6 +260,7 @@ def site(folder: Path, text: str = SITE) -> Iterator[Site]:
     assert process.stderr is not None
     url = process.stderr.readline().strip()
     try:
+        assert url.startswith("http"), url
         yield Site(process, int(url.split(":")[2].partition("/")[0]))
     finally:
         process.terminate()
