@@ -285,6 +285,10 @@ def tables_in(source: str | Path | Mapping[str, Any], *, policy: Any = None) -> 
 
     A policy is a table, a record such as `CoS(...)`, a preset's name, or a class of one's own.
     """
+    if not isinstance(source, Mapping | str | Path):
+        raise ConfigError(
+            f"the configuration is a {type(source).__name__}; give a dict, or the path of a file"
+        )
     tables = source if isinstance(source, Mapping) else read_toml(Path(source))
     if policy is None and isinstance(tables.get("policy"), PolicyRecord | type):
         policy = tables["policy"]

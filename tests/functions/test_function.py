@@ -1,11 +1,13 @@
 """Callables, pairs, River and scikit-learn models as functions that predict and learn."""
 
 import asyncio
+import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from river import naive_bayes as river_bayes
 from sklearn.dummy import DummyClassifier
@@ -15,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 
 import covey
 from covey.errors import ConfigError, ConflictingLabel, FunctionError
-from covey.functions.function import Function, Late, as_function, frozen, untrained
+from covey.functions.function import Function, Late, as_function, columns, frozen, untrained
 
 X = [[0.0, 0.1], [0.2, 0.0], [1.0, 0.9], [0.8, 1.0]]
 Y = ["low", "low", "high", "high"]
@@ -286,3 +288,22 @@ def test_a_function_is_cancelled_with_the_task_that_awaits_it() -> None:
             await task
 
     asyncio.run(main())
+
+
+def test_a_model_that_was_fitted_on_a_frame_gets_frames_and_does_not_warn() -> None:
+    frame = pd.DataFrame({"size": [0.0, 1.0, 2.0, 3.0], "age": [1.0, 1.0, 0.0, 0.0]})
+    model = SGDClassifier(random_state=0).fit(frame, [0, 0, 1, 1])
+    function = as_function(columns(model, ["size", "age"]), name="f", owner="north")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert function.answer({"size": 3.0, "age": 0.0, "more": 1}) == 1
+        assert function.answer_many([[0.0, 1.0], [3.0, 0.0]]) == [0, 1]
+        function.learn([0.0, 1.0], 0)
+
+
+def test_a_model_of_rows_that_gets_a_mapping_names_the_remedy_in_one_line() -> None:
+    model = SGDClassifier(random_state=0).fit([[0.0], [1.0]], [0, 1])
+
+    with pytest.raises(FunctionError, match=r"^[^\n]*covey\.columns\(function, names\)$"):
+        as_function(model, name="f", owner="north").answer({"size": 1.0})

@@ -194,3 +194,26 @@ def test_text_is_no_label_of_a_number_nor_a_number_of_text() -> None:
 
         assert north.learner.snapshot() == before
         assert north.learn(ticket, answer).is_right
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: covey.replay([], {}), "a list; give a dict, or the path"),
+        (lambda: covey.Network(ONE, functions=[len]), "give a dict from names to functions"),
+        (lambda: covey.Network(ONE, functions={"a": len}, dimension=-1), "must be 0 or more"),
+        (lambda: _one().predict(0, 0.5), r"as in \(0\.5,\)"),
+        (lambda: _one().predict(0, "a"), r"as in \(0\.5,\)"),
+        (lambda: _one().learn(_one().predict(0, [0.5]), 1), "`ticket` is the number"),
+    ],
+)
+def test_common_slips_are_refused_with_what_to_write(call: Any, says: str) -> None:
+    with pytest.raises(covey.CoveyError, match=says):
+        call()
+
+
+ONE = {"learner": [{"name": "north", "functions": ["a"]}]}
+
+
+def _one() -> Any:
+    return covey.Network(ONE, functions={"a": lambda x: 0}, dimension=1)["north"]

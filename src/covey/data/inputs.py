@@ -42,6 +42,16 @@ def rows_of(instances: Any) -> Rows:
     return instances
 
 
+def context_of(context: Any) -> Context:
+    """Return one context; raise `ContextError` for what is not a sequence of numbers."""
+    try:
+        return () if context is None else tuple(map(float, context))
+    except (TypeError, ValueError):
+        raise ContextError(
+            f"the context is {reprlib.repr(context)}; give one number per coordinate, as in (0.5,)"
+        ) from None
+
+
 def contexts_of(contexts: Any, rows: Rows) -> list[Context]:
     if contexts is None:
         return [()] * len(rows)

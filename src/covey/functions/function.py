@@ -1,8 +1,9 @@
 """Adapt classifiers to one interface: predict one or many instances, and learn."""
 
+import importlib.util
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, cast
 
@@ -60,7 +61,7 @@ class Function(NamedTuple):
         try:
             answer: Label = self.predict(instance)
         except BaseException as error:
-            raise self.failed(error) from error
+            raise self.failed(error, instance) from error
         kind = type(answer)
         if kind is str or kind is int or kind is bool:
             return answer
@@ -118,14 +119,17 @@ class Function(NamedTuple):
     def __str__(self) -> str:
         return f"function {self.name!r} of learner {self.owner!r}"
 
-    def failed(self, error: BaseException) -> FunctionError:
+    def failed(self, error: BaseException, instance: Any = None) -> FunctionError:
         """Return what a function raised as the failure of it; raise what ends the process."""
         _check_is_failure(error)
         if isinstance(error, CoveyError):
             return FunctionError(f"{self}: {error}")
         is_new = type(error).__name__ == "NotFittedError" and self.teach is not None
         hint = _FRESH if is_new else ""
-        return FunctionError(f"{self} raised {type(error).__name__}: {error}{hint}")
+        if isinstance(instance, Mapping) and isinstance(error, TypeError | ValueError):
+            hint = "; if it takes rows, name their values with covey.columns(function, names)"
+        reason = " ".join(str(error).split())  # on one line
+        return FunctionError(f"{self} raised {type(error).__name__}: {reason}{hint}")
 
     def _train(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
         try:
@@ -240,7 +244,7 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
         )
     if isinstance(source, Selected):
         inner = as_function(source.function, name=name, owner=owner)
-        return _selecting(inner, list(source.columns), hasattr(_model(source), "predict_one"))
+        return _selecting(inner, list(source.columns), _model(source))
     if isinstance(source, Untrained) and isinstance(source.function, Selected):
         model = source._replace(function=source.function.function)
         return as_function(source.function._replace(function=model), name=name, owner=owner)
@@ -266,7 +270,11 @@ def _model(source: Any) -> Any:
     return source
 
 
-def _selecting(function: Function, names: list[str], is_named: bool) -> Function:
+def _selecting(function: Function, names: list[str], model: Any) -> Function:
+    is_named = hasattr(model, "predict_one")
+    if hasattr(model, "feature_names_in_") and importlib.util.find_spec("pandas"):
+        return _of_frames(function, names)
+
     def single(instance: Any) -> Any:
         if not is_named:
             return picked([instance], names)[0]
@@ -286,6 +294,23 @@ def _selecting(function: Function, names: list[str], is_named: bool) -> Function
         predict_many=predict_many and (lambda rows: predict_many(many(rows))),
         teach=teach and (lambda x, label: teach(single(x), label)),
         teach_many=teach_many and (lambda rows, labels: teach_many(many(rows), labels)),
+    )
+
+
+def _of_frames(function: Function, names: list[str]) -> Function:
+    """Return a model of rows that was fitted on a frame; it warns of rows without names."""
+    many: Any = function.predict_many
+    learn_many: Any = function.teach_many
+    pandas: Any = importlib.import_module("pandas")
+
+    def framed(rows: Any) -> Any:
+        return pandas.DataFrame(picked(rows, names), columns=names)
+
+    return function._replace(
+        predict=lambda row: many(framed([row]))[0],
+        predict_many=lambda rows: many(framed(rows)),
+        teach=learn_many and (lambda row, label: learn_many(framed([row]), [label])),
+        teach_many=learn_many and (lambda rows, labels: learn_many(framed(rows), labels)),
     )
 
 

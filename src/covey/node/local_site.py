@@ -29,6 +29,7 @@ from covey.data.inputs import (
     PLAIN,
     FeatureView,
     as_label,
+    context_of,
     contexts_of,
     costs_of,
     cut,
@@ -582,7 +583,7 @@ class LocalSite:
                 request = run(self._begin(instance, context, slot))
             else:
                 if type(context) is not tuple:
-                    context = () if context is None else tuple(context)
+                    context = context_of(context)
                 answer = self.rows.predict(instance, context, slot)
                 if type(answer) is Prediction:
                     return answer
@@ -612,7 +613,7 @@ class LocalSite:
             first = self._state.next_slot(slot)
             if context is None and self._contexts is not None:
                 context = self._point(instance, self._contexts, first)
-            return self._peeking.peek(instance, () if context is None else tuple(context), first)
+            return self._peeking.peek(instance, context_of(context), first)
 
     def observe(
         self,
@@ -677,7 +678,7 @@ class LocalSite:
     ) -> Coroutine[Any, Any, Request]:
         if context is None and self._contexts is not None:
             return self._answer_records([instance], self._contexts, slot)
-        point = () if context is None else tuple(context)
+        point = context_of(context)
         return self._handler.answer([instance], [point], slot=slot)
 
     def predict_batch(

@@ -83,6 +83,12 @@ class Network(Mapping[str, LocalSite]):
     ) -> None:
         # Code that reads or changes a site holds it: sites ask each other.
         self._lock = threading.RLock()
+        if not isinstance(functions, Mapping):
+            raise ConfigError(
+                f"functions are a {type(functions).__name__}; give a dict from names to functions"
+            )
+        if dimension is not None and dimension < 0:
+            raise ConfigError(f"dimension is {dimension}; it must be 0 or more")
         self._build(_Given(tables_in(config, policy=policy), dict(functions), dimension, wait))
 
     def _build(self, given: "_Given") -> None:

@@ -109,6 +109,8 @@ class TicketState(SiteState):
             wait = self.learner.label_wait
             was_issued = 0 < number < self.tickets.next
             why = f"label-wait is {wait} slots" if was_issued else "it was never issued"
+            if isinstance(ticket, Prediction):
+                why = "that is an answer, and its attribute `ticket` is the number"
             raise UnknownTicket(f"learner {self.learner.name!r}: unknown ticket {ticket!r}; {why}")
         request = self.tickets.request(number)
         if request is None:

@@ -374,6 +374,8 @@ def make(names: Iterable[str], *, functions: int, seed: int = 0) -> list[Baselin
     >>> [baseline.name for baseline in make(["previous-label", "adaboost"], functions=3)]
     ['previous-label', 'adaboost']
     """
+    if isinstance(names, str):
+        raise ConfigError(f"baselines are the text {names!r}; give a list, such as [{names!r}]")
     chosen = list(names)
     for name in chosen:
         if name not in BASELINES:
