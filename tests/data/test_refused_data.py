@@ -8,7 +8,6 @@ import pytest
 
 from covey.data import contexts
 from covey.errors import ContextError, DataError
-from support.coordinates import CLASSES
 from support.refusals import refusals, refuses
 
 
@@ -37,14 +36,6 @@ PLACES = {"value": ["slot 17"], "previous": ["slot 17", "previous label"]}
 @pytest.mark.parametrize(("door", "given", "says"), refusals(__file__))
 def test_what_is_no_context_is_refused(door: str, given: dict[str, Any], says: list[str]) -> None:
     refuses(DOORS, door, given, [*PLACES.get(door, ()), *says])
-
-
-def test_previous_label_refuses_chunks_out_of_order() -> None:
-    reader = contexts.parse([CLASSES])
-    reader.extract({}, first_slot=1, labels=["attack", "normal"])
-
-    with pytest.raises(DataError, match="slot 7: expected slot 3 next"):
-        reader.extract({}, first_slot=7, labels=["attack"])
 
 
 @pytest.mark.parametrize("value", [1.3, -0.5, math.nan, math.inf, 1.0000000000000002])

@@ -3,22 +3,7 @@
 import numpy as np
 
 import covey
-from support.two_sites import GRID, NORTH, answers, late_arms, stream
-
-
-def test_of_two_equally_good_arms_the_one_that_is_cheaper_on_average_is_found() -> None:
-    given = stream(4_000, 0.9, 0.9)
-    rng = np.random.default_rng(3)
-    fees = {"fee-a": rng.random(4_000) * 0.6, "fee-b": rng.random(4_000) * 0.2}
-    learns = {**NORTH, "cost-columns": {"a": "fee-a", "b": "fee-b"}}
-
-    trace = covey.replay({"policy": GRID, "learner": [learns]}, **given, columns=fees)
-    blind = covey.replay({"policy": GRID, "learner": [NORTH]}, **given)
-
-    assert set(late_arms(trace)) == {"b"}
-    assert "a" in late_arms(blind)
-    paid = np.where(trace.arm == 0, fees["fee-a"], fees["fee-b"])
-    assert np.abs(trace.cost - paid).max() < 1e-6
+from support.two_sites import answers, stream
 
 
 def test_a_price_that_differs_by_cell_is_learnt_by_cell() -> None:

@@ -622,17 +622,11 @@ class LatestLabels:
     def __init__(self) -> None:
         self._latest: dict[int, tuple[int, Label]] = {}  # learner -> slot, label
         self._waiting: list[tuple[int, int, int, Label]] = []  # heap of due, slot, learner, label
-        self._next_slot: int | None = None
 
     def recall(self, rows: Iterable[tuple[Any, ...]], *, first_slot: int) -> list[Label | None]:
         if first_slot == 1:
             self._latest.clear()
             self._waiting.clear()
-        elif self._next_slot not in (None, first_slot):
-            raise DataError(
-                f"slot {first_slot}: expected slot {self._next_slot} next; scale "
-                "'previous-label' needs the chunks of a log in order"
-            )
         previous = []
         for slot, (label, learner, is_revealed, delay) in enumerate(rows, start=first_slot):
             if self._waiting:
@@ -646,7 +640,6 @@ class LatestLabels:
                 heapq.heappush(self._waiting, (slot + delay, slot, learner, label))
             else:
                 raise DataError(f"slot {slot}: the delay is {delay}; it must be 0 slots or more")
-        self._next_slot = first_slot + len(previous)
         return previous
 
     def _settle(self, slot: int) -> None:
@@ -698,8 +691,8 @@ class Contexts:
     ) -> Floats:
         """Return one context per row, as a matrix of `dimension` columns.
 
-        Rows are in consecutive slots from `first_slot` on, or in `slots`. Chunks of a log must come
-        in order; slot 1 starts a new log. Raises `DataError` or `ContextError` for an invalid row.
+        Rows are in consecutive slots from `first_slot` on, or in `slots`. Chunks of a log come in
+        order; slot 1 starts a new log. Raises `DataError` or `ContextError` for an invalid row.
         """
         optional = {"labels": labels, "at": at, "revealed": revealed, "delay": delay}
         read = {repr(name): columns[name] for name in self.columns if name in columns}
