@@ -233,7 +233,7 @@ def test_a_warning_of_several_replays_is_given_once() -> None:
         warnings.simplefilter("always")
         covey.compare(CONFIG, scores, slices=[1])
 
-    assert [str(each.message)[:25] for each in caught] == ["no prediction of 'nb' is "]
+    assert [str(each.message)[:25] for each in caught] == ["100% of the predictions o"]
 
 
 def test_a_comparison_is_described_drawn_and_written(
