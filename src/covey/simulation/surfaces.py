@@ -174,16 +174,17 @@ def changing(environment: Environment) -> Array:
 
 
 class _Switches:
-    """Periodic permutation of the functions' surfaces, in part or whole."""
+    """Periodic permutation of the functions' surfaces, in part or whole; or two in turn."""
 
     def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
         assert environment.drift is not None
         self._every = environment.drift.every_slots
+        self._is_recurring = environment.drift.kind == "recur"
         # Two surfaces differ by at most the spread; this fraction of it is the severity.
         self._part = np.float32(environment.drift.severity / (environment.spread or 1.0))
         self._rng = rng
         self._changing = changing(environment)
-        self._order = self._first = np.arange(sum(environment.counts))
+        self._order = self._before = np.arange(sum(environment.counts))
         self._epoch = 0
 
     def __call__(self, heights: Array, first_slot: int) -> None:
@@ -198,22 +199,12 @@ class _Switches:
             own += self._part * (own[:, self._order] - own)
 
     def _switch(self) -> None:
+        self._order, self._before = self._before.copy(), self._order
+        if self._is_recurring and self._epoch > 1:
+            return
         cycle = self._changing[self._rng.permutation(len(self._changing))]
-        order = self._order.copy()
-        order[cycle] = self._order[np.roll(cycle, -1)]
-        self._order = order
-
-
-class _Recurrence(_Switches):
-    """Two concepts in turn: the functions' own surfaces, and one permutation of them."""
-
-    def __init__(self, environment: Environment, rng: np.random.Generator) -> None:
-        super().__init__(environment, rng)
-        super()._switch()
-        self._second, self._order = self._order, self._first
-
-    def _switch(self) -> None:
-        self._order = self._second if self._epoch % 2 else self._first
+        self._order[:] = self._before
+        self._order[cycle] = self._before[np.roll(cycle, -1)]
 
 
 class _CommonChange:
@@ -239,7 +230,6 @@ class _CommonChange:
 
 
 _CHANGES: dict[str, Callable[[Environment, np.random.Generator], Change]] = {
-    "switch": _Switches,
-    "recur": _Recurrence,
+    **dict.fromkeys(("switch", "recur"), _Switches),
     **dict.fromkeys(("rise", "fall", "improve"), _CommonChange),
 }
