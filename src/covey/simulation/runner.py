@@ -1,7 +1,7 @@
 """Run a scenario in worker processes or on a cluster; interrupted runs resume."""
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -60,7 +60,15 @@ def simulate(
     ]
     runs = {task: run for task in tasks if (run := kept(task.path(folder), Run)) is not None}
     left = [task for task in tasks if task not in runs]
-    with contextlib.closing(_runs(scenario, left, play, on)) as results:
+    done = finished(
+        left,
+        partial(_call, scenario, play),
+        workers=scenario.workers,
+        on=on,
+        is_importable=_is_importable(scenario),
+        title=Task.title,
+    )
+    with contextlib.closing(done) as results:
         for count, (task, run) in enumerate(results, 1):
             named = {"policy": task.policy, "environment": task.environment}
             runs[task] = msgspec.structs.replace(run, **named)
@@ -68,7 +76,8 @@ def simulate(
             if progress is not None:
                 progress(count / len(left), count * scenario.horizon)
     ordered = [runs[task] for task in tasks]
-    _write_results(ordered, folder / "results.parquet")
+    with TraceFile(folder / "results.parquet") as table:
+        table.write(curves_of(ordered))
     return ordered
 
 
@@ -94,43 +103,28 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
     return decoded
 
 
-def _runs(
-    scenario: Scenario, tasks: Sequence[Task], play: Play, on: str | None
-) -> Generator[tuple[Task, Run], None, None]:
-    # Worker processes find a class of the user's by its name only.
-    are_found = all(settings.is_importable for settings in scenario.policies.values()) and all(
+def _call(scenario: Scenario, play: Play, task: Task) -> Callable[[], Run]:
+    return partial(
+        play,
+        scenario.environments[task.environment],
+        scenario.policies[task.policy],
+        seed=task.seed,
+        horizon=scenario.horizon,
+        checkpoints=list(scenario.checkpoints),
+    )
+
+
+def _is_importable(scenario: Scenario) -> bool:
+    """Return whether worker processes find all classes of the user's, by their names."""
+    return all(settings.is_importable for settings in scenario.policies.values()) and all(
         toml.is_importable(world.entry) and not world.entry.startswith("__main__:")
         for world in scenario.environments.values()
         if world.entry is not None
     )
 
-    def call_of(task: Task) -> Callable[[], Run]:
-        return partial(
-            play,
-            scenario.environments[task.environment],
-            scenario.policies[task.policy],
-            seed=task.seed,
-            horizon=scenario.horizon,
-            checkpoints=list(scenario.checkpoints),
-        )
-
-    return finished(
-        tasks,
-        call_of,
-        workers=scenario.workers,
-        on=on,
-        is_importable=are_found,
-        title=Task.title,
-    )
-
-
-def _write_results(runs: Sequence[Run], path: Path) -> None:
-    """Write one row per run, checkpoint and cause, atomically."""
-    with TraceFile(path) as table:
-        table.write(curves_of(runs))
-
 
 def curves_of(runs: Sequence[Run]) -> dict[str, Sequence[Any]]:
+    """Return one row per run, checkpoint and cause."""
     rows = [
         (run.policy, run.environment, run.seed, run.learners, slot, cause, value)
         for run in runs
