@@ -147,7 +147,30 @@ def test_version_names_the_kernel() -> None:
     assert done.stdout.startswith(f"covey {version('covey')} (kernel: plain")
 
 
-@pytest.mark.parametrize("arguments", [[], ["replay"], ["replay", "x.csv"], ["nonsense"]])
+def test_covey_alone_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "replay a log of predictions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["relpay"], "did you mean 'replay'"),
+        (["replay", "log.csv", "--confg", "x"], "did you mean '--config'"),
+        (["keys", "nwe"], "did you mean 'new'"),
+    ],
+)
+def test_a_misspelt_command_or_option_is_named_with_the_nearest(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(arguments)
+
+    assert exit_.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["replay"], ["replay", "x.csv"], ["nonsense"]])
 def test_a_wrong_command_line_exits_with_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

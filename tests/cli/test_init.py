@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from covey import cli
-from covey.cli import demo
 from covey.cli.init import guess
 
 ROWS = 400
@@ -68,18 +67,19 @@ def test_a_guessed_configuration_replays_the_log(
     assert "true labels: truth (2 classes)" in printed
     assert "predictions: east_tree, west_bayes" in printed
     assert "sites: site (2)" in printed
-    assert 'context: { column = "time", scale = "hour" } (in UTC)' in printed
-    assert 'context: { column = "day", scale = "weekday" } (in UTC)' in printed
-    assert 'context: { column = "day", scale = "month" } (in UTC)' in printed
-    assert 'scale = "category", values = ["dry","snow","wet"], other = "own" }' in printed
-    assert (
-        '"pressure", scale = "linear", low = 0, high = 399, clip = true, missing = "own"' in printed
-    )
-    assert '"bytes", scale = "log"' in printed
-    assert '"temperature", scale = "linear"' in printed
+    written = out.read_text()
+    for entry in (
+        '{ column = "time", scale = "hour" }',
+        '{ column = "day", scale = "weekday" }',
+        '{ column = "day", scale = "month" }',
+        'scale = "category", values = ["dry","snow","wet"], other = "own" }',
+        '"bytes", scale = "log"',
+        '"temperature", scale = "linear"',
+    ):
+        assert any(entry in line for line in written.splitlines())
     for sentence in (
         "version is constant in the log; it is left out",
-        "pressure lacks 1 values; rows without one have cells of their own",
+        "pressure is a row number or a running clock; it is left out",
         "note holds 400 different texts, too many for categories; it is left out",
         "short holds times of less than two weeks; it is left out",
         "west_proba holds numbers from 0 to 1, not labels",
@@ -96,18 +96,7 @@ def test_weekdays_are_proposed_from_two_weeks_on(
     moments = ["2026-03-01", f"2026-03-{1 + days:02}"]
     log = write(tmp_path / "log.csv", {"day": moments, "label": [0, 1], "a_tree": [0, 1]})
 
-    assert any("weekday" in entry for entry in guess(log).context) == is_proposed
-
-
-def test_the_log_of_the_demo_gets_its_four_sites(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log, _ = demo.write(tmp_path, slots=300, seed=2)
-
-    assert init(log, tmp_path / "new.toml", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found["learners"]) == {"campus", "hospital", "bank", "branch"}
-    assert cli.main(["replay", str(log), "--config", str(tmp_path / "new.toml"), "--quiet"]) == 0
+    assert any("weekday" in entry for entry, _ in guess(log).ranked) == is_proposed
 
 
 def test_parquet_logs_are_guessed_as_csv_logs(
@@ -174,3 +163,90 @@ def test_a_column_of_lists_is_proposed_as_a_vector(kind: str, tmp_path: Path) ->
     assert '{ vector = "embedding", size = 5 },' in text
     assert "gaps" not in text
     assert cli.main(["replay", str(log), "--config", str(out)]) == 0
+
+
+def messy(**changes: Any) -> dict[str, list[Any]]:
+    """A log of two sites in which the hour tells which function is right."""
+    rng = np.random.default_rng(7)
+    truth, hour = rng.choice(["fraud", "ok"], ROWS), np.arange(ROWS) % 24
+    other = np.where(truth == "ok", "fraud", "ok")
+    good = rng.random((2, ROWS)) < np.where(hour < 12, [[0.95], [0.5]], [[0.5], [0.95]])
+    table: dict[str, Any] = {
+        "label": truth.tolist(),
+        "bank": rng.choice(["alpha", "beta"], ROWS).tolist(),
+        "alpha_gbm": np.where(good[0], truth, other).tolist(),
+        "beta_logit": np.where(good[1], truth, other).tolist(),
+        "hour": hour.tolist(),
+        "noise": rng.random(ROWS).round(3).tolist(),
+    }
+    return {**table, **changes}
+
+
+def gap(column: str) -> list[Any]:
+    return ["" if row in (3, 50, 99) else value for row, value in enumerate(messy()[column])]
+
+
+def test_contexts_that_gain_are_active_and_others_are_comments_with_their_rank(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "sites.toml"
+    log = write(tmp_path / "log.csv", messy())
+
+    assert init(log, out) == 0
+    assert "sites: bank (2)" in capsys.readouterr().out  # functions are named by its values
+    lines = [line.strip() for line in out.read_text().splitlines()]
+    (active,) = (line for line in lines if line.startswith("{ column"))
+    assert '"hour"' in active
+    assert any(line.startswith('# "noise",  # rank 2: alone ') for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tx": [10**25 + 7 * row for row in range(ROWS)]}, "tx is an id of the row"),
+        ({"user_id": [f"u{row * 7919 % ROWS}" for row in range(ROWS)]}, "user_id is an id"),
+        ({"at": [1_700_000_000 + 60 * row for row in range(ROWS)]}, "at is a row number or a"),
+        ({"day": [f"{1 + row % 28:02}.03.2025" for row in range(ROWS)]}, "not ISO 8601"),
+        ({"sum": [f"{row % 90},50" for row in range(ROWS)]}, "decimal commas"),
+        ({"sum": [*map(float, range(ROWS - 1)), "inf"]}, "infinite values"),
+        ({"label": gap("label")}, "revealed: label (3 rows have no label"),
+        ({"beta_logit": gap("beta_logit")}, "beta_logit lacks 3 predictions"),
+    ],
+)
+def test_messy_columns_get_a_sentence_and_a_configuration_that_replays(
+    changes: dict[str, list[Any]],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = write(tmp_path / "log.csv", messy(**changes), separator=";")
+    out = tmp_path / "sites.toml"
+
+    assert init(log, out) == 0
+    assert words in "".join(capsys.readouterr())
+    assert cli.main(["replay", str(log), "--config", str(out), "--quiet"]) == 0
+
+
+def test_a_label_column_is_found_by_its_trimmed_name(tmp_path: Path) -> None:
+    table = {" Ground Truth ": messy()["label"], **messy()}
+    del table["label"]
+
+    assert guess(write(tmp_path / "log.csv", table)).label == " Ground Truth "
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("# exported\nlabel,a\n1,1\n", "begins with a comment"),
+        ("label,a\nOK,ok\nNO,no\n", "'label' holds 'OK', 'NO', 'a' holds 'ok', 'no'"),
+    ],
+)
+def test_files_that_cannot_be_guessed_say_what_is_there(
+    text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "log.csv").write_text(text)
+
+    assert init(tmp_path / "log.csv", tmp_path / "sites.toml") == 2
+    assert sentence in capsys.readouterr().err
+    assert init(tmp_path, tmp_path / "sites.toml") == 2
+    assert "is a folder" in capsys.readouterr().err

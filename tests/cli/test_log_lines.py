@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from covey.cli import serve
+from covey.server import log_lines
 from covey.server.log_lines import OTHERS
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import SRC
@@ -31,7 +31,7 @@ def _as_before() -> Iterator[None]:
 
 def written(form: str, sentence: str, *given: object) -> str:
     stream = io.StringIO()
-    serve.set_up_logging(form, stream)
+    log_lines.set_up_logging(form, stream)
     LOG.warning(sentence, *given)
     return stream.getvalue()
 
@@ -48,7 +48,7 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
 
 def test_a_library_says_the_same_once_a_minute_in_the_same_form() -> None:
     stream = io.StringIO()
-    serve.set_up_logging("json", stream)
+    log_lines.set_up_logging("json", stream)
     for host in ("a", "b"):
         logging.getLogger("opentelemetry.exporter").error("no collector at %s", host)
 
@@ -56,7 +56,7 @@ def test_a_library_says_the_same_once_a_minute_in_the_same_form() -> None:
     assert json.loads(line)["event"] == "no collector at a"
 
 
-@pytest.mark.parametrize("form", serve.FORMS)
+@pytest.mark.parametrize("form", log_lines.FORMS)
 def test_no_printed_text_contains_line_breaks_or_terminal_codes(form: str) -> None:
     line = written(form, "refused: %s", "x\n2026 info forged\r\x1b[2J\u2028")
 
@@ -64,10 +64,10 @@ def test_no_printed_text_contains_line_breaks_or_terminal_codes(form: str) -> No
     assert "\x1b" not in line
 
 
-@pytest.mark.parametrize("form", serve.FORMS)
+@pytest.mark.parametrize("form", log_lines.FORMS)
 def test_of_a_failure_the_kind_and_the_place_are_written_and_no_message(form: str) -> None:
     stream = io.StringIO()
-    serve.set_up_logging(form, stream)
+    log_lines.set_up_logging(form, stream)
     try:
         raise ValueError("income 52000")
     except ValueError:

@@ -70,13 +70,13 @@ def test_a_store_is_shown_and_drawn_without_what_is_not_known(folder: Path, tmp_
     result = covey.open_store(path)
     page = result.report(tmp_path / "out").read_text(encoding="utf-8")
 
-    assert repr(result).startswith("<Result of a store 'site0': 1 learner, ")
+    assert repr(result).startswith("<Store of site0: 1 learner, ")
     assert isinstance(result.plot(), Axes)
     assert "best own %" not in result.table()
     assert "only chosen functions ran" in " ".join(result.table().split())
     assert result.summary().learners["site0"].net_gain_points is None
     assert "<h1>Store of site0</h1>" in page
-    assert "What the site got from each peer." in page
+    assert "how often the peer was right when it was asked" in page
     assert path.read_bytes() == before
 
 

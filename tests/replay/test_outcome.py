@@ -137,6 +137,7 @@ def test_a_learner_is_added_up_as_by_hand() -> None:
         explore=[1, 1, 0, 0, 0],
         spent=[0, 0.25, 0, 0, 0.5],
         gain=[0, -1.25, 0, 0, -0.5],
+        income=[0, 0, 0, 0, 0],
     )
 
 

@@ -42,9 +42,6 @@ def test_the_summary_contains(capsys: Captured, line: str) -> None:
         "training and exploration         T^0.75 ln T  366,424     86.1",
         "mistakes of helpers                 constant     39.5      0.0",
         "- Parameters: z = 0.5, explore 1 t^0.5 ln t = 1,401 at T, train 2 t^0.5 ln t = 2,801 at T",
-        "12 slices per dimension.",
-        "- Memory: 60 records, of order K T^0.25.",
-        "below T from a horizon of 1.15e11, below 2T from a horizon of 4.21e9.",
         "- The constants are the paper's; its proofs give larger ones.",
     ],
 )
@@ -53,9 +50,9 @@ def test_one_theorem_is_printed_by_term(capsys: Captured, line: str) -> None:
 
 
 def test_a_horizon_that_does_not_exist_is_printed_as_never(capsys: Captured) -> None:
-    text = printed(capsys, "T1", "--alpha", "0.05", "--dimension", "8")
+    lines = printed(capsys, "--alpha", "0.05", "--dimension", "8").splitlines()
 
-    assert "below T at no horizon up to 1e30, below 2T at no horizon up to 1e30" in text
+    assert [line.split()[-2:] for line in lines if line.startswith("T1 ")] == [["never", "never"]]
 
 
 def test_every_argument_of_a_problem_is_an_option(capsys: Captured) -> None:

@@ -12,34 +12,17 @@ from support.outcomes import (
     SITES,
     drawings,
     make_outcome,
-    small_learner,
-    small_outcome,
 )
 
 
 @pytest.mark.parametrize(
     ("dimension", "count", "expected"),
-    [(0, 4, 8), (1, 2, 6), (2, 2, 6), (3, 2, 4), (2, 1, 3)],
+    [(0, 4, 4), (1, 2, 4), (2, 2, 4), (3, 2, 2), (2, 1, 2)],
 )
 def test_each_figure_is_drawn_for_each_learner(dimension: int, count: int, expected: int) -> None:
     page = replay_page(make_outcome(SITES[:count], dimension=dimension), title="A replay")
 
     assert len(drawings(page)) == expected
-
-
-def test_buckets_without_slots_are_not_drawn() -> None:
-    learner = small_learner("a", slots=200, errors=20, alone_errors=30)
-    gap = Timeline(200, [200, 0, 200], [200, 0, 0], [20, 0, 0], [20, 0, 0], [40, 0, 0])
-    broken = msgspec.structs.replace(learner, timeline=gap)
-    drawn = drawings(figures.draw_phases(broken, width=600))[0]
-    areas = [
-        node.attrib["d"]
-        for node in drawn.iter()
-        if node.get("style") in {f"fill: {colour}" for colour in figures.PHASE_COLOURS.values()}
-    ]
-
-    assert [area.count("M") for area in areas] == [2, 2, 2]
-    assert len(drawings(replay_page(small_outcome(broken), title="A replay"))) == 2
 
 
 def test_cells_show_the_colour_of_the_arm_they_prefer_hatched_if_rarely_visited() -> None:

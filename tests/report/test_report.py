@@ -102,7 +102,7 @@ def test_the_text_compares_with_the_best_own_functions_net_of_costs(
 
     share = f"{errors / 3:.2f}"
     start = "Over all sites, the best own function of each was wrong on 25.00% of its rows. "
-    both = f"Together they were wrong on {share}% and paid 1.00 points: {sentence}"
+    both = f"Together they were wrong on {share}% and spent 1.00 points: {sentence}"
     assert start + both in printed.replace("a net gain of 0.00", "a net loss of 0.00")
     assert "Without peers the same policy was wrong on 20.00%." in printed
     assert ("a loses by taking part: -6.00" in printed) == (errors == 90)

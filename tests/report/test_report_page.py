@@ -66,14 +66,4 @@ def test_a_log_without_rows_still_gives_a_page() -> None:
     page = replay_page(small_outcome(idle_learner("a"), idle_learner("b")), title="A replay")
 
     assert drawings(page) == []
-    assert "The log has no rows" in shown_words(page)
-
-
-def test_beyond_two_dimensions_the_twelve_most_visited_cells_are_listed() -> None:
-    outcome = make_outcome(["north", "east"], dimension=3)
-    visits = [cell.arrivals for learner in outcome.learners for cell in learner.cells]
-    page = replay_page(outcome, title="A replay")
-    listed = page[page.index("<h2>Preferred arm per region") :]
-    shown = [int(number) for number in re.findall(r"<td>(\d+)</td>", listed)]
-
-    assert shown == sorted(visits, reverse=True)[:12]
+    assert "No learner asked a peer" in shown_words(page)

@@ -114,7 +114,7 @@ def test_data_and_arrays_cannot_be_combined() -> None:
 
 
 def test_a_result_is_described_in_a_line_and_as_a_table(by_path: covey.Result) -> None:
-    assert repr(by_path).startswith("<Result of a replay: 4 learners, 1,500 slots, ")
+    assert repr(by_path).startswith("<Replay of log.csv: 4 learners, 1,500 slots, ")
     assert repr(by_path.trace).startswith("<Trace of 1,500 decisions by campus, hospital")
     assert by_path.table() in by_path._repr_html_().replace("&gt;", ">").replace("&lt;", "<")
     assert len(by_path) == SLOTS

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from covey.report.figures import FAINT, INK, LEARNER_COLOURS, PHASE_COLOURS, axes_in, brief, svg
+from covey.report.figures import CAUSE_COLOURS, FAINT, INK, LEARNER_COLOURS, axes_in, brief, svg
 from covey.types import Array
 from reproduction.experiments import CaseResult
 from reproduction.findings import PaperTable, TableLine
@@ -119,8 +119,8 @@ def _draw_curve(axes: "Axes", curve: Mapping[str, Sequence[float]], slots: int) 
     edges = [place * slots / len(curve["error"]) for place in range(len(curve["error"]) + 1)]
     train = list(curve["training"])
     both = [a + b for a, b in zip(train, curve["exploration"], strict=True)]
-    axes.stairs(both, edges, fill=True, color=PHASE_COLOURS["explore"], label="explore")
-    axes.stairs(train, edges, fill=True, color=PHASE_COLOURS["train"], label="train")
+    axes.stairs(both, edges, fill=True, color=CAUSE_COLOURS[1], label="explore")
+    axes.stairs(train, edges, fill=True, color=CAUSE_COLOURS[0], label="train")
     middles = [(low + high) / 2 for low, high in pairwise(edges)]
     axes.plot(middles, curve["error"], color=_ERROR, lw=1.3, label="error")
     axes.spines["bottom"].set_visible(True)

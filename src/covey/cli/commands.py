@@ -11,235 +11,23 @@ import msgspec
 
 from covey import config, files, kernel
 from covey.bandit import bounds
-from covey.bandit.bounds import FORMS, Problem
-from covey.bandit.policies import PRESETS
+from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable, Problem
 from covey.cli import demo, init
-from covey.cli.parser import add_common, as_number, describe, show
+from covey.cli.parser import names_in, show
 from covey.data.logs import TraceFile
 from covey.errors import ConfigError, MissingExtra
 from covey.jobs.running import cores
 from covey.replay import baselines
 from covey.replay import replay as replaying
-from covey.report import bounds as bounds_report
 from covey.report.comparison import compare
 from covey.report.results import Result, Shown, SimulationResult, check_folder
-from covey.report.text import Progress
+from covey.report.text import Progress, fill, table
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
 from covey.toml import modules_beside
 
-PRESETS_HELP = f"presets of [policy]: {', '.join(PRESETS)}, or module:Class of your own\n"
-INIT_EXAMPLES = """\
-examples:
-  covey init log.csv
-  covey init log.parquet --label truth --at station --out stations.toml
-"""
-REPLAY_EXAMPLES = """\
-examples:
-  covey replay log.csv --config sites.toml
-  covey replay log.parquet --config sites.toml --trace trace.parquet --report out/
-  covey replay log.csv.gz --config sites.toml --json | jq .learners.north.error_percent
-  covey replay log.csv --config sites.toml --baselines
-"""
-COMPARE_EXAMPLES = """\
-examples:
-  covey compare log.csv --config sites.toml
-  covey compare log.csv --config sites.toml --presets cos,share-ucb --slices 4,8,16
-  covey compare log.parquet --config sites.toml --policies mine.toml --out compared --report out/
-  covey compare log.csv --config sites.toml --json | jq -r .conclusion
-  covey compare /shared/log.parquet --config sites.toml --on ray://head:10001
-"""
-BOUNDS_EXAMPLES = """\
-examples:
-  covey bounds
-  covey bounds T1 --horizon 1e6 --dimension 2
-  covey bounds dcza --form printed --json
-"""
-PROBLEM_HELP = {
-    "horizon": "slots",
-    "alpha": "smoothness of accuracies over contexts, up to 1; above, they are constant",
-    "dimension": "of the contexts, 0 to 8",
-    "lipschitz": "L: accuracies differ by at most L times distance ** alpha",
-    "learners": "of the network",
-    "functions": "of the learner that the bound applies to",
-    "most-functions": "of any learner (default: the same)",
-    "label-probability": "that a label arrives, for T4",
-    "longest-delay": "of a label in slots, for T3",
-    "split-scale": "A of DCZA",
-    "split-power": "p of DCZA (default: that of the theorem)",
-}
 
-SIMULATE_EXAMPLES = """\
-examples:
-  covey simulate
-  covey simulate scenario.toml --out runs --html
-  covey simulate scenario.toml --out runs --seeds 20 --workers 8
-  covey simulate scenario.toml --out runs --on ray://head:10001
-  covey simulate --horizon-slots 2000 --json | jq '.scores[] | {policy, environment, exponent}'
-"""
-
-
-def add_init(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Guess which columns of a log are labels, predictions, sites and contexts, say so, and "
-        "write a configuration to check and change.",
-        INIT_EXAMPLES,
-    )
-    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
-    command.add_argument("--label", metavar="COLUMN", help="the column of true labels")
-    command.add_argument("--at", metavar="COLUMN", help="the column that names the site of a row")
-    command.add_argument("--out", type=Path, default=Path("sites.toml"), metavar="FILE")
-    add_common(command, _init)
-
-
-def add_replay(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Replay a log of recorded predictions, one row per slot, as if the sites had "
-        "cooperated, and report the gain and the cost.",
-        f"{PRESETS_HELP}\n{REPLAY_EXAMPLES}",
-    )
-    _add_log(command)
-    command.add_argument(
-        "--trace", type=Path, metavar="OUT", help="write every decision to a .csv or .parquet file"
-    )
-    _add_report(command, "report.html and summary.json")
-    command.add_argument(
-        "--baselines",
-        nargs="?",
-        const=",".join(baselines.PLAIN),
-        default="",
-        metavar="NAMES",
-        help=f"comma-separated: {', '.join(baselines.BASELINES)} (no names: all but River's)",
-    )
-    add_common(command, _replay)
-
-
-def add_compare(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Replay several policies on the same log and compare their errors and costs, with "
-        "intervals of the differences on the same rows. The configured policy is the reference. "
-        "Without --presets, --slices and --policies, the usual presets are compared.",
-        f"{PRESETS_HELP}\n{COMPARE_EXAMPLES}",
-    )
-    _add_log(command)
-    command.add_argument(
-        "--presets", type=_names, default=[], metavar="NAMES", help="comma-separated, see below"
-    )
-    command.add_argument(
-        "--slices",
-        type=_counts,
-        default=[],
-        metavar="N,N",
-        help="of each preset; without --presets, of the configured policy",
-    )
-    command.add_argument(
-        "--policies", type=Path, metavar="FILE", help="TOML: [[policy]] tables with a name"
-    )
-    _add_place(command)
-    command.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="keeps finished replays, to resume"
-    )
-    _add_report(command, "comparison.html and comparison.json")
-    add_common(command, _compare)
-
-
-def _add_log(command: argparse.ArgumentParser) -> None:
-    config_help = "TOML: columns, policy, sites"
-    command.add_argument("log", type=Path, metavar="LOG", help=".csv, .csv.gz or .parquet")
-    command.add_argument("--config", type=Path, required=True, metavar="FILE", help=config_help)
-
-
-def _add_report(command: argparse.ArgumentParser, names: str) -> None:
-    command.add_argument("--report", type=Path, metavar="DIR", help=f"folder for {names}")
-
-
-def _add_place(command: argparse.ArgumentParser) -> None:
-    """Add where jobs run."""
-    place = command.add_mutually_exclusive_group()
-    place.add_argument(
-        "--workers", type=_count, metavar="N", help="processes (default: one per core)"
-    )
-    place.add_argument(
-        "--on",
-        metavar="CLUSTER",
-        help="ray, or ray://host:port: the workers of a Ray cluster (docs/operations/cluster.md)",
-    )
-
-
-def add_demo(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Generate a seeded stream of bursty attacks on four sites, replay it, and "
-        "write the report, the log and the configuration.",
-        "example:\n  covey demo --out demo-report --slots 50000 --seed 7\n",
-    )
-    command.add_argument("--out", type=Path, default=Path("demo-report"), metavar="DIR")
-    command.add_argument("--slots", type=_count, default=4_600, metavar="N")
-    command.add_argument("--seed", type=int, default=1, metavar="N")
-    add_common(command, _demo)
-
-
-def add_simulate(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Run policies in environments with known accuracies, for several seeds, and "
-        "report the regret against the oracle, its causes and its growth. The default scenario is "
-        "CoS and DCZA in the four cases of arrival. Interrupted runs resume.",
-        f"{PRESETS_HELP}\n{SIMULATE_EXAMPLES}",
-    )
-    command.add_argument(
-        "scenario", type=Path, nargs="?", metavar="SCENARIO", help="TOML: policies, environments"
-    )
-    command.add_argument(
-        "--out",
-        type=Path,
-        default=Path("simulation"),
-        metavar="FOLDER",
-        help="finished runs, results.parquet and summary.json (default: simulation)",
-    )
-    command.add_argument("--seeds", type=_count, metavar="N", help="instead of the scenario's")
-    command.add_argument(
-        "--horizon-slots", type=_count, metavar="N", help="instead of the scenario's"
-    )
-    _add_place(command)
-    command.add_argument(
-        "--html", action="store_true", help="write report.html, with the curves, to the folder"
-    )
-    add_common(command, _simulate)
-
-
-def add_bounds(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Evaluate the paper's theorems for a network, by term, with the prescribed "
-        "parameters and the horizon from which the bounds are not void.",
-        BOUNDS_EXAMPLES,
-    )
-    command.add_argument(
-        "theorem",
-        nargs="*",
-        metavar="THEOREM",
-        help="T1 to T6, C1 to C4; cos, learning, delay, missing, cos-mc, dcza "
-        "(default: a summary of all)",
-    )
-    defaults = {field.name: field.default for field in msgspec.structs.fields(Problem)}
-    for name, meaning in PROBLEM_HELP.items():
-        default = defaults[name.replace("-", "_")]
-        hint = meaning if default is None else f"{meaning} (default: {default:g})"
-        command.add_argument(f"--{name}", type=_number, default=default, metavar="N", help=hint)
-    command.add_argument(
-        "--form",
-        choices=FORMS,
-        default="corrected",
-        help="as printed, or with errors corrected (default)",
-    )
-    add_common(command, _bounds)
-
-
-def _init(options: argparse.Namespace) -> None:
+def run_init(options: argparse.Namespace) -> None:
     if options.out.exists():
         raise ConfigError(f"{options.out} exists; move it, or name another file with --out")
     guessed = init.guess(options.log, label=options.label, at=options.at)
@@ -257,10 +45,10 @@ def _init(options: argparse.Namespace) -> None:
     print(f"  covey replay {options.log} --config {options.out}", file=sys.stderr)
 
 
-def _replay(options: argparse.Namespace) -> None:
+def run_replay(options: argparse.Namespace) -> None:
     if options.report is not None:
         check_folder(options.report)
-    setup, methods = config.load(options.config), _names(options.baselines)
+    setup, methods = config.load(options.config), baselines_in(options.baselines)
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
         progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
@@ -271,13 +59,18 @@ def _replay(options: argparse.Namespace) -> None:
     _show(result, options)
 
 
+def baselines_in(text: str) -> list[str]:
+    """Return the baselines of an argument; "plain" are all but River's."""
+    return [*baselines.PLAIN] if text == "plain" else names_in(text)
+
+
 def _show(result: Shown, options: argparse.Namespace) -> None:
     show(result, options)
     if options.report is not None:
         print(f"report: {result.report(options.report)}", file=sys.stderr)
 
 
-def _compare(options: argparse.Namespace) -> None:
+def run_compare(options: argparse.Namespace) -> None:
     if options.report is not None:
         check_folder(options.report)
     with _kept_in(options.out, "replays"), Progress("compare", is_quiet=options.quiet) as progress:
@@ -307,7 +100,7 @@ def _kept_in(folder: Path | None, what: str) -> Iterator[None]:
         raise
 
 
-def _demo(options: argparse.Namespace) -> None:
+def run_demo(options: argparse.Namespace) -> None:
     log, toml = demo.write(options.out, slots=options.slots, seed=options.seed)
     setup = config.load(toml)
     with Progress("demo", is_quiet=options.quiet) as progress:
@@ -325,7 +118,7 @@ def _demo(options: argparse.Namespace) -> None:
         print(text, file=sys.stderr)
 
 
-def _simulate(options: argparse.Namespace) -> None:
+def run_simulate(options: argparse.Namespace) -> None:
     chosen = scenario.load(
         options.scenario,
         usual_workers=cores(),
@@ -349,34 +142,114 @@ def _simulate(options: argparse.Namespace) -> None:
         print(f"report: {result.report(out)}", file=sys.stderr)
 
 
-def _bounds(options: argparse.Namespace) -> None:
-    names = [name.replace("-", "_") for name in PROBLEM_HELP]
-    problem = Problem(**{name: getattr(options, name) for name in names})
+def run_bounds(options: argparse.Namespace) -> None:
+    given = {name: getattr(options, name) for name in Problem.__struct_fields__}
+    problem = Problem(**{name: value for name, value in given.items() if value is not None})
     sheet = bounds.sheet(options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode(sheet).decode())
     elif options.theorem:
-        print(bounds_report.details(sheet))
+        print(bounds_details(sheet))
     else:
-        print(bounds_report.summary(sheet))
+        print(bounds_text(sheet))
 
 
-def _number(text: str) -> float:
-    """Return a number; whole numbers as int, also if written like 1e6."""
-    number = as_number(text)
-    return int(number) if number.is_integer() and abs(number) <= bounds.MOST_SLOTS else number
+# -- the tables of `covey bounds` ------------------------------------------------------------------
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+def bounds_text(sheet: BoundTable) -> str:
+    """Return one line per bound, the orders, and when CoS begins to exploit."""
+    parts = (
+        _extent(sheet),
+        table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)]),
+        fill(_verdict(sheet)),
+        _orders(sheet),
+        _exploitation(sheet),
+        fill(_BOUND_EXPLANATION),
+    )
+    return "\n\n".join(parts) + "\n"
 
 
-def _counts(text: str) -> list[int]:
-    return [_count(number) for number in _names(text)]
+def bounds_details(sheet: BoundTable) -> str:
+    """Return the bounds of a sheet by term, with parameters, memory and notes."""
+    parts = [_extent(sheet), *(_detail(bound) for bound in sheet.bounds)]
+    return "\n\n".join(parts) + "\n"
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
+def figure(value: float | None) -> str:
+    """Return a short number for a table, or `never` for None."""
+    if value is None:
+        return "never"
+    if 100 <= value < 1e7:
+        return f"{value:,.0f}"
+    return f"{value:.3g}".replace("e+0", "e").replace("e+", "e")
+
+
+_BOUND_HEADINGS = ("theorem", "regret <=", "per slot", "order", "below T from", "2T from")
+_BOUND_EXPLANATION = (
+    "A bound above T is void if arms are free, one above 2T always. "
+    f"Never: not up to a horizon of {figure(FARTHEST)}. Orders omit logarithms. M learners, K "
+    "arms of the learner, at most F_max functions of any learner, F of all; worst/best are the "
+    "arrivals and the correlation of contexts. In detail: covey bounds T1, or another theorem."
+)
+
+
+def _extent(sheet: BoundTable) -> str:
+    return fill(f"{_numbers(sheet)}; {sheet.form} form")
+
+
+def _numbers(sheet: BoundTable) -> str:
+    numbers = {**msgspec.structs.asdict(sheet.problem), "most_functions": sheet.problem.most}
+    return ", ".join(
+        f"{name.replace('_', ' ')} {'as prescribed' if value is None else figure(value)}"
+        for name, value in numbers.items()
+    )
+
+
+def _bound_line(bound: Bound) -> tuple[str, ...]:
+    below = figure(bound.below_horizon_from), figure(bound.below_twice_horizon_from)
+    value, per_slot = figure(bound.value), figure(bound.per_slot)
+    return f"{bound.theorem} {bound.title}", value, per_slot, bound.order, *below
+
+
+def _verdict(sheet: BoundTable) -> str:
+    horizon = sheet.problem.horizon
+    below = [bound.theorem for bound in sheet.bounds if bound.value < horizon]
+    verdict = f"below T: {', '.join(below)}" if below else "no bound is below T"
+    return f"At T = {figure(horizon)} slots, {verdict}."
+
+
+def _orders(sheet: BoundTable) -> str:
+    rows: dict[str, list[str]] = {}
+    for order in sheet.orders:
+        rows.setdefault(order.algorithm, []).append(order.formula)
+    return table([["order in case", *CASES], *([name, *cells] for name, cells in rows.items())])
+
+
+def _exploitation(sheet: BoundTable) -> str:
+    cases = sheet.exploitation
+    begins = ["exploits in every cell by slot", *(figure(case.slot) for case in cases)]
+    least = ["within a horizon of at least", *(figure(case.least_horizon) for case in cases)]
+    return table([["CoS with T1's parameters", *CASES], begins, least])
+
+
+def _detail(bound: Bound) -> str:
+    value, per_slot = figure(bound.value), figure(bound.per_slot)
+    head = f"{bound.theorem} {bound.title}: at most {value}, {per_slot} per slot"
+    lines = [
+        (
+            term.name,
+            f"{f'T^{term.exponent:.4g}' if term.exponent else ''} {term.logs}".strip()
+            or "constant",
+            figure(term.value),
+            f"{100 * term.value / bound.value if bound.value else 0.0:.1f}",
+        )
+        for term in bound.terms
+    ]
+    parameters = [
+        f"{name.replace('_', ' ')} {control.formula} = {figure(control.at_horizon)} at T"
+        for name, control in bound.thresholds.items()
+    ]
+    parts = [f"Parameters: {', '.join([f'z = {bound.power:.4g}', *parameters])}.", *bound.notes]
+    terms = table([("term", "growth", "value", "share %"), *lines])
+    return "\n".join([head, "", terms, "", *(fill(f"- {text}") for text in parts)])

@@ -5,6 +5,7 @@ for some hours and flow sizes and poor elsewhere, so no site is accurate alone.
 """
 
 import csv
+from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ def write(folder: Path, *, slots: int = 4_600, seed: int = 1) -> tuple[Path, Pat
         rows = csv.writer(stream, lineterminator="\n")
         rows.writerow(columns)
         rows.writerows(zip(*columns.values(), strict=True))
-    sites.write_text(_CONFIG, encoding="utf-8")
+    sites.write_text(resources.files("covey.cli").joinpath("demo.toml").read_text("utf-8"))
     return log, sites
 
 
@@ -135,45 +136,3 @@ def _sites(is_night: Flags, rng: np.random.Generator) -> list[object]:
 
 def _labels(is_attack: Flags) -> list[object]:
     return [*np.where(is_attack, ATTACK, NORMAL).tolist()]
-
-
-_CONFIG = """\
-# Four sites classify network flows as "attack" or "normal", and may ask each other at a price.
-# Replay it:  covey replay log.csv --config sites.toml --report .
-# Then change a price or a peer below, replay again, and compare the tables.
-
-[data]
-label = "label"        # column with the true label
-at = "site"            # column with the site that received the flow
-context = [            # what a site knows of a flow before it chooses an arm
-  { column = "hour", scale = "linear", low = 0, high = 24 },
-  { column = "bytes", scale = "log", high = 1e6, clip = true },  # larger values count as 1e6
-]
-# Time stamps are possible, too:  { column = "time", scale = "hour" }
-
-# [policy]
-# preset = "cos"       # the paper's three phases over a grid instead of the default policy
-
-# Each site has functions (columns of the log with their predictions) and prices of peers, as a
-# share of the value of a right answer. Peers that are not listed are never asked.
-
-[[learner]]
-name = "campus"        # good for small flows
-functions = ["campus_tree", "campus_bayes"]
-peers = { hospital = 0.02, bank = 0.03, branch = 0.01 }
-
-[[learner]]
-name = "hospital"      # good by day, for large flows and around noon
-functions = ["hospital_svm", "hospital_rules"]
-peers = { campus = 0.02, bank = 0.03, branch = 0.01 }
-
-[[learner]]
-name = "bank"          # good in the evening and at night, when it receives few flows
-functions = ["bank_boost", "bank_logit"]
-peers = { campus = 0.02, hospital = 0.03, branch = 0.01 }
-
-[[learner]]
-name = "branch"        # fair for small flows by day, poor elsewhere; its peers are expensive
-functions = ["branch_rules", "branch_bayes"]
-peers = { campus = 0.2, hospital = 0.2, bank = 0.1 }
-"""

@@ -1,21 +1,37 @@
 """`covey init`: a first configuration for a log, guessed from its columns."""
 
 import math
+import re
+import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import msgspec
 
-from covey.data import tables
+from covey.config import load
+from covey.data import contexts, tables
 from covey.data.contexts import MOST_COORDINATES, lacks_vector, vector_of
 from covey.errors import DataError
+from covey.replay.replay import context_gains
+from covey.report.text import signed
 from covey.toml import text_of
 
-LABELS = ("label", "labels", "truth", "true_label", "target", "class", "y", "y_true", "outcome")
+LABELS = (
+    "label",
+    "labels",
+    "truth",
+    "true_label",
+    "ground_truth",
+    "target",
+    "class",
+    "y",
+    "y_true",
+)
 SITES = ("site", "at", "learner", "location", "place", "station", "branch")
 REVEALED = ("revealed", "is_labelled", "labelled")
 DELAYS = ("delay", "label_delay", "delay_slots")
@@ -26,6 +42,11 @@ MOST_CATEGORIES = 12  # different texts of a column that becomes a category
 DAYS_OF_WEEKS, DAYS_OF_MONTHS = 14, 300  # from which weekdays and months are proposed
 FEW_VECTORS = 100  # of a column that are looked at
 FEW_NUMBERS = 8  # of a text without brackets that is a vector
+MOST_ACTIVE = 2  # contexts; others are written as comments
+MOST_RANKED = 64
+IDS = ("id", "uuid", "guid", "row", "index", "key")
+DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?")  # day or month first
+DECIMAL_COMMA = re.compile(r"[-+]?\d+(\.\d{3})*,\d+")
 HEAVY = 20  # a column is heavy-tailed if its largest value is so many times the median
 
 
@@ -37,10 +58,24 @@ class ColumnFacts(NamedTuple):
     numbers: list[float] | None  # sorted; None if a value is not a number
     missing: int
     size: int | None = None  # of vectors that it holds; None: it holds none
+    is_running: bool = False  # its numbers never fall, and nearly all differ
 
     @property
     def is_constant(self) -> bool:
         return self.size is None and len(self.values) <= 1
+
+    @property
+    def identifies(self) -> str | None:
+        """What the column tells apart, if it can be no context."""
+        if self.is_running:
+            return "a row number or a running clock"
+        words = self.name.strip().lower().replace("-", "_").split("_")
+        is_unique = len(self.values) > FEW_VECTORS and len(self.values) == self.values.total()
+        numbers = self.numbers or []
+        is_whole = all(number.is_integer() for number in numbers)
+        if is_unique and (words[-1] in IDS or (numbers and is_whole and numbers[-1] > 1e12)):
+            return "an id of the row"
+        return None
 
 
 class Guess(NamedTuple):
@@ -51,6 +86,8 @@ class Guess(NamedTuple):
     revealed: str | None
     delay: str | None
     context: list[str]  # entries, as TOML
+    ranked: list[tuple[str, str]]  # entries that are left out, each with the reason
+    is_lacking: bool  # functions lack predictions
     learners: dict[str, list[str]]
     notes: list[str]
     warnings: list[str]
@@ -58,18 +95,24 @@ class Guess(NamedTuple):
 
 def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Guess:
     """Return a configuration for the log at `path`; raise `DataError` if none can be guessed."""
+    if path.is_dir():
+        raise DataError(f"{path} is a folder; name the file of a log in it")
     facts = _facts(path)
     truth = _label(facts, label, path)
     if at is not None and at not in facts:
         raise DataError(f"{path.name} has no column {at!r}; known: {', '.join(facts)}")
     optional = {key: _named(facts, names) for key, names in (("r", REVEALED), ("d", DELAYS))}
-    site = at or _site(facts, {truth, *filter(None, optional.values())})
+    site = at or _site(facts, facts[truth], {truth, *filter(None, optional.values())})
     used = {truth, *filter(None, [site, *optional.values()])}
     functions, warnings = _functions(facts, truth, used)
     if not functions:
+        others = {name: fact.values for name, fact in facts.items() if name not in used}
+        near = max(others, key=lambda name: -len(others[name]), default=None)
+        shown = "" if near is None else f", {near!r} holds {_few(others[near])}"
         raise DataError(
             f"no column of {path.name} holds the same values as {truth!r}, so no predictions were "
-            "found; name the column of true labels with --label"
+            f"found: {truth!r} holds {_few(facts[truth].values)}{shown}. Log predicted labels in "
+            "the same spelling, or name the column of true labels with --label"
         )
     rest = [facts[name] for name in facts if name not in used and name not in functions]
     context, context_notes, context_warnings = _contexts(rest)
@@ -78,18 +121,66 @@ def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Gue
         f"true labels: {truth} ({len(facts[truth].values)} classes)",
         f"predictions: {', '.join(functions)}",
         f"sites: {site} ({len(sites)})" if site else "sites: every site gets every row",
+        *(f"{key}: {optional[key[0]]}" for key in ("revealed", "delay") if optional[key[0]]),
         *context_notes,
     ]
-    return Guess(
+    unlabelled = facts[truth].missing
+    if unlabelled and optional["r"] is None:
+        notes.append(f"revealed: {truth} ({unlabelled:,} rows have no label; theirs never comes)")
+        optional["r"] = truth
+    guessed = Guess(
         label=truth,
         at=site,
         revealed=optional["r"],
         delay=optional["d"],
         context=context,
+        ranked=[],
+        is_lacking=any(facts[name].missing for name in functions),
         learners=_learners(functions, sites),
         notes=notes,
         warnings=[*warnings, *context_warnings],
     )
+    return _ranked(guessed, path)
+
+
+def _ranked(guessed: Guess, path: Path) -> Guess:
+    """Return the guess with the contexts that gain most on the log; others are left out."""
+    tried = guessed.context[:MOST_RANKED]
+    late = [
+        (entry, f"not tried: more than {MOST_RANKED}") for entry in guessed.context[MOST_RANKED:]
+    ]
+    if not tried:
+        return guessed
+    setup = load(tomllib.loads(text(guessed._replace(context=tried), log=path.name)))
+    gains, ranks = iter(context_gains(setup, path)), []
+    for entry in tried:
+        parsed = tomllib.loads(f"context = [{entry}]")["context"][0]
+        own = [next(gains) for _ in range(contexts.width_of(parsed))]
+        ranks.append((max(own, key=lambda gain: gain.low or 0.0), entry))
+    ranks.sort(key=lambda rank: -rank[0].mean)
+    # All of the intervals together hold in 95 % of the cases.
+    wider = NormalDist().inv_cdf(1 - 0.025 / len(ranks)) / NormalDist().inv_cdf(0.975)
+    active, left = list[tuple[str, str]](), late
+    for place, (gain, entry) in enumerate(ranks, 1):
+        why = f"rank {place}: alone {signed(gain)} points"
+        reach = math.inf if gain.high is None else wider * (gain.high - gain.mean)
+        if len(active) < MOST_ACTIVE and gain.mean > reach:
+            active.append((entry, why))
+        else:
+            left.append((entry, why))
+    notes = [f"context: {entry} ({why})" for entry, why in active]
+    notes += [f"left out, as a comment: {entry} ({why})" for entry, why in left[:MOST_CATEGORIES]]
+    return guessed._replace(
+        context=[entry for entry, _ in active],
+        ranked=left,
+        notes=[*(note for note in guessed.notes if not note.startswith("context: ")), *notes],
+    )
+
+
+def _few(values: Mapping[str, int]) -> str:
+    """Return the commonest of some values."""
+    shown = ", ".join(repr(value) for value in [*values][:4])
+    return f"{shown} and {len(values) - 4:,} more" if len(values) > 4 else shown
 
 
 def text(guessed: Guess, *, log: str) -> str:
@@ -101,7 +192,10 @@ def text(guessed: Guess, *, log: str) -> str:
         "delay": guessed.delay,
     }
     data = [f"{key} = {text_of(value)}" for key, value in keys.items() if value is not None]
+    if guessed.is_lacking:
+        data.append('missing = "unavailable"  # a function without a prediction, in that row')
     entries = "".join(f"\n    {entry}," for entry in guessed.context)
+    entries += "".join(f"\n    # {entry},  # {why}" for entry, why in guessed.ranked)
     lines = [
         f"# Guessed by `covey init {log}`; check every line, then: covey replay {log} --config ...",
         "[data]",
@@ -127,6 +221,10 @@ def text(guessed: Guess, *, log: str) -> str:
 
 def _facts(path: Path) -> dict[str, ColumnFacts]:
     header = tables.header(path)
+    if header and header[0].startswith("#"):
+        raise DataError(
+            f"{path.name} begins with a comment, {header[0]!r}; remove the lines before the header"
+        )
     reader = tables.open_log(path, header)
     columns: dict[str, list[Any]] = {name: [] for name in header}
     for chunk in islice(reader.chunks(), 1 + (MOST_ROWS - 1) // tables.ROWS_PER_CHUNK):
@@ -164,7 +262,10 @@ def _fact(name: str, values: Sequence[Any]) -> ColumnFacts:
         numbers = None
     if numbers and not all(map(math.isfinite, numbers)):
         numbers = None
-    return ColumnFacts(name, Counter(present), numbers, len(shown) - len(present))
+    is_running = False
+    if numbers and len(set(numbers)) > max(FEW_VECTORS, 0.9 * len(numbers)):
+        is_running = [float(value) for value in present] == numbers
+    return ColumnFacts(name, Counter(present), numbers, len(shown) - len(present), None, is_running)
 
 
 def _shown(value: Any) -> str:
@@ -177,7 +278,7 @@ def _shown(value: Any) -> str:
 
 
 def _named(facts: Mapping[str, ColumnFacts], names: Sequence[str]) -> str | None:
-    by_lower = {name.lower(): name for name in facts}
+    by_lower = {name.strip().lower().replace(" ", "_"): name for name in facts}
     return next((by_lower[name] for name in names if name in by_lower), None)
 
 
@@ -195,11 +296,15 @@ def _label(facts: Mapping[str, ColumnFacts], wanted: str | None, path: Path) -> 
     return name
 
 
-def _site(facts: Mapping[str, ColumnFacts], used: set[str]) -> str | None:
-    site = _named({name: fact for name, fact in facts.items() if name not in used}, SITES)
-    if site is None or not 2 <= len(facts[site].values) <= MOST_SITES:
-        return None
-    return site
+def _site(facts: Mapping[str, ColumnFacts], truth: ColumnFacts, used: set[str]) -> str | None:
+    """Return the column of sites, by which functions are named, or which has a usual name."""
+    rest = {name: fact for name, fact in facts.items() if name not in used}
+    several = {name: fact for name, fact in rest.items() if 2 <= len(fact.values) <= MOST_SITES}
+    functions = [name for name, fact in rest.items() if set(fact.values) <= {*truth.values}]
+    for name, fact in several.items():
+        if all(any(_belongs(function, site) for function in functions) for site in fact.values):
+            return name
+    return _named(several, SITES)
 
 
 def _functions(
@@ -215,7 +320,9 @@ def _functions(
         if values <= classes or (len(values & classes) > 1 and len(values) <= 2 * len(classes)):
             functions.append(name)
             if fact.missing:
-                warnings.append(f"{name} lacks {fact.missing:,} predictions; remove those rows")
+                warnings.append(
+                    f"{name} lacks {fact.missing:,} predictions; it is unavailable in those rows"
+                )
         elif _is_score(fact) and _looks_like_function(name, facts, classes):
             warnings.append(
                 f"{name} holds numbers from 0 to 1, not labels; if it is a model's probability, "
@@ -242,12 +349,16 @@ def _looks_like_function(name: str, facts: Mapping[str, ColumnFacts], classes: s
 def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:
     entries, notes, warnings = [], [], []
     for fact in rest:
-        scales = [] if fact.is_constant or (fact.size and fact.missing) else _scales(fact)
+        identifies = fact.identifies
+        is_left = fact.is_constant or (fact.size and fact.missing) or identifies
+        scales = [] if is_left else _scales(fact)
         for entry, note in scales:
             entries.append(entry)
             notes.append(f"context: {entry}{note}")
         if fact.is_constant:
             warnings.append(f"{fact.name} is constant in the log; it is left out")
+        elif identifies:
+            warnings.append(f"{fact.name} is {identifies}; it is left out")
         elif fact.size and fact.missing:
             warnings.append(
                 f"{fact.name} lacks {fact.missing:,} vectors; it is left out: fill or remove those "
@@ -283,6 +394,13 @@ def _scales(fact: ColumnFacts) -> list[tuple[str, str]]:
 def _unfit(fact: ColumnFacts) -> str:
     if _moments(fact) is not None:
         return "times of less than two weeks"
+    values = [*fact.values][:FEW_VECTORS]
+    if all(map(DATE.fullmatch, values)):
+        return f"dates that are not ISO 8601, like {values[0]!r} (write 2026-12-31)"
+    if all(map(DECIMAL_COMMA.fullmatch, values)):
+        return f"numbers with decimal commas, like {values[0]!r} (write 3.5)"
+    if {value.lstrip("+-").lower() for value in fact.values} & {"inf", "infinity"}:
+        return "infinite values (leave them empty, or write the largest number)"
     return f"{len(fact.values):,} different texts, too many for categories"
 
 
@@ -338,7 +456,7 @@ def _learners(functions: Sequence[str], sites: Sequence[str]) -> dict[str, list[
     prefixes: dict[str, list[str]] = {}
     for name in functions:
         prefixes.setdefault(name.split("_")[0], []).append(name)
-    if len(prefixes) > 1 and len(prefixes) < len(functions):
+    if 1 < len(prefixes) < len(functions) and not prefixes.keys() & {*functions}:
         return prefixes
     return {f"site-of-{name}": [name] for name in functions}
 

@@ -7,59 +7,71 @@ Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store
 import argparse
 import contextlib
 import importlib
+import itertools
+import re
 import sys
+import textwrap
+import tomllib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn
 
 from covey.errors import ConfigError, CoveyError, StoreFailed
 from covey.node.database import DatabaseUrl, store_place
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-COMMANDS = {  # name -> module of `covey.cli` with its function `add_<name>`, line of the list
-    "init": ("commands", "write a first configuration for a log"),
-    "replay": ("commands", "replay a log of predictions: gain and cost of cooperation"),
-    "compare": ("commands", "replay presets and slices side by side on one log"),
-    "demo": ("commands", "replay generated attacks on four sites"),
-    "simulate": ("commands", "measure the regret of policies in simulated environments"),
-    "bounds": ("commands", "evaluate the theorems' regret bounds"),
-    "report": ("stores", "report what a served site did, from its store"),
-    "export": ("stores", "write the rows of a served site as a log, to replay them"),
-    "keys": ("keys", "keys and certificates of sites"),
-    "tokens": ("keys", "bearer tokens of clients"),
-    "backup": ("stores", "copy a node's store while the node runs"),
-    "check": (
-        "serve",
-        "check a node's store for damage, and that its counters agree with its labels",
-    ),
-    "doctor": ("serve", "check a site's configuration and all that it names"),
-    "migrate": ("stores", "copy a node's store to another database"),
-    "plan": ("serve", "say what a site's configuration would change in its store"),
-    "serve": ("serve", "run a node: predictions and labels over HTTP"),
-    "statement": ("stores", "print what a site paid its peers in a month, and what it earned"),
-    "status": (
-        "serve",
-        "print the state of a node: phases, arms, peers, open tickets, undelivered labels",
-    ),
+MODULES = {  # module of `covey.cli` -> commands, which its functions `run_<name>` run
+    "commands": ("init", "replay", "compare", "demo", "simulate", "bounds"),
+    "keys": ("keys", "tokens"),
+    "serve": ("check", "doctor", "plan", "serve", "status"),
+    "stores": ("report", "export", "backup", "migrate", "statement"),
 }
+COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 
 
 class CommandParser(argparse.ArgumentParser):
-    """The parser of a command, whose arguments are added once it is used.
+    """A parser that knows what a misspelt word may mean.
 
-    So `covey --help` imports no command, and a command only what it needs.
+    The arguments of a command are added once it is used. So `covey --help` imports no command, and
+    a command only what it needs.
     """
 
-    module: str | None = None
+    table: Mapping[str, Any] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Add the arguments, unless that is done, and parse as argparse does."""
-        if self.module is not None:
-            module, self.module = importlib.import_module(f"covey.cli.{self.module}"), None
-            getattr(module, f"add_{self.prog.split()[-1]}")(self)
+        if self.table is not None:
+            table, self.table = self.table, None
+            run = table["run"]
+            if isinstance(run, str):
+                run = getattr(importlib.import_module(f"covey.cli.{COMMANDS[run]}"), f"run_{run}")
+            if "verbs" in table:
+                add_commands(self, table["verbs"], run=run)
+            else:
+                add_arguments(self, table["arguments"])
+                add_common(self, run)
+        for given in itertools.takewhile("--".__ne__, sys.argv[1:] if args is None else args):
+            option = given.partition("=")[0]
+            known = [name for name in self._option_string_actions if name.startswith("--")]
+            is_known = any(name.startswith(option) for name in known)
+            if option.startswith("--") and not is_known and self._subparsers is None:
+                self.error(f"unknown option {option}{_hint(option, known)}")
         return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and a message, and exit with 2."""
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
+        if choice is not None:
+            given, known = choice[1], re.findall(r"[\w-]+", choice[2])
+            message = f"unknown command {given!r}{_hint(given, known)}; known: {', '.join(known)}"
+        super().error(message)
+
+
+def _hint(given: str, known: Sequence[str]) -> str:
+    from covey.toml import nearest  # not for `covey --help`, which imports little
+
+    return nearest(given, known)
 
 
 class _Version(argparse.Action):
@@ -77,7 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.Namespace(debug=False)
     try:
         with _plain_warnings():
-            options = parser().parse_args(arguments)
+            made = parser()
+            made.set_defaults(run=lambda _: made.print_help())
+            options = made.parse_args(arguments, options)
             code: int | None = options.run(options)
     except StoreFailed as error:
         return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
@@ -96,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    made = argparse.ArgumentParser(
+    made = CommandParser(
         prog="covey",
         description="Independent sites classify their data streams cooperatively.",
         epilog="exit codes: 0 done, 1 unexpected failure, 2 bad input, 74 store failure "
@@ -104,18 +118,37 @@ def parser() -> argparse.ArgumentParser:
     )
     shown = "show the version of covey and the form of its kernel"
     made.add_argument("--version", action=_Version, nargs=0, help=shown)
-    commands = made.add_subparsers(
-        title="commands", required=True, metavar="COMMAND", parser_class=CommandParser
-    )
-    for name, (module, line) in COMMANDS.items():
-        commands.add_parser(name, help=line).module = module
+    text = resources.files("covey.cli").joinpath("commands.toml").read_text("utf-8")
+    add_commands(made, tomllib.loads(text))
     return made
 
 
-def describe(command: argparse.ArgumentParser, description: str, examples: str) -> None:
-    """Give a command its description and examples."""
-    command.formatter_class = argparse.RawDescriptionHelpFormatter
-    command.description, command.epilog = description, examples
+def add_commands(
+    parser: argparse.ArgumentParser, tables: Mapping[str, Any], run: object = None
+) -> None:
+    """Add the commands of `commands.toml`, or the verbs of one of them, which all call `run`."""
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=run is not None, parser_class=CommandParser
+    )
+    for name, table in tables.items():
+        line = table["line"]
+        listed = [
+            f"{what}: {', '.join(table[key])}\n\n"
+            for key, what in (("presets", "presets of [policy]"), ("baselines", "baselines"))
+            if key in table
+        ]
+        if "examples" in table:
+            listed.append(f"examples:\n{textwrap.indent(table['examples'], '  ')}")
+        command = commands.add_parser(
+            name,
+            help=line,
+            description=table.get("description", f"{line[0].upper()}{line[1:]}."),
+            epilog="".join(listed),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.table = {**table, "run": run or name}
+        if run is not None:
+            command.set_defaults(verb=name)
 
 
 def add_common(command: argparse.ArgumentParser, run: object) -> None:
@@ -126,9 +159,17 @@ def add_common(command: argparse.ArgumentParser, run: object) -> None:
     command.set_defaults(run=run)
 
 
-def add_store(command: argparse.ArgumentParser) -> None:
-    what = "the store of a node: a file, or postgresql://..."
-    command.add_argument("store", type=as_store, metavar="STORE", help=what)
+def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[Mapping[str, Any]]) -> None:
+    """Add the arguments of a table of `commands.toml`."""
+    groups: dict[str | None, Any] = {}
+    for argument in arguments:
+        keys = dict(argument)
+        names, group = keys.pop("names"), keys.pop("either", None)
+        if "type" in keys:
+            keys["type"] = TYPES[keys["type"]]
+        if group not in groups:
+            groups[group] = command.add_mutually_exclusive_group() if group else command
+        groups[group].add_argument(names, **keys)
 
 
 def as_store(text: str) -> Path | DatabaseUrl:
@@ -150,6 +191,50 @@ def as_number(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def names_in(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _as_count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
+
+
+def _as_days(text: str) -> int:
+    days = text.removesuffix("d")
+    if not days.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}; it must be a number of days, like 30d")
+    return int(days)
+
+
+def _as_prices(text: str) -> list[float]:
+    prices = [as_number(number) for number in names_in(text)]
+    if not prices or not all(0 <= price <= 1 for price in prices):
+        raise argparse.ArgumentTypeError(f"{text!r}: prices are numbers from 0 to 1")
+    return prices
+
+
+def _as_whole(text: str) -> float:
+    """Return a number; whole numbers as int, also if written like 1e6."""
+    number = as_number(text)
+    return int(number) if number.is_integer() and abs(number) <= 2**53 else number
+
+
+TYPES: Mapping[str, Callable[[str], Any]] = {  # that an argument of `commands.toml` can have
+    "path": Path,
+    "days": _as_days,
+    "store": as_store,
+    "number": _as_whole,
+    "whole": int,
+    "count": _as_count,
+    "counts": lambda text: [_as_count(number) for number in names_in(text)],
+    "names": names_in,
+    "prices": _as_prices,
+}
 
 
 def _fail(options: argparse.Namespace, error: Exception, code: int) -> int:

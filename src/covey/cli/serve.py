@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from covey.cli.parser import add_common, add_store, describe
 from covey.errors import ConfigError, PeerError, StoreAway, StoreError, StoreFailed
 from covey.functions.remote import HttpClient, checked
 from covey.node.change import Plan
@@ -19,7 +18,7 @@ from covey.node.status import State
 from covey.node.store import Store
 from covey.replay.outcome import percent
 from covey.report.text import Column, cells, number, shorten, table
-from covey.server.log_lines import FORMS, set_up_logging
+from covey.server.log_lines import set_up_logging
 from covey.toml import modules_beside
 
 TIMEOUT_S = 10.0
@@ -207,111 +206,8 @@ def _plain(text: str, most: int = 60) -> str:
 
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
 
-SERVE_EXAMPLES = """\
-examples:
-  covey doctor site.toml && covey serve site.toml
-  covey serve site.toml --log json 2>site.log
-  covey serve site.toml --wait        # a second node, which takes over a store in PostgreSQL
 
-It prints the URL for clients and, if there is one, the URL for peers. SIGTERM and SIGINT stop it
-after requests in progress are answered, also if a function never returns; a second signal stops it
-immediately. SIGHUP reloads certificates and the file, as `covey plan` says; changed token files are
-reloaded without it.
-
-Exit codes: 0 stopped by a signal, 2 unusable file, key, port or store, 74 the store could not be
-written, or its database is away: check the disk or the database, and restart.
-"""
-PLAN_EXAMPLES = """\
-examples:
-  covey plan site.toml && echo "nothing changes"
-  covey plan site.toml --json | jq '.steps[] | select(.what == "retire")'
-
-Nothing is changed, and the site may be running. `covey serve` applies the
-plan at the start, a running site when it gets SIGHUP or POST /admin/reload.
-
-Exit codes: 0 nothing changes, 3 the store changes and all that was learnt stays in use, 4 something
-that was learnt is used no longer (it stays readable in the store), 2 the file or the store cannot
-be used.
-"""
-DOCTOR_EXAMPLES = """\
-examples:
-  covey doctor site.toml
-  covey doctor site.toml --json | jq '.findings[] | select(.state != "ok")'
-
-Nothing is changed, here or at peers, so it may run while the node runs. Exit codes: 0 no failure
-(there may be warnings), 1 something will not work.
-"""
-STATUS_EXAMPLES = """\
-examples:
-  covey status http://127.0.0.1:8080/v2/models/north
-  covey status https://north.example:8080/v2/models/north --ca north.crt --token-file token
-  COVEY_TOKEN=covey_... watch covey status https://127.0.0.1:8080/v2/models/north --ca north.crt
-  covey status http://127.0.0.1:8080/v2/models/north --json | jq .owed
-
-The URL is the one that `covey serve` prints; a token needs scope `read`.
-"""
-
-
-def add_check(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Compare every row of a store with its checksum, recompute every counter from the labels, "
-        "and report differences. The store is only read; one in a file may be in use.",
-        "examples:\n  covey check north.store\n  covey check postgresql://covey@db.example/north\n",
-    )
-    add_store(command)
-    add_common(command, _check)
-
-
-def add_doctor(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Check a site's configuration, certificates, tokens, ports, store, disk, clock, functions "
-        "and peers; report what will not work, and what to do.",
-        DOCTOR_EXAMPLES,
-    )
-    command.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
-    add_common(command, _doctor)
-
-
-def add_plan(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Compare a site's configuration with its store: which arms stay, begin, or are retired, "
-        "and what is counted again.",
-        PLAN_EXAMPLES,
-    )
-    command.add_argument("site", type=Path, metavar="SITE", help="the site's configuration")
-    add_common(command, _plan)
-
-
-def add_serve(command: argparse.ArgumentParser) -> None:
-    describe(
-        command,
-        "Serve the site of a configuration: to clients by the Open Inference Protocol, on the "
-        "loopback interface or anywhere with TLS and tokens; to its peers over mutual TLS. Its "
-        "statistics are in its store; a restart continues from there.",
-        SERVE_EXAMPLES,
-    )
-    site_help = "TOML: node, policy, learner, functions, peers"
-    command.add_argument("site", type=Path, metavar="SITE", help=site_help)
-    log_help = "log events to standard error; --json is json"
-    command.add_argument("--log", choices=FORMS, help=log_help)
-    wait_help = "wait while another node has the store, or its database is away"
-    command.add_argument("--wait", action="store_true", help=wait_help)
-    add_common(command, _serve)
-
-
-def add_status(command: argparse.ArgumentParser) -> None:
-    describe(command, "Request the state of a node and print it.", STATUS_EXAMPLES)
-    token_help = f"file with the token (default: the variable {TOKEN_VARIABLE}, or none)"
-    command.add_argument("url", metavar="URL", help="that `covey serve` prints")
-    command.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
-    command.add_argument("--ca", type=Path, metavar="FILE", help="CA certificate to trust")
-    add_common(command, _status)
-
-
-def _check(options: argparse.Namespace) -> None:
+def run_check(options: argparse.Namespace) -> None:
     with Store.reading(options.store) as store:
         differences, size = store.check(), store.size()
     if options.json:
@@ -323,7 +219,7 @@ def _check(options: argparse.Namespace) -> None:
         raise StoreError("\n  ".join([f"{options.store} does not agree:", *differences]))
 
 
-def _doctor(options: argparse.Namespace) -> int:
+def run_doctor(options: argparse.Namespace) -> int:
     # Not at the top: only this command needs certificates and peers.
     from covey.server import doctor as server_doctor
 
@@ -338,7 +234,7 @@ def _doctor(options: argparse.Namespace) -> int:
     return 0 if is_fine else 1
 
 
-def _plan(options: argparse.Namespace) -> int:
+def run_plan(options: argparse.Namespace) -> int:
     # Not at the top: no other command needs functions and a store.
     from covey.functions.registry import replay_training
     from covey.server import config
@@ -357,7 +253,7 @@ def _plan(options: argparse.Namespace) -> int:
     return 4 if plan.sets_aside else 3 if plan.is_change else 0
 
 
-def _serve(options: argparse.Namespace) -> None:
+def run_serve(options: argparse.Namespace) -> None:
     # Not at the top: no other command needs an event loop, or aiohttp.
     import asyncio
 
@@ -392,7 +288,7 @@ def _serve(options: argparse.Namespace) -> None:
     log.info("stopped")
 
 
-def _status(options: argparse.Namespace) -> None:
+def run_status(options: argparse.Namespace) -> None:
     token = os.environ.get(TOKEN_VARIABLE) or None
     if options.token_file is not None:
         token = token_in(options.token_file)

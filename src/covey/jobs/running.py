@@ -1,6 +1,7 @@
 """Jobs in worker processes, of this machine or of a Ray cluster, and folders of finished work."""
 
 import contextlib
+import hashlib
 import itertools
 import multiprocessing
 import os
@@ -11,6 +12,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -112,6 +114,51 @@ def finished(
                 with titled(title(key)):
                     result = pool.result(future)
                 yield key, result
+
+
+def worked(
+    calls: Mapping[str, partial[Result]],
+    *,
+    kind: Any,
+    shared: Any,
+    folder: Path | None,
+    workers: int,
+    on: str | None,
+    is_importable: bool = True,
+    title: Callable[[str], str] = str,
+    progress: Callable[[float, Result], None] = lambda share, result: None,
+) -> dict[str, Result]:
+    """Return the results of calls by their names; `folder` keeps finished ones, of this `kind`.
+
+    A call is known there by its function and arguments, without the last one, which is `shared`.
+    """
+    paths = {} if folder is None else {name: folder / _file(call) for name, call in calls.items()}
+    results: dict[str, Result] = {}
+    for name, path in paths.items():
+        result = kept(path, kind)
+        if result is not None:
+            results[name] = result
+    left = [name for name in calls if name not in results]
+    steps = finished(
+        left,
+        lambda name: partial(calls[name], shared),
+        workers=workers,
+        on=on,
+        is_importable=is_importable,
+        title=title,
+    )
+    with contextlib.closing(steps):
+        for count, (name, result) in enumerate(steps, 1):
+            if name in paths:
+                keep(paths[name], result)
+            results[name] = result
+            progress(count / len(left), result)
+    return {name: results[name] for name in calls}
+
+
+def _file(call: partial[Any]) -> str:
+    packed = msgspec.json.encode([call.func.__name__, *call.args], enc_hook=repr)
+    return f"jobs/{hashlib.sha256(packed).hexdigest()[:32]}.json"
 
 
 @contextlib.contextmanager

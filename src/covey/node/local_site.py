@@ -586,11 +586,12 @@ class LocalSite:
                     context = context_of(context)
                 answer = self.rows.predict(instance, context, slot)
                 if type(answer) is Prediction:
+                    self._count(answer)
                     return answer
                 request = run(self._handler.complete(cast("Draft", answer)))
+            return self._answers(request)[0]
         finally:
             self._release()
-        return prediction_of(request, 0, request.number)
 
     async def apredict(
         self, instance: Any, context: Context | None = None, *, slot: int | None = None
@@ -712,7 +713,27 @@ class LocalSite:
         return self._answers(await self._awaited(begun))
 
     def _answers(self, request: Request) -> list[Prediction]:
-        return [prediction_of(request, row, request.number + row) for row in range(len(request))]
+        rows = range(len(request))
+        answers = [prediction_of(request, row, request.number + row) for row in rows]
+        for answer in answers:
+            self._count(answer)
+        return answers
+
+    def _count(self, answer: Prediction) -> None:
+        dealings, arm, price = self.dealings, answer.arm, answer.price
+        with self.lock:
+            dealings.cost += price
+            dealings.asked[arm] = dealings.asked.get(arm, 0) + 1
+            dealings.prices[arm] = dealings.prices.get(arm, 0.0) + price
+
+    def _gain(self, tickets: Sequence[int], settled: Sequence[Settlement]) -> list[Settlement]:
+        """Count what the answers that clients got are worth: not those of late peers."""
+        for ticket, settlement in zip(tickets, settled, strict=True):
+            if settlement.is_new:
+                request, row = self._state.find_ticket(ticket)
+                gain = self.learner.gain_of(request.answers[row], request.truths[row])
+                self.dealings.right += gain / self.learner.unit
+        return [*settled]
 
     async def _awaited(self, begun: Coroutine[Any, Any, Request]) -> Request:
         with self.lock:
@@ -775,6 +796,10 @@ class LocalSite:
         settlement says so. Raises `FunctionError` if the function cannot learn from the label;
         then every counter is as before, and the label can be sent again.
         """
+        with self.lock:
+            return self._gain([ticket], [self._learn(ticket, label, cost)])[0]
+
+    def _learn(self, ticket: int, label: Label, cost: Cost) -> Settlement:
         kind = type(label)
         if kind is not str and kind is not int:
             label = _checked(label)
@@ -826,7 +851,7 @@ class LocalSite:
         truths = truths_of(tickets, labels)
         paid = costs_of(tickets, costs)
         with self.lock:
-            return self._learn_rows(tickets, truths, paid)
+            return self._gain(tickets, self._learn_rows(tickets, truths, paid))
 
     def _learn_rows(
         self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, Cost]
@@ -917,54 +942,6 @@ class LocalSite:
                 "helping others"
             )
         self.learner.check_costs(costs)
-
-
-class AccountedSite(LocalSite):
-    """A site that keeps account of what it gains, pays and asks."""
-
-    def predict(
-        self, instance: Any, context: Context | None = None, *, slot: int | None = None
-    ) -> Prediction:
-        with self.lock:
-            answer = super().predict(instance, context, slot=slot)
-            self._count([answer])
-        return answer
-
-    def _answers(self, request: Request) -> list[Prediction]:
-        answers = super()._answers(request)
-        self._count(answers)
-        return answers
-
-    def _count(self, answers: Sequence[Prediction]) -> None:
-        dealings = self.dealings
-        with self.lock:
-            for answer in answers:
-                arm, price = answer.arm, answer.price
-                dealings.cost += price
-                dealings.asked[arm] = dealings.asked.get(arm, 0) + 1
-                dealings.prices[arm] = dealings.prices.get(arm, 0.0) + price
-
-    def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
-        with self.lock:
-            settled = super().learn(ticket, label, cost)
-            self._gain([ticket], [settled])
-        return settled
-
-    def learn_batch(
-        self, tickets: Sequence[int], labels: Any, costs: Sequence[Cost] | None = None
-    ) -> list[Settlement]:
-        with self.lock:
-            settled = super().learn_batch(tickets, labels, costs)
-            self._gain(tickets, settled)
-        return settled
-
-    def _gain(self, tickets: Sequence[int], settled: Sequence[Settlement]) -> None:
-        """Count what the answers that clients got are worth: not those of late peers."""
-        for ticket, one in zip(tickets, settled, strict=True):
-            if one.is_new:
-                request, row = self._state.find_ticket(ticket)
-                gain = self.learner.gain_of(request.answers[row], request.truths[row])
-                self.dealings.right += gain / self.learner.unit
 
 
 def _checked(label: Any) -> Label:

@@ -27,7 +27,7 @@ from covey.node.cells import ArmPlaces, kinds_of
 from covey.node.change import WantedArm, planned
 from covey.node.ensemble import LocalEnsemble
 from covey.node.fingerprint import differences
-from covey.node.local_site import AccountedSite, LearntCells, LocalSite, Wait
+from covey.node.local_site import LearntCells, LocalSite, Wait
 from covey.node.requests import CountedArm
 from covey.node.saving import (
     SavedNetwork,
@@ -97,7 +97,7 @@ class Network(Mapping[str, LocalSite]):
         setup = load(given.config)
         check_can_run(setup)
         width = setup.context.dimension if dimension is None else dimension
-        self._members: dict[str, AccountedSite] = {}
+        self._members: dict[str, LocalSite] = {}
         self._serving_costs = {site.name: site.serving_cost for site in setup.sites}
         self._payments = setup.payments()
         self._are_prices_paid = setup.wiring is None
@@ -112,7 +112,7 @@ class Network(Mapping[str, LocalSite]):
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
                 contexts = None  # they are given, and have no coordinates
-            self._members[site.name] = AccountedSite(
+            self._members[site.name] = LocalSite(
                 site, learner, own, self._members, wait, contexts, self._lock
             )
             has_async |= any(one.is_async for one in own)

@@ -136,7 +136,7 @@ def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
 def stored_result(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) -> Result:
     """Return what the store of a site holds; see `open_store`."""
     site = stored_site(place, config=config)
-    return Result(site, title=f"Store of {site.name}", config=config, kind=f"store {site.name!r}")
+    return Result(site, title=f"Store of {site.name}", config=config)
 
 
 def stored_site(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) -> "StoredSite":

@@ -224,7 +224,9 @@ class Encoder:
         data = self._setup.data
         labels = self._codes(columns[data.label], data.label)
         revealed = delay = at = batches = None
-        if data.revealed is not None:
+        if data.revealed == data.label:  # an empty label never comes
+            revealed = np.where(labels >= 0, 1, 0)
+        elif data.revealed is not None:
             revealed = self._whole(columns[data.revealed], data.revealed, most=1)
         if times is not None:
             revealed = (times.delay >= 0) & (True if revealed is None else revealed > 0)
@@ -236,7 +238,7 @@ class Encoder:
         if data.batch is not None:
             batches = runs_of(columns[data.batch])
         for row in _missing(labels, 1 if revealed is None else revealed):
-            hint = "remove the row, or name a column `revealed` that is 0 there"
+            hint = f"remove the row, or write revealed = {data.label!r}, if it never comes"
             if data.revealed is not None:
                 hint = f"it can be empty only if {data.revealed!r} is 0"
             elif data.label_time is not None:

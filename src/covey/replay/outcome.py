@@ -36,6 +36,16 @@ class PairNumbers(msgspec.Struct, frozen=True):
     best_own_right: float = 0
     worth_points: Interval | None = None  # right answers over that function's, less the price
 
+    @property
+    def right_percent(self) -> float | None:
+        """How often the peer was right."""
+        return percent(self.right, self.judged)
+
+    @property
+    def best_own_percent(self) -> float | None:
+        """How often the best own function would have been."""
+        return percent(self.best_own_right, self.judged) if self.best_own else None
+
 
 def gain_of(
     sums: Sequence[float] | Array, counts: Sequence[float] | Array, *, comparisons: int = 1
@@ -153,6 +163,7 @@ class Timeline(msgspec.Struct, frozen=True):
     explore: list[int]
     spent: list[float] = []  # paid in slots with a true label
     gain: list[float] = []  # over the best own function, net of costs and with income
+    income: list[float] = []  # from peers, less what serving them costs
 
 
 class ArmNumbers(msgspec.Struct, frozen=True):
@@ -199,11 +210,6 @@ class LearnerNumbers(msgspec.Struct, frozen=True):
         """What a slot cost, in hundredths of a right answer."""
         return percent(self.cost_total, self.slots)
 
-    @property
-    def alarm_count(self) -> int:
-        """How many alarms there were."""
-        return self.alarms.count
-
 
 class TotalNumbers(msgspec.Struct, frozen=True):
     """The numbers of all learners together; percents are weighted by slots."""
@@ -216,14 +222,9 @@ class TotalNumbers(msgspec.Struct, frozen=True):
     alone_percent: float | None
     train_percent: float | None
     explore_percent: float | None
-    alarms: int
+    alarms: AlarmNumbers
     buyer_gain_points: Interval | None = None  # of all as buyers: payments between sites count
     account: Account | None = None
-
-    @property
-    def alarm_count(self) -> int:
-        """How many alarms there were."""
-        return self.alarms
 
 
 class ContextNumbers(msgspec.Struct, frozen=True):
@@ -389,7 +390,10 @@ def total_of(
         alone_percent=mean("alone_percent"),
         train_percent=mean("train_percent"),
         explore_percent=mean("explore_percent"),
-        alarms=sum(learner.alarms.count for learner in learners),
+        alarms=AlarmNumbers(
+            sum(learner.alarms.count for learner in learners),
+            sorted(slot for learner in learners for slot in learner.alarms.slots)[-LATEST:],
+        ),
         buyer_gain_points=points_of(as_buyers),
         account=total_account(accounts) if accounts else None,
     )
@@ -397,27 +401,21 @@ def total_of(
 
 LATEST = 100  # alarms whose slots are listed
 MOST_BUCKETS = 256
-# Sums are kept in parts, multiples of these and the rest, so that adding them is exact: then they
-# do not depend on the order, nor on the size of chunks.
-_GRAINS = (2.0**-22, 2.0**-45)
-PARTS = len(_GRAINS) + 1
+BILLION = 10**9  # Sums are whole numbers of billionths: so they do not depend on order or chunks.
 
 
-def _parts_of(numbers: Array) -> list[Array]:
-    """Return what to add up separately; whole numbers need one sum only."""
-    if numbers.dtype.kind in "bi":
-        return [numbers]
-    parts = []
-    for grain in _GRAINS:
-        parts.append(np.rint(numbers / grain) * grain)
-        numbers = numbers - parts[-1]
-    return [*parts, numbers]
+def _billionths(numbers: Array) -> Array:
+    return np.rint(np.multiply(numbers, BILLION, dtype=float))
 
 
-def _total(parts: Array) -> Array:
-    """Return sums from their parts, which are along the first axis."""
-    total: Array = parts[0] + (parts[1] + parts[2])
-    return total
+def _sum(numbers: Array) -> int:
+    return int(_billionths(numbers).sum())
+
+
+def _summed(buckets: Array, numbers: Array, count: int) -> Array:
+    """Return the sums of numbers in so many buckets."""
+    sums: Array = np.bincount(buckets, _billionths(numbers), minlength=count).astype(np.int64)
+    return sums
 
 
 class OutcomeBuilder:
@@ -446,7 +444,7 @@ class OutcomeBuilder:
                 learner.pair_buckets = 1
         self._owners = np.array(owners + [-1] * len(sites))
         self._slots = self._judged = 0
-        self._wrong = np.zeros((PARTS, len(self._functions)))  # the errors of each function
+        self._wrong = np.zeros(len(self._functions), np.int64)  # the errors of each function
         # How often each code occurs, among labels and in the answers of each function.
         self._labels: Array = np.zeros(0, np.int64)
         self._answers: list[Array] = [self._labels] * len(self._functions)
@@ -461,9 +459,7 @@ class OutcomeBuilder:
             learner.stood_in += int(np.count_nonzero(is_asked & is_own))
             if self._payments is not None:
                 self._pay(learner, together, rows, self._payments)
-            errors = _parts_of(_errors(alone.correct[alone.rows_of(index)]))
-            for part, piece in enumerate(errors):
-                learner.alone_errors[part] += piece.sum()
+            learner.alone_errors += _sum(_errors(alone.correct[alone.rows_of(index)]))
 
     def _pay(self, asker: "_Learner", trace: Trace, rows: Rows, payments: Payments) -> None:
         """Count what peers get for their answers, and what those cost them."""
@@ -488,13 +484,12 @@ class OutcomeBuilder:
         self._slots += len(labels)
         self._judged += int(np.count_nonzero(judged))
         if log.gains is not None:
-            errors = _parts_of(1.0 - np.asarray(log.gains)[:, judged] / self._unit)
-            for part, piece in enumerate(errors):
-                self._wrong[part] += piece.sum(axis=1)
+            errors = 1.0 - np.asarray(log.gains)[:, judged] / self._unit
+            self._wrong += _billionths(errors).sum(axis=1).astype(np.int64)
             return
         self._labels = _counted(self._labels, labels)
         for k, row in enumerate(np.asarray(log.predictions)):
-            self._wrong[0, k] += np.count_nonzero((row != labels) & judged)
+            self._wrong[k] += _sum((row != labels) & judged)
             self._answers[k] = _counted(self._answers[k], row)
 
     def losses(self) -> "list[RowLosses]":
@@ -564,7 +559,7 @@ class OutcomeBuilder:
             ),
             functions={
                 name: 100.0 * float(wrong) / self._judged if self._judged else None
-                for name, wrong in zip(self._functions, _total(self._wrong), strict=True)
+                for name, wrong in zip(self._functions, (self._wrong / BILLION), strict=True)
             },
             **more,
         )
@@ -585,7 +580,7 @@ class RowGains(NamedTuple):
     slots: int
     judged: Array
     as_buyer: Array  # net of what the learner pays
-    net: Array  # with what peers pay it, less what serving them costs
+    income: Array  # what peers pay it, less what serving them costs, in the labelled share
     without_transfers: Array  # net of what nobody receives
     served: Array  # cost of serving, of all rows
 
@@ -605,13 +600,12 @@ class _Learner:
         self._site = site
         self.arms = arms  # of the network
         self._candidates: Counter[str] = Counter()
-        self._buckets = np.zeros((PARTS, RIGHT + len(self._own), MOST_BUCKETS))
+        self._buckets = np.zeros((RIGHT + len(self._own), MOST_BUCKETS), np.int64)
         self._slots_per_bucket = 1
         self._chosen = np.zeros(len(arms), np.int64)
-        # Arm -> parts of: asked, paid, judged, right, paid if judged, right by own functions.
+        # Arm -> sums of: asked, paid, judged, right, paid if judged, right by own functions.
         self._asked: dict[int, Array] = {}
-        self._cost = np.zeros(PARTS)
-        self.alone_errors = np.zeros(PARTS)
+        self._cost = self.alone_errors = 0
         self.stood_in = 0
 
     def add(self, trace: Trace, rows: Rows) -> None:
@@ -620,10 +614,7 @@ class _Learner:
             return
         cost = trace.cost[rows]
         self._chosen += np.bincount(trace.arm[rows], minlength=len(self._chosen))
-        if not cost.any():
-            cost = np.zeros(len(cost), np.int8)
-        for part, piece in enumerate(_parts_of(cost)):
-            self._cost[part] += piece.sum()
+        self._cost += _sum(cost)
         if len(self._site.spaces) > 1:
             for cell, times in enumerate(np.bincount(trace.cell[rows]).tolist()):
                 if times:
@@ -641,9 +632,7 @@ class _Learner:
         )
         rows_of_sums = [*range(TRANSFERRED), *range(RIGHT, RIGHT + len(own))]
         for row, weights in zip(rows_of_sums, counted, strict=True):
-            for part, piece in enumerate(_parts_of(weights)):
-                counts = np.bincount(bucket, piece, minlength=MOST_BUCKETS)
-                self._buckets[part, row] += counts
+            self._buckets[row] += _summed(bucket, weights, MOST_BUCKETS)
         is_judged = correct >= 0
         judged = (is_judged, np.maximum(0, correct), np.where(is_judged, cost, 0), *own)
         self._add_pairs(trace.arm[rows], bucket, (np.ones(len(slot), np.int8), cost, *judged))
@@ -662,22 +651,20 @@ class _Learner:
         if not len(slots) or not amount:
             return
         bucket = self._bucket(slots)
-        for part, piece in enumerate(_parts_of(np.full(len(slots), amount))):
-            self._buckets[part, row] += np.bincount(bucket, piece, minlength=MOST_BUCKETS)
+        self._buckets[row] += _summed(bucket, np.full(len(slots), amount), MOST_BUCKETS)
 
     def _add_pairs(self, arm: Array, bucket: Array, columns: Sequence[Array]) -> None:
         count = self.pair_buckets
         for asked in np.unique(arm[arm >= self._first_peer]).tolist():
             rows = np.flatnonzero(arm == asked)
-            sums = self._asked.setdefault(asked, np.zeros((PARTS, len(columns), count)))
+            sums = self._asked.setdefault(asked, np.zeros((len(columns), count), np.int64))
             places = bucket[rows] if count > 1 else np.zeros(len(rows), np.int64)
             for place, column in enumerate(columns):
-                for part, piece in enumerate(_parts_of(column[rows])):
-                    sums[part, place] += np.bincount(places, piece, minlength=count)
+                sums[place] += _summed(places, column[rows], count)
 
     def gains(self) -> RowGains:
         """Return the gains over the best own function."""
-        buckets = _total(self._buckets)
+        buckets = self._buckets / BILLION
         judged, right, served = buckets[JUDGED], buckets[RIGHT:], buckets[SERVED]
         if not len(right):  # nothing to compare with
             none = np.zeros(MOST_BUCKETS)
@@ -686,12 +673,12 @@ class _Learner:
         as_buyer = judged - buckets[ERRORS] - buckets[SPENT] - best
         # Peers are served on all rows of theirs; gains are known on the labelled share of the own.
         labelled = judged.sum() / max(1.0, buckets[SLOTS].sum())
-        net = as_buyer + labelled * (buckets[INCOME] - served)
+        income = labelled * (buckets[INCOME] - served)
         without = as_buyer + buckets[TRANSFERRED]
-        return RowGains(self._slots_per_bucket, judged, as_buyer, net, without, served)
+        return RowGains(self._slots_per_bucket, judged, as_buyer, income, without, served)
 
     def losses(self) -> RowLosses:
-        buckets = _total(self._buckets)
+        buckets = self._buckets / BILLION
         judged, right = buckets[JUDGED], buckets[RIGHT:].sum(axis=1)
         best = float(judged.sum() - right.max()) if len(right) else None
         return RowLosses(self._slots_per_bucket, buckets[ERRORS] + buckets[SPENT], judged, best)
@@ -700,7 +687,7 @@ class _Learner:
         """Return what each peer was worth; `rows` are the labelled rows of the buckets."""
         pairs = []
         for arm, counted in sorted(self._asked.items()):
-            sums = _total(counted)
+            sums = counted / BILLION
             asked, paid, judged, right, _, *own = sums.sum(axis=1).tolist()
             best = int(np.argmax(own)) if own else -1
             worth = None
@@ -723,11 +710,12 @@ class _Learner:
         return sorted(pairs, key=lambda pair: -pair.asked)
 
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:
-        sums = _total(self._buckets)
+        sums = self._buckets / BILLION
         gains = self.gains()
         used = np.flatnonzero(sums[SLOTS])
         shown = slice(used[-1] + 1 if len(used) else 0)
-        timed = [*sums[:TRANSFERRED], gains.net]
+        net = gains.as_buyer + gains.income
+        timed = [*sums[:TRANSFERRED], net, gains.income]
         buckets = [[_plain(number) for number in row[shown]] for row in timed]
         whole = [_plain(number) for number in sums.sum(axis=1)]
         (slots, judged, errors, train, explore), right = whole[:SPENT], whole[RIGHT:]
@@ -739,12 +727,12 @@ class _Learner:
             train_percent=percent(train, slots),
             explore_percent=percent(explore, slots),
             exploit_percent=percent(slots - train - explore, slots),
-            cost_total=float(_total(self._cost)) if slots else None,
+            cost_total=self._cost / BILLION if slots else None,
             arms={self.arms[k]: int(times) for k, times in enumerate(self._chosen) if times},
-            alone_percent=percent(_plain(float(_total(self.alone_errors))), judged),
+            alone_percent=percent(_plain(self.alone_errors / BILLION), judged),
             best_own=self.arms[self._own[best]] if right and judged else None,
             best_own_percent=percent(judged - right[best], judged) if right else None,
-            net_gain_points=points_of(gain_of(gains.net, gains.judged)),
+            net_gain_points=points_of(gain_of(net, gains.judged)),
             buyer_gain_points=points_of(gain_of(gains.as_buyer, gains.judged)),
             pairs=self._pairs(sums[JUDGED]),
             alarms=AlarmNumbers(len(alarms), alarms[-LATEST:]),

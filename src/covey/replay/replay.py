@@ -260,11 +260,10 @@ class _Sample:
     def ranked(
         self, setup: NetworkConfig, names: Sequence[str], functions: Sequence[str]
     ) -> list[TellingContext]:
-        points, right = self.points, self.right
+        right = self.right
         found = []
-        for k, name in enumerate(names if len(points) else ()):
-            edges = np.unique(np.quantile(points[:, k], np.arange(1, PARTS) / PARTS))
-            part = np.searchsorted(edges, points[:, k], side="left")
+        for k, name in enumerate(names if len(right) else ()):
+            edges, part = self._parts(k)
             gain = _gain(part, right)
             if gain.low is not None and gain.low > 0:
                 best = [functions[_best(right[:, part == each])] for each in range(len(edges) + 1)]
@@ -272,6 +271,25 @@ class _Sample:
                 found.append(TellingContext(name, gain, pieces))
         found.sort(key=lambda context: -context.gain_points.mean)
         return found[:MOST_LISTED]
+
+    def gains(self) -> list[Interval]:
+        """Return the gain by each context."""
+        return [_gain(self._parts(k)[1], self.right) for k in range(self.points.shape[1])]
+
+    def _parts(self, context: int) -> tuple[Array, Array]:
+        """Return the edges of the parts of a context, and the part of each row."""
+        points = self.points[:, context]
+        edges = np.unique(np.quantile(points, np.arange(1, PARTS) / PARTS))
+        return edges, np.searchsorted(edges, points, side="left")
+
+
+def context_gains(setup: NetworkConfig, data: Any) -> list[Interval]:
+    """Return what a better choice of functions gains by each coordinate of the contexts alone."""
+    reader = tables.open_table(data, used_columns(setup))
+    sample, encoder = _Sample(setup.unit), Encoder(setup, is_typed=reader.is_typed)
+    for log in chunks_of(setup, reader, encoder):
+        sample.add(log)
+    return sample.gains()
 
 
 def _best(right: Array) -> int:

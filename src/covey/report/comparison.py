@@ -5,6 +5,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -19,8 +20,15 @@ from covey.bandit.policies import PRESETS, RECORDS, Own, PolicyRecord, keys_of, 
 from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
-from covey.jobs.running import claim, finished, keep, kept, titled
-from covey.replay.outcome import LearnerOutcome, Outcome, aligned, gain_of, points_of
+from covey.jobs.running import claim, titled, worked
+from covey.replay.outcome import (
+    LearnerOutcome,
+    Outcome,
+    TotalNumbers,
+    aligned,
+    gain_of,
+    points_of,
+)
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report import figures, page
 from covey.report import text as report_text
@@ -45,29 +53,15 @@ class PolicyRun(msgspec.Struct, frozen=True):
     warnings: list[str] = []
 
 
-class LearnerAgainst(msgspec.Struct, frozen=True):
-    """One learner under one policy; None where unknown."""
-
-    error_percent: float | None
-    cost_points: float | None
-    against_points: Interval | None
-
-
 class PolicySummary(msgspec.Struct, frozen=True):
     """One policy on the log; None where unknown."""
 
     policy: str
     settings: dict[str, Any]
-    error_percent: float | None
-    cost_points: float | None
+    numbers: TotalNumbers
     loss_points: float | None  # error and cost
-    net_gain_points: Interval | None
     against_points: Interval | None  # None for the reference
-    alone_percent: float | None
-    train_percent: float | None
-    explore_percent: float | None
-    alarms: int
-    learners: dict[str, LearnerAgainst]
+    learners_against: dict[str, Interval | None]
 
 
 class ComparisonSummary(msgspec.Struct, frozen=True):
@@ -109,7 +103,7 @@ class ReplayComparison(Shown):
         leads = {
             name: 0.0 if each.against_points is None else each.against_points.mean
             for name, each in policies.items()
-            if each.error_percent is not None
+            if each.numbers.error_percent is not None
         }
         best = max(leads, key=lambda name: leads[name], default=None)
         return ComparisonSummary(
@@ -137,10 +131,7 @@ class ReplayComparison(Shown):
         return "\n\n".join(parts) + "\n"
 
     def plot(self) -> Any:
-        """Draw how far each policy is ahead of the reference over time; return matplotlib axes.
-
-        Raises `MissingExtra` if matplotlib is not installed.
-        """
+        """Draw how far each policy is ahead of the reference over time; return matplotlib axes."""
         return figures.plot_leads(self._leads())
 
     def __repr__(self) -> str:
@@ -158,21 +149,11 @@ class ReplayComparison(Shown):
         return PolicySummary(
             policy=run.outcome.policy,
             settings=run.settings,
-            error_percent=error,
-            cost_points=cost,
+            numbers=total,
             loss_points=None if error is None or cost is None else error + cost,
-            net_gain_points=total.net_gain_points,
             against_points=points_of(self._against(name)),
-            alone_percent=total.alone_percent,
-            train_percent=total.train_percent,
-            explore_percent=total.explore_percent,
-            alarms=total.alarms,
-            learners={
-                learner.name: LearnerAgainst(
-                    error_percent=learner.numbers.error_percent,
-                    cost_points=learner.numbers.cost_points,
-                    against_points=points_of(self._against(name, place)),
-                )
+            learners_against={
+                learner.name: points_of(self._against(name, place))
                 for place, learner in enumerate(run.outcome.learners)
             },
         )
@@ -238,15 +219,15 @@ def _judged(learner: LearnerOutcome) -> Array:
 
 
 _COLUMNS = (
-    Column("error %", "error_percent", ".2f"),
-    Column("cost", "cost_points", ".2f"),
+    Column("error %", "numbers.error_percent", ".2f"),
+    Column("cost", "numbers.cost_points", ".2f"),
     Column("error + cost", "loss_points", ".2f"),
-    Column("net gain", "net_gain_points", "+.2f"),
+    Column("net gain", "numbers.net_gain_points", "+.2f"),
     Column("against", "against_points", "+.2f"),
     Column(REACH, "against_points", f"{REACH}.2f"),
-    Column("alone %", "alone_percent", ".2f"),
-    Column("explore %", "explore_percent", ".1f"),
-    Column("alarms", "alarms", ","),
+    Column("alone %", "numbers.alone_percent", ".2f"),
+    Column("explore %", "numbers.explore_percent", ".1f"),
+    Column("alarms", "numbers.alarms.count", ","),
 )
 
 
@@ -256,13 +237,14 @@ def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str
         return "The policies cannot be compared: the log has no true labels."
     winner = policies[best]
     does = (
-        f"{best!r} does best: {winner.error_percent:.2f}% errors, {winner.cost_points:.2f} points "
+        f"{best!r} does best: {winner.numbers.error_percent:.2f}% errors, "
+        f"{winner.numbers.cost_points:.2f} points "
     )
     ahead = {name: each.against_points for name, each in policies.items()}
     if best != reference:
         rival, lead = reference, ahead[best]
     else:
-        leads = {name: _reversed(lead) for name, lead in ahead.items() if lead is not None}
+        leads = {name: lead.negated() for name, lead in ahead.items() if lead is not None}
         rival = min(leads, key=lambda name: leads[name].mean)
         lead = leads[rival]
     assert lead is not None
@@ -270,16 +252,10 @@ def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str
     return f"{does}of cost. That is {lead.mean:.2f} points less than {rival!r} ({interval})."
 
 
-def _reversed(lead: Interval) -> Interval:
-    if lead.low is None or lead.high is None:
-        return Interval(0.0 - lead.mean)  # not -lead.mean, which can be -0.0
-    return Interval(0.0 - lead.mean, 0.0 - lead.high, 0.0 - lead.low)
-
-
 CONFIGURED = "as configured"
 
-Policies = dict[str, Mapping[str, Any]]  # name -> [policy] table
 Source = Path | Mapping[str, Any]  # a log, or its columns
+Policies = dict[str, Mapping[str, Any]]  # name -> [policy] table
 
 
 def compare(
@@ -310,32 +286,26 @@ def compare(
         table = tables_in(config)
         chosen = _policies(table, presets, slices, policies)
         setups = _setups(table, chosen, is_lenient=not (presets or slices or policies))
-        source = _source(data, setups[CONFIGURED])
+        source = source_of(data, setups[CONFIGURED])
         folder = None if out is None else Path(out)
         if folder is not None:
-            claim(folder, _identity(table, source), file="comparison.json", what="comparison")
-        runs = {
-            name: run for name in setups if (run := _kept(folder, name, setups[name])) is not None
-        }
-        left = [name for name in setups if name not in runs]
-        replays = finished(
-            left,
-            lambda name: partial(play, {**table, "policy": chosen[name]}, source),
+            claim(folder, identity_of(table, source), file="comparison.json", what="comparison")
+        played = itertools.count(1)
+        runs = worked(
+            {name: partial(play, {**table, "policy": chosen[name]}) for name in setups},
+            kind=PolicyRun,
+            shared=source,
+            folder=folder,
             workers=workers,
             on=on,
             is_importable=all(setup.settings.is_importable for setup in setups.values()),
             title=lambda name: f"policy {name!r}",
+            progress=lambda share, run: progress(share, next(played) * run.outcome.slots),
         )
-        with contextlib.closing(replays) as results:
-            for count, (name, run) in enumerate(results, 1):
-                if folder is not None:
-                    keep(_path(folder, name), run)
-                runs[name] = run
-                progress(count / len(left), count * run.outcome.slots)
     for message in dict.fromkeys(message for run in runs.values() for message in run.warnings):
         warnings.warn(message, stacklevel=2)
     title = f"Policies on {source.name}" if isinstance(source, Path) else "Policies compared"
-    return ReplayComparison({name: runs[name] for name in setups}, title=title, config=config)
+    return ReplayComparison(runs, title=title, config=config)
 
 
 def _policies(
@@ -396,14 +366,14 @@ def _setups(
     return setups
 
 
-def _source(data: Any, setup: NetworkConfig) -> Source:
+def source_of(data: Any, setup: NetworkConfig) -> Source:
     """Return what worker processes read: the path of a log, or the columns that are used."""
     if isinstance(data, str | Path):
         return Path(data)
     return next(tables.open_table(data, used_columns(setup)).chunks(), {})
 
 
-def _identity(table: Mapping[str, Any], source: Source) -> dict[str, Any]:
+def identity_of(table: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return all that a replay depends on besides its policy."""
     config = {key: value for key, value in table.items() if key != "policy"}
     return {
@@ -424,16 +394,6 @@ def _digest(source: Source) -> str:
         is_array = isinstance(column, np.ndarray)
         digest.update(column.tobytes() if is_array else msgspec.json.encode(list(column)))
     return digest.hexdigest()
-
-
-def _path(folder: Path, name: str) -> Path:
-    return folder / "policies" / f"{name.replace(':', '.')}.json"
-
-
-def _kept(folder: Path | None, name: str, setup: NetworkConfig) -> PolicyRun | None:
-    """Return the finished replay of a policy, if the folder has it with the same settings."""
-    run = None if folder is None else kept(_path(folder, name), PolicyRun)
-    return run if run is not None and run.settings == _settings(setup) else None
 
 
 def _settings(setup: NetworkConfig) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import io
 import itertools
 import math
-import operator
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -125,11 +124,9 @@ LEARNER_COLOURS = (
 )
 # Own functions are grey; a hue always means a request to a peer.
 FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
-PHASE_COLOURS = {"train": "#17324d", "explore": "#7a9cbd", "exploit": "#d9e3ec"}
 BLANK = "#f4f4f1"
 RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
-_DEEP = "#1b4a73"
 _LETTER = 6.5  # pixels, a generous width of a character
 _LONGEST = 12  # characters of a category on an axis
 Ticks = Sequence[tuple[float, float | str]]  # place on an axis from 0 to 1, what it stands for
@@ -174,21 +171,6 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
     return _percents(errors, [sum(timeline.judged[window]) for window in windows])
 
 
-def shade(share: float) -> tuple[str, str]:
-    """Return a colour for a share, the darker the larger, and that of text on it."""
-    face = _blend(BLANK, _DEEP, share)
-    return face, _text_on(face)
-
-
-def chosen_sites(learner: LearnerOutcome) -> dict[str, float]:
-    """Return the share of slots for which each site was chosen; own functions: the learner."""
-    shares: dict[str, float] = {}
-    for arm, times in learner.numbers.arms.items():
-        site = learner.name if arm in learner.functions else arm.removesuffix(BY_CONTEXT)
-        shares[site] = shares.get(site, 0.0) + times / learner.numbers.slots
-    return shares
-
-
 def draw_leads(
     leads: Mapping[str, tuple[Array, Array]], *, colours: Mapping[str, str], width: int
 ) -> str:
@@ -228,22 +210,6 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
         axes.plot(marked, [0] * len(marked), "^", color=INK, markersize=5, clip_on=False, zorder=3)
 
     return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
-
-
-def draw_phases(learner: LearnerOutcome, *, width: int) -> str:
-    """Draw one learner's shares of training, exploring and exploiting as stacked areas."""
-    timeline = learner.timeline
-    searched = list(map(operator.add, timeline.train, timeline.explore))
-    stacked = {"exploit": timeline.slots, "explore": searched, "train": timeline.train}
-
-    def draw(figure: "Figure") -> None:
-        axes = _time_axes(figure, timeline, ceiling=100)
-        axes.set_yticks([0, 50, 100])
-        for phase, counts in stacked.items():
-            heights = _percents(counts, timeline.slots)
-            axes.stairs(heights, _edges(timeline), fill=True, color=PHASE_COLOURS[phase])
-
-    return svg(draw, size=(width, 136), label=f"phases of {learner.name} over time")
 
 
 def _shown_ticks(ticks: Ticks, *, most: int) -> tuple[list[float], list[str]]:
@@ -365,13 +331,8 @@ def _blend(start: str, end: str, share: float) -> str:
     return "#" + "".join(f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in pairs)
 
 
-def _text_on(face: str) -> str:
-    red, green, blue = _channels(face)
-    return "#ffffff" if 0.299 * red + 0.587 * green + 0.114 * blue < 140 else INK
-
-
-# Costs of learning are blue, as their phases are; mistakes are warm.
-CAUSE_COLOURS = (PHASE_COLOURS["train"], PHASE_COLOURS["explore"], "#c9d3dc", "#b5472d", "#e8a66c")
+# Costs of learning are blue, mistakes are warm.
+CAUSE_COLOURS = ("#17324d", "#7a9cbd", "#c9d3dc", "#b5472d", "#e8a66c")
 
 
 def colours_of(names: Iterable[str], palette: Sequence[str]) -> dict[str, str]:
@@ -439,10 +400,7 @@ def _axes() -> Any:
 
 
 def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
-    """Return axes with the error of each learner over time, and its error alone as dots.
-
-    Raises `MissingExtra` if matplotlib is not installed.
-    """
+    """Return axes with the error of each learner over time, and its error alone as dots."""
     axes = _axes()
     colours = arm_colours(learners)
     for learner in learners:
@@ -462,10 +420,7 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
 
 
 def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
-    """Return axes with what each policy is ahead of the first one, over time.
-
-    Raises `MissingExtra` if matplotlib is not installed.
-    """
+    """Return axes with what each policy is ahead of the first one, over time."""
     axes = _axes()
     colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
     add_leads(axes, leads, colours)
@@ -475,10 +430,7 @@ def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
 
 
 def plot_growth(scores: Sequence[Score]) -> Any:
-    """Return axes with the mean regret of each policy in each environment, both logarithmic.
-
-    Raises `MissingExtra` if matplotlib is not installed.
-    """
+    """Return axes with the mean regret of each policy in each environment, both logarithmic."""
     axes = _axes()
     for score in scores:
         label = f"{shorten(score.policy, 24)}, {shorten(score.environment, 24)}"

@@ -21,16 +21,14 @@ from covey.replay.outcome import (
     LearnerOutcome,
     Outcome,
     TotalNumbers,
-    percent,
 )
 from covey.report import figures, text
-from covey.report.text import NONE, number, shorten
+from covey.report.text import number, shorten
 from covey.types import BY_CONTEXT
 
 Config = str | Path | Mapping[str, Any]
 WIDTH = 1080  # pixels that figures may fill
 _GAP = 24  # pixels between panels
-_BUSIEST = 12  # cells listed if they cannot be drawn
 
 
 class Key(NamedTuple):
@@ -75,8 +73,11 @@ def _templates() -> Any:
         "shorten": shorten,
         "minus": lambda shown: shown.replace("-", "\N{MINUS SIGN}"),
     }
-    templates.globals |= {"text": text, "columns": lambda panels: columns_of(len(panels))}
-    templates.globals |= {"shade": figures.shade, "percent": figures.percent}
+    templates.globals |= {
+        "number": number,
+        "text": text,
+        "columns": lambda panels: columns_of(len(panels)),
+    }
     return templates
 
 
@@ -135,14 +136,24 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
         title=title,
         config=config,
         outcome=outcome,
-        tiles=_tiles(outcome),
         headings=["learner", *(column.heading for column in columns)],
         rows=rows(text.rows_of(outcome)),
         totals=[
             Row(name, text.cells(own, columns)) for name, own in text.totals_of(outcome).items()
         ],
         accounts=[Row(name, own) for name, *own in text.account_lines(outcome)],
-        arms=[_arms(learner, colours) for learner in outcome.learners if learner.numbers.by_arm],
+        arm_headings=["arm", *(column.heading for column in text.ARM_COLUMNS)],
+        arms=[
+            [
+                Row(
+                    Key(arm, colours.get(arm, colours[learner.name])),
+                    text.cells(own, text.ARM_COLUMNS),
+                )
+                for arm, own in arms.items()
+            ]
+            for learner in outcome.learners
+            if (arms := learner.numbers.by_arm)
+        ],
         ranked=_ranked,
         baselines=_ranked(
             {name: each.error_percent for name, each in (outcome.baselines or {}).items()}
@@ -155,41 +166,27 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
         worth_in_all=_worth({"all": outcome.contexts.total} if outcome.contexts else {}),
         worth_headings=["learner", *(column.heading for column in text.WORTH_COLUMNS)],
         idle=[shorten(each.name) for each in outcome.learners if not each.numbers.slots],
+        choice_headings=["always", *(column.heading for column in text.CHOICE_COLUMNS)],
         choices=[
-            Row(name, cells)
-            for name, *cells in (text.choice_lines(outcome.shadow) if outcome.shadow else ())
+            Row(shorten(each.choice), text.cells(each, text.CHOICE_COLUMNS))
+            for each in (outcome.shadow.estimates if outcome.shadow else ())
         ],
         errors=_errors(outcome, colours),
-        phases=_phases(outcome),
-        phase_keys=[Key(phase, colour) for phase, colour in figures.PHASE_COLOURS.items()],
-        chosen=_chosen(outcome),
-        pairs=_pairs(outcome, colours),
+        pair_headings=["learner", "asked", *(column.heading for column in text.PAIR_COLUMNS)],
+        pairs=[
+            Row(
+                Key(learner.name, colours[learner.name]),
+                [shorten(pair.peer), *text.cells(pair, text.PAIR_COLUMNS)],
+            )
+            for learner in outcome.learners
+            for pair in learner.numbers.pairs
+        ],
         shows_cells=any(
             arm.endswith(BY_CONTEXT) for each in outcome.learners for arm in each.numbers.arms
         ),
         **_ensemble(outcome, colours),
         **_preferences(outcome, colours),
     )
-
-
-def _tiles(outcome: Outcome) -> list[tuple[str, str, str]]:
-    """Return names, numbers and units that are shown large."""
-    total, voted = outcome.total, outcome.ensemble
-    if voted is not None:
-        best = voted.numbers.best_member_error_percent
-        return [
-            ("error of the ensemble", number(voted.numbers.error_percent, ".2f"), "%"),
-            ("best member", number(best, ".2f"), "%"),
-        ]
-    if outcome.is_replayed and len(outcome.learners) == 1:
-        return [("error", number(total.error_percent, ".2f"), "%")]
-    tiles = [
-        ("error with peers", number(total.error_percent, ".2f"), "%"),
-        ("cost", number(total.cost_points, ".2f"), "points"),
-        ("best own functions", number(total.best_own_percent, ".2f"), "%"),
-        ("net gain", number(total.net_gain_points, "+.2f"), "points"),
-    ]
-    return tiles if outcome.is_replayed else tiles[:2]
 
 
 def _worth(numbers: Mapping[str, ContextNumbers]) -> list[Row]:
@@ -202,14 +199,6 @@ def _ranked(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
     """Return errors, the least first; those that are not known are last."""
     order = sorted(errors.items(), key=lambda pair: math.inf if pair[1] is None else pair[1])
     return [(name, number(error, ".2f")) for name, error in order]
-
-
-def _arms(learner: LearnerOutcome, colours: Mapping[str, str]) -> tuple[tuple[str, ...], list[Row]]:
-    """Return the headings and rows of the arms of a served site."""
-    headings, *lines = text.arm_lines(learner)
-    pairs = zip(learner.numbers.by_arm or {}, lines, strict=True)
-    own = colours[learner.name]
-    return headings, [Row(Key(arm, colours.get(arm, own)), cells) for arm, (_, *cells) in pairs]
 
 
 def _errors(outcome: Outcome, colours: Mapping[str, str]) -> list[Panel]:
@@ -229,42 +218,6 @@ def _errors(outcome: Outcome, colours: Mapping[str, str]) -> list[Panel]:
             note += f", alone {learner.numbers.alone_percent:.2f}%"
         panels.append(Panel(learner.name, markup(drawn), note))
     return panels
-
-
-def _phases(outcome: Outcome) -> list[Panel]:
-    """Return each learner's phases over time."""
-    busy = [learner for learner in outcome.learners if learner.numbers.slots]
-    width = width_of(columns_of(len(busy)))
-    return [Panel(each.name, markup(figures.draw_phases(each, width=width))) for each in busy]
-
-
-def _chosen(outcome: Outcome) -> tuple[list[str], list[tuple[str, dict[str, float]]]]:
-    """Return the sites that learners choose, and for each learner the share of each of them."""
-    shares = {learner.name: figures.chosen_sites(learner) for learner in outcome.learners}
-    sites = list(dict.fromkeys([*shares, *(site for row in shares.values() for site in row)]))
-    return sites, [
-        (name, {site: row.get(site, 0.0) for site in sites}) for name, row in shares.items()
-    ]
-
-
-def _pairs(outcome: Outcome, colours: Mapping[str, str]) -> list[Row]:
-    """Return what each learner got from each peer."""
-    rows = []
-    for learner in outcome.learners:
-        for pair in learner.numbers.pairs:
-            worth = pair.worth_points if outcome.is_replayed else None
-            own = number(percent(pair.best_own_right, pair.judged), ".1f")
-            cells = (
-                shorten(pair.peer),
-                f"{pair.asked:,}",
-                f"{pair.paid:,.1f}",
-                number(percent(pair.right, pair.judged), ".1f"),
-                own if pair.best_own else NONE,
-                number(worth, "+.2f"),
-                number(worth, f"{text.REACH}.2f"),
-            )
-            rows.append(Row(Key(learner.name, colours[learner.name]), cells))
-    return rows
 
 
 def _ensemble(outcome: Outcome, colours: Mapping[str, str]) -> dict[str, Any]:
@@ -320,34 +273,9 @@ def _preferences(outcome: Outcome, colours: Mapping[str, str]) -> dict[str, Any]
         "strips": [_map(outcome, view, colours, width) for view in strips],
         "squares": [_map(outcome, view, colours, side) for view in squares],
         "square_columns": columns_of(len(squares) if is_one else max(2, len(squares))),
-        "busiest": _busiest(outcome, [v for v in views if len(v.space) not in (1, 2)], colours),
-        "most_cells": _BUSIEST,
+        "hidden": len(views) - len(strips) - len(squares),
         "hues": len(figures.LEARNER_COLOURS),
     }
-
-
-def _busiest(outcome: Outcome, views: Sequence[_View], colours: Mapping[str, str]) -> list[Row]:
-    visited = [(view.learner, cell) for view in views for cell in view.cells]
-    visited.sort(key=lambda pair: -pair[1].arrivals)
-    rows = []
-    for learner, cell in visited[:_BUSIEST]:
-        prefers: str | Key = "no label yet"
-        if cell.arm is not None:
-            prefers = Key(cell.arm, colours.get(cell.arm, figures.BLANK))
-        region = _region(cell, _context_names(outcome))
-        cells = (region, f"{cell.arrivals:,}", prefers, number(cell.estimate, ".3f"))
-        rows.append(Row(Key(learner.name, colours[learner.name]), cells))
-    return rows
-
-
-def _region(cell: CellView, names: Sequence[str]) -> str:
-    ends = cell.bounds or list(zip(cell.low, cell.high, strict=True))
-    parts = []
-    for name, low, high, (first, last) in zip(names, cell.low, cell.high, ends, strict=True):
-        if high - low < 1:
-            shown = dict.fromkeys([figures.tick(first), figures.tick(last)])
-            parts.append(f"{shorten(name, 20)} {NONE.join(shown)}")
-    return ", ".join(parts) or "everywhere"
 
 
 def _context_names(outcome: Outcome) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, cast
 
 import msgspec
 
@@ -40,6 +40,8 @@ class Shown:
     """What results of every kind offer; a notebook shows the table."""
 
     _files = ("report.html", "summary.json")
+    _title = ""
+    _config: ConfigLike | None = None
 
     def summary(self) -> Any:
         """Return the numbers as a typed record."""
@@ -50,7 +52,10 @@ class Shown:
         raise NotImplementedError
 
     def plot(self) -> Any:
-        """Draw what matters most over time, and return matplotlib axes."""
+        """Draw what matters most over time, and return matplotlib axes.
+
+        Raises `MissingExtra` if matplotlib is not installed.
+        """
         raise NotImplementedError
 
     def _page(self) -> str:
@@ -82,16 +87,6 @@ class Shown:
         return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
-class HasDecisions(Protocol):
-    """Decisions and their counts, each computed on first use."""
-
-    @property
-    def trace(self) -> Trace: ...
-
-    @property
-    def outcome(self) -> Outcome: ...
-
-
 class Result(Shown):
     """What a replay found, or what the store of a site holds.
 
@@ -101,29 +96,28 @@ class Result(Shown):
 
     def __init__(
         self,
-        source: HasDecisions | Outcome,
+        source: Any,
         *,
         title: str = "Replay",
         config: ConfigLike | None = None,
-        kind: str = "replay",
+        data: Any = None,
     ) -> None:
-        """Without the decisions, an outcome has no trace. `kind` is what it is a result of."""
-        self._kind = kind
-        self._found = source
-        self._title = title
-        self._config = config
+        """`source` is an outcome, or has `outcome` and `trace`; `data` is the log of a replay."""
+        self._found, self._data = source, data
+        self._title, self._config = title, config
 
     @property
     def trace(self) -> Trace:
         """Every decision; `to_arrow`, `to_pandas` and `to_polars` return it as a table."""
         if isinstance(self._found, Outcome):
             raise DataError("the decisions were not kept; replay with covey.replay to have a trace")
-        return self._found.trace
+        return cast("Trace", self._found.trace)
 
     @property
     def outcome(self) -> Outcome:
         """All counts, by learner, cell and time; computed on first use."""
-        return self._found if isinstance(self._found, Outcome) else self._found.outcome
+        found = self._found if isinstance(self._found, Outcome) else self._found.outcome
+        return cast("Outcome", found)
 
     @cached_property
     def _summary(self) -> Summary:
@@ -138,10 +132,7 @@ class Result(Shown):
         return report_text.replay_text(self.outcome)
 
     def plot(self) -> Any:
-        """Draw the error of each learner over time and return the matplotlib axes.
-
-        Raises `MissingExtra` if matplotlib is not installed.
-        """
+        """Draw the error of each learner over time and return the matplotlib axes."""
         return figures.plot_errors(self.outcome.learners)
 
     def _page(self) -> str:
@@ -163,7 +154,7 @@ class Result(Shown):
             shown += f", {total.error_percent:.2f}% errors"
         if total.net_gain_points is not None:
             shown += f", net gain {total.net_gain_points.mean:+.2f} points"
-        return f"<Result of a {self._kind}: {shown}>"
+        return f"<{self._title}: {shown}>"
 
 
 class SimulationResult(Shown, Sequence[Run]):
@@ -194,10 +185,7 @@ class SimulationResult(Shown, Sequence[Run]):
         return arrow_module("pyarrow", what="Data frames").table(curves_of(self._runs))
 
     def plot(self) -> Any:
-        """Draw the mean regret of each policy in each environment; return matplotlib axes.
-
-        Raises `MissingExtra` if matplotlib is not installed.
-        """
+        """Draw the mean regret of each policy in each environment; return matplotlib axes."""
         return figures.plot_growth(self._comparison.scores)
 
     def _page(self) -> str:
@@ -280,7 +268,7 @@ def replay(
         title = f"Replay of {Path(data).name}" if isinstance(data, str | Path) else "Replay"
         with modules_beside(source):
             decided = replay_table(config, data, baselines=baselines)
-        return Result(decided, title=title, config=shown)
+        return Result(decided, title=title, config=shown, data=data)
     for name in ("predictions", "labels"):
         if arguments[name] is None:
             raise ConfigError(f"pass data, or the arrays predictions and labels; {name} is missing")

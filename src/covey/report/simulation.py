@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple
 
 from covey.replay.replay import ConfigLike
 from covey.report import figures, page
@@ -14,23 +13,17 @@ from covey.types import Interval
 _NAME = 24  # characters of a name in a table
 
 
-class _Bar(NamedTuple):
-    """The regret of a policy by cause, in percent of the longest bar."""
-
-    policy: str
-    total: str
-    parts: dict[str, float]
-
-
 def text(comparison: Comparison) -> str:
     """Return a terminal table, with the meaning of its columns and a verdict."""
+    columns = _shown(comparison)
     lines = [
-        [_name(score, comparison), *_printed(score, comparison)] for score in comparison.scores
+        [_name(score, comparison), *(column(score) for column in columns.values())]
+        for score in comparison.scores
     ]
     meanings = [f"{term}: {meaning}." for term, meaning in _meanings(comparison).items()]
     parts = (
         f"{comparison.name}: {_extent(comparison)}",
-        report_text.table([["", *_headings(comparison)], *lines]),
+        report_text.table([["", *columns], *lines]),
         report_text.fill(" ".join([*meanings, _certainty(comparison)])),
         *map(report_text.fill, _verdicts(comparison)),
     )
@@ -46,7 +39,7 @@ def html(comparison: Comparison, *, config: ConfigLike | None = None) -> str:
     colours = figures.colours_of(comparison.policies, figures.LEARNER_COLOURS)
     causes = dict.fromkeys(cause for score in comparison.scores for cause in score.causes)
     cause_colours = figures.colours_of(causes, figures.CAUSE_COLOURS)
-    columns = min(2, len(comparison.environments))
+    columns, shown = min(2, len(comparison.environments)), _shown(comparison)
     return page.filled(
         "simulation",
         title=comparison.name,
@@ -56,11 +49,14 @@ def html(comparison: Comparison, *, config: ConfigLike | None = None) -> str:
         columns=columns,
         policy_keys=[page.Key(policy, colour) for policy, colour in colours.items()],
         growth=_growth(comparison, colours, page.width_of(columns)),
-        headings=["environment", "policy", *_headings(comparison)],
+        headings=["environment", "policy", *shown],
         rows=[
             page.Row(
                 shorten(name, _NAME) if place == 0 else "",
-                [page.Key(score.policy, colours[score.policy]), *_printed(score, comparison)],
+                [
+                    page.Key(score.policy, colours[score.policy]),
+                    *(column(score) for column in shown.values()),
+                ],
                 opens=place == 0,
             )
             for name, scores in _by_environment(comparison)
@@ -70,14 +66,11 @@ def html(comparison: Comparison, *, config: ConfigLike | None = None) -> str:
         certainty=_certainty(comparison),
         cause_keys=[page.Key(cause, colour) for cause, colour in cause_colours.items()],
         cause_colours=cause_colours,
-        causes=_causes(comparison),
+        by_environment=_by_environment(comparison),
+        longest=max(sum(score.causes.values()) for score in comparison.scores) or 1.0,
+        brief=figures.brief,
         descriptions=[*comparison.policies.items(), *comparison.environments.items()],
     )
-
-
-def _headings(comparison: Comparison) -> list[str]:
-    first = shorten(next(iter(comparison.policies)), 12)
-    return [f"to {first}" if heading == "to" else heading for heading in _shown(comparison)]
 
 
 def _name(score: Score, comparison: Comparison) -> str:
@@ -85,19 +78,18 @@ def _name(score: Score, comparison: Comparison) -> str:
     return f"{shorten(score.environment, _NAME):<{width}}  {shorten(score.policy, _NAME)}"
 
 
-def _printed(score: Score, comparison: Comparison) -> list[str]:
-    return [column(score) for column in _shown(comparison).values()]
-
-
 def _shown(comparison: Comparison) -> "dict[str, Callable[[Score], str]]":
     """Return the columns of the table; some only if there is anything in them."""
-    scores = comparison.scores
+    scores, first = comparison.scores, shorten(next(iter(comparison.policies)), 12)
     present = {
         "alarms": any(score.alarms.mean for score in scores),
-        "utility": any(_serving(score) for score in scores),
+        "utility": any(
+            score.accounts and score.accounts["all"]["serving_cost"] for score in scores
+        ),
         "ensemble %": any(score.ensemble for score in scores),
     }
-    return {name: column for name, column in _COLUMNS.items() if present.get(name, True)}
+    shown = {name: column for name, column in _COLUMNS.items() if present.get(name, True)}
+    return {f"to {first}" if name == "to" else name: column for name, column in shown.items()}
 
 
 def _with_reach(value: Interval | None, form: str, *, times: float = 1.0) -> str:
@@ -114,14 +106,6 @@ def _with_ends(value: Interval | None) -> str:
     return f"{value.mean:.3g}{ends}"
 
 
-def _serving(score: Score) -> float:
-    return score.accounts["all"]["serving_cost"] if score.accounts else 0.0
-
-
-def _percent(share: float | None) -> str:
-    return number(None if share is None else 100 * share, ".2f")
-
-
 _COLUMNS: dict[str, Callable[[Score], str]] = {
     "regret": lambda score: _with_reach(score.regret_per_slot, ".1f", times=1000),
     "exponent": lambda score: _with_reach(score.exponent, ".2f"),
@@ -133,14 +117,7 @@ _COLUMNS: dict[str, Callable[[Score], str]] = {
     "explore %": lambda score: number(100 * score.phases.get("explore", 0.0), ".1f"),
     "alarms": lambda score: number(score.alarms, ".1f"),
     "utility": lambda score: number(score.accounts["all"]["utility"] / score.slots[-1], ".3f"),
-    "ensemble %": lambda score: _percent(score.ensemble.get("all")),
-}
-
-
-_RARE = {
-    "alarms": "of the change detection, in a run",
-    "ensemble %": "errors of the weighted vote of all learners",
-    "utility": "right answers less costs of all learners together, per slot",
+    "ensemble %": lambda score: f"{100 * score.ensemble.get('all', 0.0):.2f}",
 }
 
 
@@ -155,14 +132,17 @@ def _extent(comparison: Comparison) -> str:
 
 def _meanings(comparison: Comparison) -> dict[str, str]:
     first = next(iter(comparison.policies))
-    return {
+    meanings = {
         "regret": "loss against the paid oracle per 1,000 slots of a learner",
         "exponent": "of the power law fitted to the later half of the regret; 1 is linear",
-        f"to {first}": f"regret relative to that of {first}, paired by seed",
+        f"to {shorten(first, 12)}": f"regret relative to that of {first}, paired by seed",
         "cost": "paid per slot",
         "messages": "sent per 1,000 decisions",
-        **{name: text for name, text in _RARE.items() if name in _shown(comparison)},
+        "alarms": "of the change detection, in a run",
+        "ensemble %": "errors of the weighted vote of all learners",
+        "utility": "right answers less costs of all learners together, per slot",
     }
+    return {name: meanings[name] for name in _shown(comparison) if name in meanings}
 
 
 def _certainty(comparison: Comparison) -> str:
@@ -201,24 +181,6 @@ def _growth(comparison: Comparison, colours: Mapping[str, str], width: int) -> l
 
 def _power(score: Score) -> str:
     return NONE if score.exponent is None else f"t<sup>{score.exponent.mean:.2f}</sup>"
-
-
-def _causes(comparison: Comparison) -> list[tuple[str, list[_Bar]]]:
-    """Return per environment the causes of each policy's regret, as shares of the longest bar."""
-    totals = [sum(score.causes.values()) for score in comparison.scores]
-    longest = max(totals) or 1.0
-    bars = {
-        id(score): _Bar(
-            score.policy,
-            figures.brief(float(f"{total:.3g}")),
-            {cause: 100 * value / longest for cause, value in score.causes.items()},
-        )
-        for score, total in zip(comparison.scores, totals, strict=True)
-    }
-    return [
-        (name, [bars[id(score)] for score in scores])
-        for name, scores in _by_environment(comparison)
-    ]
 
 
 def _by_environment(comparison: Comparison) -> list[tuple[str, list[Score]]]:

@@ -4,6 +4,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Mapping, Sequence, Sized
+from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
 import msgspec
@@ -80,7 +81,11 @@ def interval(value: Interval, *, doubt: str) -> str:
 
 def cells(record: object, columns: Sequence[Column]) -> list[str]:
     """Return the numbers of a record in these columns, formatted."""
-    return [number(getattr(record, column.attribute), column.format) for column in columns]
+    values = [attrgetter(column.attribute)(record) for column in columns]
+    return [
+        number(value, column.format) if column.format or isinstance(value, str) else str(value)
+        for value, column in zip(values, columns, strict=True)
+    ]
 
 
 def columns_table(name: str, columns: Sequence[Column], records: Mapping[str, Any]) -> str:
@@ -95,8 +100,8 @@ SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lin
 class Progress:
     """Prints share, slots and speed; called with the finished share and the slots so far."""
 
-    def __init__(self, name: str, *, is_quiet: bool = False) -> None:
-        self._name = name
+    def __init__(self, name: str, *, is_quiet: bool = False, unit: str = "slots") -> None:
+        self._name, self._unit = name, unit
         self._is_quiet = is_quiet
         self._is_terminal = sys.stderr.isatty()
         self._started = self._shown = time.monotonic()
@@ -112,13 +117,13 @@ class Progress:
         if now - self._shown >= SECONDS_BETWEEN[self._is_terminal]:
             self._shown = now
             left_s = (now - self._started) * (1 - share) / share if share else 0.0
-            self._print(f"{100 * share:3.0f} %, {slots:,} slots, {left_s:.0f} s left")
+            self._print(f"{100 * share:3.0f} %, {slots:,} {self._unit}, {left_s:.0f} s left")
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         taken_s = time.monotonic() - self._started
         if kind is None:
             speed = self._slots / max(taken_s, 1e-9)
-            self._print(f"{self._slots:,} slots in {taken_s:.1f} s ({speed:,.0f} a second)")
+            self._print(f"{self._slots:,} {self._unit} in {taken_s:.1f} s ({speed:,.0f} a second)")
         if self._is_terminal and not self._is_quiet:
             print(file=sys.stderr)
 
@@ -143,7 +148,7 @@ _COLUMNS = (
     Column("alone %", "alone_percent", ".2f"),
     Column("train %", "train_percent", ".1f"),
     Column("explore %", "explore_percent", ".1f"),
-    Column("alarms", "alarm_count", ","),
+    Column("alarms", "alarms.count", ","),
 )
 _OF_REPLAYS = ("best_own_percent", "net_gain_points", "alone_percent")
 BASELINE_COLUMNS = (Column("error %", "error_percent", ".2f"),)
@@ -167,7 +172,29 @@ PRICES = (
     "functions and links are received by nobody."
 )
 MOST_PAIRS = 8  # named as bought at a loss
-CHOICE_COLUMNS = ("always", "error %", "95 % interval", "of rows", "drawn", "missing", "price")
+CHOICE_COLUMNS = (
+    Column("error %", "error_percent", ".2f"),
+    Column("from", "low_percent", ".2f"),
+    Column("to", "high_percent", ".2f"),
+    Column("of rows", "rows", ","),
+    Column("drawn", "drawn", ","),
+    Column("missing", "missing", ","),
+    Column("price", "price", "g"),
+)
+PAIR_COLUMNS = (
+    Column("times", "asked", ","),
+    Column("paid", "paid", ",.1f"),
+    Column("right %", "right_percent", ".1f"),
+    Column("own best %", "best_own_percent", ".1f"),
+    Column("worth", "worth_points", "+.2f"),
+    Column(REACH, "worth_points", f"{REACH}.2f"),
+)
+ARM_COLUMNS = (
+    Column("decisions", "decisions", ","),
+    Column("labels", "judged", ","),
+    Column("errors", "errors", ","),
+    Column("cost", "cost_total", ",.2f"),
+)
 CENTRAL = (
     "Baselines use the predictions of all functions of all sites on every row, free of charge."
 )
@@ -190,9 +217,14 @@ def replay_text(outcome: Outcome) -> str:
     if outcome.baselines:
         baselines = columns_table("baseline", BASELINE_COLUMNS, outcome.baselines)
         parts += [f"{fill(CENTRAL)}\n\n{baselines}", fill(compared(outcome))]
-    parts += [table(arm_lines(learner)) for learner in outcome.learners if learner.numbers.by_arm]
+    parts += [
+        columns_table("arm", ARM_COLUMNS, arms)
+        for learner in outcome.learners
+        if (arms := learner.numbers.by_arm)
+    ]
     if outcome.shadow is not None:
-        choices = table([CHOICE_COLUMNS, *choice_lines(outcome.shadow)])
+        estimates = {each.choice: each for each in outcome.shadow.estimates}
+        choices = columns_table("always", CHOICE_COLUMNS, estimates)
         drawn = "\n".join(map(fill, shadow_sentences(outcome.shadow)))
         parts.append(f"{fill(OTHER_CHOICES)}\n\n{choices}\n\n{drawn}")
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -201,7 +233,7 @@ def replay_text(outcome: Outcome) -> str:
 def columns_of(outcome: Outcome) -> list[Column]:
     """Return the columns that an outcome has numbers for."""
     hidden = set() if outcome.is_replayed else {*_OF_REPLAYS}
-    hidden |= set() if outcome.total.alarms else {"alarm_count"}
+    hidden |= set() if outcome.total.alarms.count else {"alarms.count"}
     return [column for column in _COLUMNS if column.attribute not in hidden]
 
 
@@ -274,16 +306,15 @@ def _verdict(outcome: Outcome) -> str:
             f"There is one learner and no peer; it was wrong on {error:.2f}% of its slots, "
             f"its best own function on {best_own:.2f}%: {gained}."
         )
-    account = total.account
-    spent, paid = f" and paid {total.cost_points:.2f} points", ""
-    if account is not None:
-        points = percent(account.spent + account.serving_cost, total.slots) or 0.0
-        spent = f" and spent {points:.2f} points" if points else ""
-        points = percent(account.paid, total.slots) or 0.0
-        paid = f" They paid each other {points:.2f} points, which stay." if points else ""
+    spent, paid = total.cost_points or 0.0, 0.0
+    if total.account is not None:
+        paid = percent(total.account.paid, total.slots) or 0.0
+        spent = percent(total.account.spent + total.account.serving_cost, total.slots) or 0.0
+    outside = f" and spent {spent:.2f} points" if spent else ""
+    inside = f" They paid each other {paid:.2f} points, which stay." if paid else ""
     return (
         f"Over all sites, the best own function of each was wrong on {best_own:.2f}% of its "
-        f"rows. Together they were wrong on {error:.2f}%{spent}: {gained}.{paid} "
+        f"rows. Together they were wrong on {error:.2f}%{outside}: {gained}.{inside} "
         f"Without peers the same policy was wrong on {total.alone_percent:.2f}%."
     )
 
@@ -461,42 +492,6 @@ def compared(outcome: Outcome) -> str:
         f"and costs together ({net:.2f}). It sees all functions of all sites on every row, free "
         "of charge."
     )
-
-
-def arm_lines(learner: LearnerOutcome) -> list[tuple[str, ...]]:
-    """Return a table of the arms of a served site, the headings first."""
-    arms = learner.numbers.by_arm or {}
-    return [
-        ("arm", "decisions", "share %", "labels", "cost"),
-        *(
-            (
-                shorten(name),
-                f"{arm.decisions:,}",
-                number(percent(arm.decisions, learner.numbers.slots), ".1f"),
-                f"{arm.judged:,}",
-                f"{arm.cost_total:,.2f}",
-            )
-            for name, arm in arms.items()
-        ),
-    ]
-
-
-def choice_lines(shadow: ShadowNumbers) -> list[tuple[str, ...]]:
-    """Return a line for each estimate, in the columns of `CHOICE_COLUMNS`."""
-    return [
-        (
-            shorten(choice.choice),
-            number(choice.error_percent, ".2f"),
-            NONE
-            if choice.low_percent is None
-            else f"{choice.low_percent:.2f} to {choice.high_percent:.2f}",
-            f"{choice.rows:,}",
-            f"{choice.drawn:,}",
-            f"{choice.missing:,}",
-            number(choice.price, "g"),
-        )
-        for choice in shadow.estimates
-    ]
 
 
 def shadow_sentences(shadow: ShadowNumbers) -> list[str]:
