@@ -23,7 +23,7 @@ from covey.node.change import Plan
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node, NodeDependencies
 from covey.node.requests import Commit
-from covey.node.status import NO_SPANS, Spans
+from covey.node.status import NO_SPANS, SiteCondition, Spans
 from covey.node.store import Store
 from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
@@ -244,7 +244,7 @@ class ServedSite:
             self.reload,
             events=self._events,
             history=self._threads.history,
-            conditions=self._conditions,
+            conditions=self._needs,
         )
         back = PeerApi(
             node,
@@ -266,7 +266,7 @@ class ServedSite:
         certificate = self._certificate
         self._metrics.know([*near, *served.relays])
         self._metrics.follow(
-            node, store=served.store, certificate=certificate, conditions=self._conditions
+            node, store=served.store, certificate=certificate, conditions=self._needs
         )
         self._stop_watching()
         watching = [self._watch(node), self._note(node)]
@@ -296,16 +296,20 @@ class ServedSite:
 
     async def _note(self, node: Node) -> None:
         """Note what happens over time, until this is cancelled; commits write it."""
-        certificate, served = self._certificate, self._served
         while True:
-            state, disk, now_s = node.state(), disk_use(served.store), time.time()
-            self._threads.history.note(state.arms, now_s)
-            if certificate is not None and certificate.is_replaced():
+            self._threads.history.note(node.state().arms, time.time())
+            if self._certificate is not None and self._certificate.is_replaced():
                 self.reload_certificates()
-            free_bytes = None if disk is None else disk.free_bytes
-            facts = Facts(state, node.failures, free_bytes, certificate, served.tokens)
-            self._conditions.look(facts, now_s)
+            self._needs()
             await asyncio.sleep(NOTED_S)
+
+    def _needs(self) -> list[SiteCondition]:
+        """Return what needs a person now."""
+        served, disk = self._served, disk_use(self._served.store)
+        free_bytes = None if disk is None else disk.free_bytes
+        state, failures = self._node.state(), self._node.failures
+        facts = Facts(state, failures, free_bytes, self._certificate, served.tokens)
+        return self._conditions.look(facts, time.time())
 
     async def _write_series(self) -> None:
         """Write what happened since the last commit, before the node is stopped."""

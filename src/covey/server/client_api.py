@@ -25,10 +25,17 @@ from covey.node.change import Plan
 from covey.node.node import Node
 from covey.node.peers import OUTCOME_OF
 from covey.node.requests import OWN, Question, Request
-from covey.node.status import DAY_S, MINUTE_S, AxisState, MapState, SiteHistory, State
+from covey.node.status import (
+    DAY_S,
+    MINUTE_S,
+    AxisState,
+    MapState,
+    SiteCondition,
+    SiteHistory,
+    State,
+)
 from covey.node.tables import HOUR_S
 from covey.server import oip
-from covey.server.conditions import Conditions
 from covey.server.config import SiteConfig
 from covey.server.http import (
     BINARY,
@@ -102,7 +109,7 @@ class LiveState:
         *,
         events: EventLog,
         history: SiteHistory,
-        conditions: Conditions,
+        conditions: Callable[[], list[SiteCondition]],
     ) -> None:
         self._store, self._node, self._queue = served.store, node, queue
         self._events, self._history, self._conditions = events, history, conditions
@@ -124,7 +131,7 @@ class LiveState:
             minutes=self._history.points(MINUTE_S, now_s - HOUR_S),
             hours=self._history.points(HOUR_S, now_s - DAY_S),
             events=self._events.latest(),
-            conditions=self._conditions.latest(),
+            conditions=self._conditions(),
             map=self._map(wanted.cells, now_s) if wanted.cells else None,
         )
 
@@ -431,7 +438,7 @@ class ClientApi:
         *,
         events: EventLog,
         history: SiteHistory,
-        conditions: Conditions,
+        conditions: Callable[[], list[SiteCondition]],
     ) -> None:
         """`reload` applies the file of the site and returns what that has changed.
 

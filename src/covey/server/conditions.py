@@ -67,8 +67,8 @@ class Conditions:
         """Return the conditions, errors first."""
         return sorted(self._present.values(), key=lambda one: (one.level != "error", one.since))
 
-    def look(self, facts: Facts, now_s: float) -> None:
-        """Find what holds now."""
+    def look(self, facts: Facts, now_s: float) -> list[SiteCondition]:
+        """Return what holds now."""
         present: dict[tuple[str, str, str], SiteCondition] = {}
         findings = (
             *of_site(facts),
@@ -92,6 +92,7 @@ class Conditions:
             if key not in present and ended.kind not in LOGGED_ELSEWHERE:
                 log.info("over: %s", ended.text)
         self._present = present
+        return self.latest()
 
     def _of_peers(self, state: State, now_s: float) -> Iterator[Condition]:
         for peer in state.peers:

@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -14,8 +14,8 @@ from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.node.database import DatabaseUrl
 from covey.node.node import Node
-from covey.node.status import NO_SPANS, Spans, State
-from covey.server.conditions import REMEDIES, Conditions
+from covey.node.status import NO_SPANS, SiteCondition, Spans, State
+from covey.server.conditions import REMEDIES
 from covey.server.http import HttpResponse
 from covey.server.keys import OwnCertificate
 
@@ -167,7 +167,7 @@ class Metrics:
         *,
         store: Path | DatabaseUrl | None = None,
         certificate: OwnCertificate | None = None,
-        conditions: Conditions | None = None,
+        conditions: Callable[[], list[SiteCondition]] = list,
     ) -> None:
         """Include the state of a node, its file and its certificate, in place of an earlier one."""
         if self._collector is not None:
@@ -230,7 +230,7 @@ class _NodeCollector(Collector):
         node: Node,
         store: Path | DatabaseUrl | None,
         certificate: OwnCertificate | None,
-        conditions: Conditions | None,
+        conditions: Callable[[], list[SiteCondition]],
     ) -> None:
         self._node = node
         self._store = store
@@ -287,8 +287,7 @@ class _NodeCollector(Collector):
         own = self._certificate
         ends: Values = {} if own is None else {(): own.end.timestamp()}
         yield "certificate_expiry_timestamp_seconds", ends
-        conditions = self._conditions.latest() if self._conditions else []
-        kinds_now = Counts(condition.kind for condition in conditions)
+        kinds_now = Counts(condition.kind for condition in self._conditions())
         yield "condition", {(kind,): kinds_now[kind] for kind in REMEDIES}
         use = None if self._store is None else disk_use(self._store)
         yield "store_bytes", {} if use is None else {(): use.store_bytes}
