@@ -83,6 +83,9 @@ def sync() -> dict[str, Any]:
         running = [client.async_infer("rows", sent) for _ in range(20)]
         for k, one in enumerate(running):
             told[name_of(f"async {k}", is_binary)] = labels(one.get_result())
+    assert client.get_model_config("rows")["name"] == "rows"
+    (stats,) = client.get_inference_statistics("rows", "1")["model_stats"]
+    assert stats["inference_stats"]["success"]["count"] > 40
     for one in clients.values():
         one.close()
     return told

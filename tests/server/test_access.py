@@ -252,13 +252,6 @@ def test_without_tokens_a_page_of_another_origin_is_refused(
         assert (refused.value.status, refused.value.code) == (403, "not_allowed")
 
 
-def test_a_peer_without_tls_is_refused() -> None:
-    with pytest.raises(HttpProblem) as refused:
-        CertificateAuth({}).admit(HttpRequest("POST", "/", {}), None)
-
-    assert refused.value.status == 403
-
-
 class Echo:
     """Answers every call with the name of its caller."""
 

@@ -247,6 +247,8 @@ _ROUTES = (
     Route("server", "/v2/", "What the server is.", {200: oip.ServerMetadata}),
     Route("openapi", "/v2/openapi.json", "This document.", {200: DOCUMENT}),
     Route("model", MODEL, "What the model takes.", {200: oip.ModelMetadata}),
+    Route("config", f"{MODEL}/config", "The same as Triton has it.", {200: oip.ModelConfig}),
+    Route("stats", f"{MODEL}/stats", "Requests since the start.", {200: oip.Statistics}),
     Route("ready", f"{MODEL}/ready", "Whether the model can serve.", READINESS),
     Route(
         "state",
@@ -301,7 +303,7 @@ ROUTES = (
     *(
         route._replace(path=route.path.replace(MODEL, VERSIONED))
         for route in _ROUTES
-        if route.path in (MODEL, f"{MODEL}/ready", f"{MODEL}/infer")
+        if route.name in ("model", "config", "stats", "infer") or route.path == f"{MODEL}/ready"
     ),
 )
 
@@ -420,7 +422,7 @@ def _content(kind: Any, schemas: dict[int, Schema], media: str) -> Schema:
     return {media.partition(";")[0]: {"schema": schemas[id(kind)]}}
 
 
-EXTENSIONS = ["covey_feedback", "binary_tensor_data"]
+EXTENSIONS = ["covey_feedback", "binary_tensor_data", "model_configuration", "statistics"]
 HOW = ("phase", "arm", "function", "price")
 WHOSE = '"parameters": {"client": its name}'
 
@@ -476,6 +478,8 @@ class ClientApi:
             "server": lambda: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
             "openapi": lambda: HttpResponse(body=self._document),
             "model": lambda: _json(self._model.metadata()),
+            "config": lambda: _json(self._model.config()),
+            "stats": lambda: _json(self._model.statistics(*metrics.inferences())),
             "metrics": metrics.page,
         }
 

@@ -707,8 +707,7 @@ class CertificateAuth:
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         """Return the peer; list and clock are looked at for every request, so both count now."""
-        if connection is None:
-            raise HttpProblem(403, "not_allowed", "peers must use TLS")
+        assert connection is not None  # the port for peers has TLS
         try:
             name = keys.admit(connection, self._allowed, now=self._now())
         except PeerRefused as refused:

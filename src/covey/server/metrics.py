@@ -18,6 +18,7 @@ from covey.node.status import NO_SPANS, SiteCondition, Spans, State
 from covey.server.conditions import REMEDIES
 from covey.server.http import HttpResponse
 from covey.server.keys import OwnCertificate
+from covey.server.oip import Duration
 
 
 class DiskUse(NamedTuple):
@@ -190,6 +191,20 @@ class Metrics:
                 self._answers[side, path, status] = pair  # a look-up costs more than the count
         pair[0].inc()
         pair[1].observe(took_s)
+
+    def inferences(self) -> tuple[Duration, Duration]:
+        """Return the requests for labels that succeeded, and those that did not."""
+        samples = [
+            sample
+            for family in (*self._requests.collect(), *self._request_s.collect())
+            for sample in family.samples
+            if sample.labels.get("path", "").endswith("/infer")
+        ]
+        counts = [sample for sample in samples if sample.name.endswith("_total")]
+        done = sum(sample.value for sample in counts if sample.labels["status"] == "200")
+        failed = sum(sample.value for sample in counts) - done
+        took_s = sum(sample.value for sample in samples if sample.name.endswith("_sum"))
+        return Duration(int(done), int(1e9 * took_s)), Duration(int(failed))
 
     def turn_away(self, side: str) -> None:
         self._refused.labels(side).inc()

@@ -112,6 +112,61 @@ class ModelMetadata(msgspec.Struct):
     outputs: list[TensorKind]
 
 
+class TensorConfig(msgspec.Struct):
+    """A tensor as configurations of models have it."""
+
+    name: str
+    data_type: str
+    dims: list[int]
+
+
+class ModelConfig(msgspec.Struct):
+    """What the model takes and gives, as Triton has it; `perf_analyzer` asks for it."""
+
+    name: str
+    platform: str
+    backend: str
+    max_batch_size: int  # 0: the first of `dims` is the number of rows
+    input: list[TensorConfig]
+    output: list[TensorConfig]
+
+
+class Duration(msgspec.Struct):
+    """How many requests there were, and how long they took together."""
+
+    count: int = 0
+    ns: int = 0
+
+
+class InferenceStats(msgspec.Struct):
+    """Requests by how they ended, and the parts of those that succeeded."""
+
+    success: Duration
+    fail: Duration
+    compute_infer: Duration
+    queue: Duration = msgspec.field(default_factory=Duration)
+    compute_input: Duration = msgspec.field(default_factory=Duration)
+    compute_output: Duration = msgspec.field(default_factory=Duration)
+
+
+class ModelStats(msgspec.Struct):
+    """What the model was asked since the start of the site."""
+
+    name: str
+    version: str
+    last_inference: int  # not known: 0
+    inference_count: int
+    execution_count: int
+    inference_stats: InferenceStats
+    batch_stats: list[Duration] = []
+
+
+class Statistics(msgspec.Struct):
+    """The statistics of the only model, as Triton has them."""
+
+    model_stats: list[ModelStats]
+
+
 class InferenceResponse(msgspec.Struct, omit_defaults=True):
     """Labels and tickets; for a single row also how it was decided."""
 
@@ -351,6 +406,9 @@ OUTPUTS = get_args(OutputName)
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
 
 
+DATA_TYPES = {"BYTES": "TYPE_STRING"}  # others have the same name in both forms
+
+
 class Asked(NamedTuple):
     """A request, the digest of what it asks, and its rows."""
 
@@ -480,6 +538,25 @@ class Model(NamedTuple):
         kinds = {"label": datatype_of(self.classes) or "BYTES", "price": "FP64"}
         outputs = [TensorKind(name, kinds.get(name, "BYTES"), [-1]) for name in OUTPUTS]
         return ModelMetadata(self.serving.name, [VERSION], "covey", inputs, outputs)
+
+    def config(self) -> ModelConfig:
+        """Return the same in the form of Triton."""
+        known = self.metadata()
+        given, made = (
+            [
+                TensorConfig(
+                    one.name, DATA_TYPES.get(one.datatype, f"TYPE_{one.datatype}"), one.shape
+                )
+                for one in tensors
+            ]
+            for tensors in (known.inputs, known.outputs)
+        )
+        return ModelConfig(known.name, known.platform, known.platform, 0, given, made)
+
+    def statistics(self, success: Duration, fail: Duration) -> Statistics:
+        stats = InferenceStats(success, fail, success)
+        count = success.count
+        return Statistics([ModelStats(self.serving.name, VERSION, 0, count, count, stats)])
 
     def example(self) -> Inference:
         """Return a request of one row that the model takes."""
