@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import itertools
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from inspect import isfunction
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -447,52 +450,13 @@ def drops_a_commit_that_found_the_disk_full(patch: Patch) -> None:
     patch.setattr(Journal, "_write_one", write_one)
 
 
-BUGS: tuple[Bug, ...] = (
-    acknowledges_before_the_commit,
-    answers_requests_before_the_commit,
-    refuses_labels_before_the_commit,
-    looks_up_closed_requests_before_the_commit,
-    acknowledges_labels_that_came_too_late,
-    keeps_deliveries_in_memory_only,
-    forgets_deliveries_at_start,
-    queues_deliveries_only_while_the_client_waits,
-    delivers_the_first_row_of_a_request_only,
-    tries_a_delivery_only_once,
-    marks_labels_delivered_before_they_are,
-    counts_a_repeated_label,
-    stores_a_repeated_label_as_new,
-    takes_a_second_conflicting_label,
-    takes_all_labels_of_a_batch_but_the_last,
-    lets_any_source_label_a_request,
-    closes_requests_too_early,
-    does_not_recognise_a_repeated_request,
-    accepts_row_ids_that_were_used_before,
-    uses_ids_again_after_a_restart,
-    ignores_its_limits,
-    keeps_the_arrivals_of_a_failed_request,
-    keeps_the_arrivals_of_a_failed_ask,
-    mixes_the_rows_of_a_batch_up,
-    fails_when_a_peer_fails,
-    waits_for_peers_for_ever,
-    asks_peers_whose_circuit_is_open,
-    believes_what_peers_report,
-    does_not_count_what_peers_pay,
-    counts_labels_of_isolated_peers_as_own,
-    leaves_own_counts_in_an_overlay,
-    leaves_pooled_labels_in_own_counters,
-    forgets_at_start_which_peers_agree,
-    forgets_overlays_at_start,
-    trusts_all_peers_like_the_most_trusted,
-    syncs_now_and_then,
-    never_syncs,
-    builds_on_a_log_that_was_not_synced,
-    counts_in_a_second_transaction,
-    does_not_count_its_starts,
-    goes_on_after_a_failed_commit,
-    gives_up_when_the_disk_is_full,
-    drops_a_commit_that_found_the_disk_full,
-    *message_bugs.BUGS,
-)
+def _planted(module: ModuleType) -> list[Bug]:
+    """Return the bugs of a module: all of its public functions."""
+    functions = [each for name, each in vars(module).items() if not name.startswith("_")]
+    return [each for each in functions if isfunction(each) and each.__module__ == module.__name__]
+
+
+BUGS: tuple[Bug, ...] = (*_planted(sys.modules[__name__]), *_planted(message_bugs))
 
 
 def _is_site(record: Any) -> bool:

@@ -1,7 +1,7 @@
 """Bugs in how messages are read, what they show, and which labels train functions."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -106,16 +106,3 @@ def trains_with_the_first_row_of_a_request_only(patch: Patch) -> None:
 
     real = RecordedState.accept
     patch.setattr(RecordedState, "accept", accept)
-
-
-BUGS: tuple[Callable[[Patch], None], ...] = (
-    accepts_the_response_to_another_message,
-    ignores_a_byte_after_a_message,
-    accepts_messages_of_any_version,
-    answers_peers_that_may_not_ask,
-    sends_instances_to_peers_that_may_see_cells_only,
-    trains_with_labels_of_any_source,
-    trains_again_after_a_disconnect,
-    forgets_training_that_failed,
-    trains_with_the_first_row_of_a_request_only,
-)
