@@ -32,7 +32,7 @@ from covey.bandit.partitions import Candidates, Dyadic, EpochCells
 from covey.bandit.policies import Policy
 from covey.bandit.rewards import AnyReward
 from covey.bandit.several import Restarted, Spaces
-from covey.errors import ConfigError, DataError
+from covey.errors import DataError
 from covey.kernel import (
     CHOICE,
     SERVE,
@@ -49,7 +49,6 @@ from covey.kernel import (
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, Cell, Report, Rule, middle_of
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
 
-LABEL_WAIT_SLOTS = 10_000
 UNKNOWN = msgspec.UNSET
 WHOLE_SPACE = (0, ())  # the cell that a space of many dimensions is, without its name
 
@@ -131,12 +130,8 @@ class Learner:
         `free` are the indices of functions that every label scores.
         """
         self.name = name
-        wait = policy.settings.slots_waited
-        if isinstance(policy.settings.label_wait, str):
-            raise ConfigError(
-                "[policy] label-wait is a duration, which only replays take; give slots"
-            )
-        self.label_wait = LABEL_WAIT_SLOTS if wait is None else wait
+        self.waits_by_time = isinstance(policy.settings.label_wait, str)
+        self.label_wait = policy.settings.live_wait
         self.shares_slots = policy.settings.rules.shares_slots  # the rows of a request
         self.counts_at_once = not policy.settings.rules.counts_labelled  # before the label comes
         self._functions = len(functions)

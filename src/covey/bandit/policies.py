@@ -33,6 +33,7 @@ from covey.errors import ConfigError
 from covey.kernel import Table
 from covey.kernel.rules import Custom, CustomPolicy, Index, Reward, Rule, Tree
 
+LABEL_WAIT_SLOTS = 10_000  # of a site without label-wait
 CANDIDATES, CONTEXT_PEERS = "several candidates", "context-peers"  # what not all policies support
 
 Slots = Annotated[int, Meta(ge=1, le=2**53)]
@@ -164,6 +165,13 @@ class PolicyRecord(
     def slots_waited(self) -> int | None:
         """After how many slots a label expires; None: after none, or by time."""
         return self.label_wait if isinstance(self.label_wait, int) else None
+
+    @property
+    def live_wait(self) -> int:
+        """After how many slots a label expires at a site; by time, after none."""
+        if isinstance(self.label_wait, str):
+            return 2**53
+        return LABEL_WAIT_SLOTS if self.label_wait is None else self.label_wait
 
     @property
     def is_importable(self) -> bool:

@@ -165,14 +165,23 @@ class Tickets:
             if now <= due:
                 self.due = due
                 return
-            if held.rows:
-                self.close(held.note)
-            elif held.truth is self.unknown:
-                self.pending -= 1
-                if self.is_pending:
-                    self.table.forget(held.code)
-            end = self.first + max(1, held.rows)
-            while self.first < end:
-                del self._held[self.first]
-                self.first += 1
+            self._drop(held)
         self.due = now + self.wait
+
+    def expire_before(self, ticket: int) -> None:
+        """Forget rows with tickets before this one."""
+        while self.first < min(ticket, self.next):
+            self._drop(self._held[self.first])
+
+    def _drop(self, held: Any) -> None:
+        """Forget the oldest row, or request."""
+        if held.rows:
+            self.close(held.note)
+        elif held.truth is self.unknown:
+            self.pending -= 1
+            if self.is_pending:
+                self.table.forget(held.code)
+        end = self.first + max(1, held.rows)
+        while self.first < end:
+            del self._held[self.first]
+            self.first += 1

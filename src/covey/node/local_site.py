@@ -4,7 +4,8 @@ Its driver does at once what the handler awaits.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast
@@ -23,7 +24,7 @@ from covey.bandit.learner import (
 )
 from covey.bandit.partitions import EpochCells
 from covey.config import LearnerSpec
-from covey.data.contexts import Contexts
+from covey.data.contexts import TIME, UNUSABLE, Contexts
 from covey.data.inputs import (
     ALL,
     PLAIN,
@@ -39,6 +40,7 @@ from covey.data.inputs import (
     truths_of,
 )
 from covey.data.logs import Frame, arrow_module
+from covey.data.times import duration_of, moment_of
 from covey.errors import DataError, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Function, Late, Later
 from covey.kernel import Table, doubts_of, row_of, take_doubts, undecided_row
@@ -516,6 +518,52 @@ class Lock(AbstractContextManager[Any], Protocol):
     def release(self) -> None: ...
 
 
+class TicketTimes:
+    """When tickets of a network were given, where `label-wait` is a duration: they expire by it."""
+
+    def __init__(self, wait: int | str | None, sites: "Mapping[str, LocalSite]") -> None:
+        self._wait = duration_of(wait) if isinstance(wait, str) else None
+        self._sites = sites
+        # Times, and by site the first ticket after them; the latest has none yet.
+        self._given: deque[tuple[int, dict[str, int]]] = deque()
+
+    def move(self, at: Any) -> None:
+        """Go on to the time of an instance, and forget tickets whose wait is over."""
+        if at is None and self._wait is None:
+            return
+        if at is None:
+            raise DataError(
+                "label-wait is a duration, so an instance needs its time; pass at = ..."
+            )
+        try:
+            moment = moment_of(at)
+        except UNUSABLE:
+            raise DataError(f"at is {at!r}, which is not {TIME}") from None
+        latest = self._given[-1][0] if self._given else moment
+        if moment < latest:
+            raise DataError(f"at is {at}, before the time of the latest instance; keep their order")
+        if moment > latest:
+            self._given[-1][1].update(self._next_tickets())
+        if moment > latest or not self._given:
+            self._given.append((moment, {}))
+        while self._wait is not None and self._given[0][0] + self._wait < moment:
+            for name, ticket in self._given.popleft()[1].items():
+                self._sites[name].state.tickets.expire_before(ticket)
+        while self._wait is None and len(self._given) > 1:
+            self._given.popleft()
+
+    def _next_tickets(self) -> dict[str, int]:
+        return {name: site.state.tickets.next for name, site in self._sites.items()}
+
+    def saved(self) -> list[tuple[int, dict[str, int]]]:
+        """Return the times that tickets can still expire by."""
+        return [*self._given]
+
+    def restore(self, times: Iterable[tuple[int, dict[str, int]]]) -> None:
+        """Continue with the times that were saved."""
+        self._given = deque(times)
+
+
 class LocalSite:
     """One site of a network: predict, and learn from true labels."""
 
@@ -528,6 +576,7 @@ class LocalSite:
         wait: Wait | None,
         contexts: Contexts | None,
         lock: Lock,
+        times: "TicketTimes",
     ) -> None:
         """`contexts` makes the contexts of records; None: they are given.
 
@@ -538,6 +587,7 @@ class LocalSite:
         self._acquire, self._release = lock.acquire, lock.release  # `with` takes twice as long
         self.learner = learner
         self._contexts = contexts
+        self._times = times
         self._others = others
         self._is_supervised = learner.is_supervised
         self.dealings = Dealings()
@@ -569,16 +619,24 @@ class LocalSite:
         return self.learner.alarms
 
     def predict(
-        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+        self,
+        instance: Any,
+        context: Context | None = None,
+        *,
+        slot: int | None = None,
+        at: Any = None,
     ) -> Prediction:
         """Return a label for `instance`, by an own function or by a peer, at its price.
 
-        Without `context` it is made as `[data] context` says, from the record `instance`.
+        Without `context` it is made as `[data] context` says, from the record `instance`. `at` is
+        the time of the instance, which a `label-wait` that is a duration needs.
         Raises `ContextError` for a context outside the unit cube and `FunctionError` if the chosen
         function fails; then every counter is as before.
         """
         self._acquire()
         try:
+            if at is not None or self.learner.waits_by_time:
+                self._times.move(at)
             if context is None and self._contexts is not None:
                 request = run(self._begin(instance, context, slot))
             else:
@@ -594,12 +652,19 @@ class LocalSite:
             self._release()
 
     async def apredict(
-        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+        self,
+        instance: Any,
+        context: Context | None = None,
+        *,
+        slot: int | None = None,
+        at: Any = None,
     ) -> Prediction:
         """Return a label as `predict` does; functions that are coroutines are awaited.
 
         Other requests are answered in the meantime. Functions that are not coroutines run at once.
         """
+        with self.lock:
+            self._times.move(at)
         (answer,) = self._answers(await self._awaited(self._begin(instance, context, slot)))
         return answer
 
@@ -624,10 +689,11 @@ class LocalSite:
         *,
         cost: Cost = None,
         slot: int | None = None,
+        at: Any = None,
     ) -> Prediction:
         """Predict and learn the label at once; return what was answered before it was known."""
         with self.lock:
-            answer = self.predict(instance, context, slot=slot)
+            answer = self.predict(instance, context, slot=slot, at=at)
             self.learn(answer.ticket, label, cost)
         return answer
 
@@ -683,7 +749,7 @@ class LocalSite:
         return self._handler.answer([instance], [point], slot=slot)
 
     def predict_batch(
-        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None, at: Any = None
     ) -> list[Prediction]:
         """Return one answer per row, as `predict` would one by one with the labels still pending.
 
@@ -696,18 +762,20 @@ class LocalSite:
             contexts_of(contexts, rows)
             return []
         with self.lock:
+            self._times.move(at)
             begun = self._begin_rows(rows, contexts, slot)
             self._count_pending()
             return self._answers(run(begun))
 
     async def apredict_batch(
-        self, instances: Any, contexts: Any = None, *, slot: int | None = None
+        self, instances: Any, contexts: Any = None, *, slot: int | None = None, at: Any = None
     ) -> list[Prediction]:
         """Return one answer per row as `predict_batch` does; coroutines are awaited in turn."""
         if not len(rows := rows_of(instances)):
             contexts_of(contexts, rows)
             return []
         with self.lock:
+            self._times.move(at)
             begun = self._begin_rows(rows, contexts, slot)
             self._count_pending()
         return self._answers(await self._awaited(begun))

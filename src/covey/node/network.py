@@ -16,7 +16,7 @@ import msgspec
 
 from covey.bandit.accounts import Account, settle_accounts
 from covey.bandit.ensemble import Weighing
-from covey.bandit.learner import LABEL_WAIT_SLOTS, Learner
+from covey.bandit.learner import Learner
 from covey.bandit.links import LinkPrices, SitePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import Policy
@@ -27,7 +27,7 @@ from covey.node.cells import ArmPlaces, kinds_of
 from covey.node.change import WantedArm, planned
 from covey.node.ensemble import LocalEnsemble
 from covey.node.fingerprint import differences
-from covey.node.local_site import LearntCells, LocalSite, Wait
+from covey.node.local_site import LearntCells, LocalSite, TicketTimes, Wait
 from covey.node.requests import CountedArm
 from covey.node.saving import (
     SavedNetwork,
@@ -105,6 +105,7 @@ class Network(Mapping[str, LocalSite]):
         self._sites = {
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
+        self._times = TicketTimes(setup.settings.label_wait, self._members)
         links = links_of(setup)  # all sites learn what each of them has cost
         for place, site in enumerate(setup.sites):
             learner = learner_of(setup, place, width, links=links)
@@ -113,7 +114,7 @@ class Network(Mapping[str, LocalSite]):
             if contexts is not None and not contexts.dimension:
                 contexts = None  # they are given, and have no coordinates
             self._members[site.name] = LocalSite(
-                site, learner, own, self._members, wait, contexts, self._lock
+                site, learner, own, self._members, wait, contexts, self._lock, self._times
             )
             has_async |= any(one.is_async for one in own)
         _check_all_used(setup, functions)
@@ -162,7 +163,9 @@ class Network(Mapping[str, LocalSite]):
         with self._lock:
             sites = [saved_site(site) for site in self._members.values()]
             votes = None if self._ensemble is None else self._ensemble.saved()
-        return SavedNetwork(plain_config(self._given.config), self._given.dimension, sites, votes)
+            times = self._times.saved()
+        config = plain_config(self._given.config)
+        return SavedNetwork(config, self._given.dimension, sites, votes, times)
 
     def _restore(self, saved: SavedNetwork, where: str) -> None:
         if [site.name for site in saved.sites] != list(self._members):
@@ -175,6 +178,7 @@ class Network(Mapping[str, LocalSite]):
                     f"{where} was saved with other settings of learner {site.name!r}: "
                     f"{'; '.join(found)}; give the configuration that it was saved with"
                 )
+        self._times.restore(saved.times)
         for site in saved.sites:
             restore_site(self._members[site.name], site)
         if self._ensemble is not None and saved.votes is not None:
@@ -436,10 +440,7 @@ def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: LinkPrices) -> 
     is_carried = setup.settings.carry_serving_costs
     peers = [setup.sites[peer] for peer in site.peers]
     carried = {one.name: one.serving_cost if is_carried else 0.0 for one in peers}
-    wait = setup.settings.slots_waited
-    return SitePrices(
-        links, site.name, carried, label_wait=LABEL_WAIT_SLOTS if wait is None else wait
-    )
+    return SitePrices(links, site.name, carried, label_wait=setup.settings.live_wait)
 
 
 def _candidates(

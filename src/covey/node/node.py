@@ -18,6 +18,7 @@ from covey.bandit.learner import Learner, Settlement
 from covey.config import LearnerSpec
 from covey.data.inputs import ANY, LabelSet, costs_of, plain_label, points_of, rows_of
 from covey.errors import (
+    ConfigError,
     ConflictingLabel,
     CoveyError,
     DataError,
@@ -136,6 +137,10 @@ class Node:
         Raises `StoreError` if the store cannot be used; then the node before this one can be
         started again.
         """
+        if learner.waits_by_time:
+            raise ConfigError(
+                "[policy] label-wait is a duration, and a node counts slots; give these"
+            )
         self.name = site.name
         self.learner = learner
         self._serving_cost = site.serving_cost

@@ -76,6 +76,7 @@ class SavedNetwork(msgspec.Struct, frozen=True):
     dimension: int | None
     sites: list[SavedSite]
     votes: Votes | None = None  # of an ensemble
+    times: list[tuple[int, dict[str, int]]] = []  # and the tickets that were given by them
 
 
 # -- a site ---------------------------------------------------------------------------------------
