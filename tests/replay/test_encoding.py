@@ -152,36 +152,6 @@ def test_codes_map_back_to_their_values(chunks: list[list[int]], kind: str) -> N
     assert len(set(vocabulary.values)) == len(vocabulary.values)
 
 
-ALL_ALIKE = "use numbers only, or text only"
-
-
-@pytest.mark.parametrize(
-    ("column", "row", "shown"),
-    [
-        (["a", "b", "3"], 19, "3"),
-        (["a", "b", "0.5"], 19, "0.5"),
-        (np.array([1, 1]), 17, "1"),
-    ],
-)
-def test_a_number_among_text_is_named(column: Column, row: int, shown: str) -> None:
-    vocabulary = Vocabulary(is_typed=False)
-    vocabulary.encode(["", "a"], name="label", first_slot=1)
-    sentence = sentence_of(vocabulary.encode, column, name="nb", first_slot=17)
-
-    assert sentence == (
-        f"row {row}: column 'nb' holds {shown}, but column 'label' (row 2) holds text; {ALL_ALIKE}"
-    )
-
-
-@pytest.mark.parametrize("column", [["1", "attack"], ["1", "nan"], ["1", "inf"]])
-def test_text_among_numbers_is_named(column: list[str]) -> None:
-    sentence = sentence_of(codes_of, column, is_typed=False)
-
-    assert sentence == (
-        f"row 2: column 'x' holds {column[1]!r}, but column 'x' (row 1) holds numbers; {ALL_ALIKE}"
-    )
-
-
 @pytest.mark.parametrize(
     ("column", "is_typed", "shown"),
     [

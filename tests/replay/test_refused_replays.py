@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import covey
@@ -34,6 +35,15 @@ def _delay(values: list[Any]) -> None:
     covey.replay(config, **two_sites.stream(2, 0.5, 0.5, 0.5), columns={"late": values})
 
 
+def _lateness(
+    kind: str, data: dict[str, Any] | None = None, policy: dict[str, Any] | None = None
+) -> None:
+    columns = {"label": [1, 0], "a": [1, 1], "late": np.array([1, 1]).astype(kind), "ts": [1, 2]}
+    learner = [{"name": "north", "functions": ["a"]}]
+    config = {"data": data or {"delay": "late"}, "policy": policy or {}, "learner": learner}
+    covey.replay(config, columns)
+
+
 def _network(north: dict[str, Any]) -> None:
     functions = dict.fromkeys(("a", "b", "c"), lambda x: 1)
     covey.Network({"learner": [{**NORTH, **north}, SOUTH]}, functions=functions, dimension=1)
@@ -55,6 +65,7 @@ DOORS = {
     "setup": _setup,
     "cost": _cost,
     "delay": _delay,
+    "lateness": _lateness,
     "network": _network,
     "policy": _policy,
 }

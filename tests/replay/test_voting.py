@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import covey
 from covey.config import load
 from covey.data import tables
 from covey.replay.outcome import EnsembleNumbers, Outcome
@@ -76,56 +75,6 @@ def play(columns: Columns, config: Config, folder: Path) -> Outcome:
 def ensemble_of(outcome: Outcome) -> EnsembleNumbers:
     assert outcome.ensemble is not None
     return outcome.ensemble.numbers
-
-
-def by_hand(columns: Columns, settings: Config) -> tuple[int, dict[str, dict[str, float]]]:
-    """Replay the members as arrays, let them vote, and return errors and weights by cell."""
-    trace = covey.replay(
-        config_of(None),
-        predictions=[columns[name] for name in ["nb", "tree", "svm", "knn", "rules"]],
-        labels=columns["label"],
-        contexts=np.array(columns["hour"])[:, None],
-        revealed=columns["seen"],
-        delay=columns["late"],
-    )
-    rows = trace.columns()
-    ensemble = covey.Ensemble(SITES, classes=CLASSES, **settings)
-    due: dict[int, list[tuple[Any, str, Any]]] = {}
-    errors = 0
-    for slot, (truth, seen, late) in enumerate(
-        zip(columns["label"], columns["seen"], columns["late"], strict=True)
-    ):
-        votes, cell = rows["prediction"][3 * slot : 3 * slot + 3], rows["cell"][3 * slot]
-        errors += truth not in ("", ensemble.vote(votes, cell=cell))
-        if seen and late <= 30:
-            due.setdefault(slot + late, []).append((votes, truth, cell))
-        for made, answer, there in due.pop(slot, []):
-            ensemble.learn(made, answer, cell=there)
-    is_local = settings.get("weights") == "cell"
-    cells = sorted(set(rows["cell"])) if is_local else ["all"]
-    return errors, {cell: ensemble.weights(cell) for cell in cells}
-
-
-@pytest.mark.parametrize("weights", ["global", "cell"])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"update": "gradient", "step": 0.05},
-        {"update": "gradient", "step": 0.5, "decay": True},
-        {"update": "majority", "beta": 0.8},
-        {"update": "hedge"},
-        {"update": "hedge", "rate": 0.3},
-    ],
-    ids=lambda settings: "-".join(map(str, settings.values())),
-)
-def test_a_replay_equals_the_ensemble_class_driven_directly(
-    settings: Config, weights: str, tmp_path: Path
-) -> None:
-    chosen = {**settings, "weights": weights}
-    columns = stream(400)
-    found = ensemble_of(play(columns, config_of(chosen), tmp_path))
-
-    assert (found.errors, found.weights) == by_hand(columns, chosen)
 
 
 def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
