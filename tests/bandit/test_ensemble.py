@@ -1,5 +1,6 @@
-"""The ensemble: winning labels, tickets, streams that switch, and every error message."""
+"""The ensemble: winning labels, what each update rule must keep, weights by hand, every message."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey import Ensemble
-from covey.bandit.ensemble import winner
+from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing, winner
 from covey.errors import CoveyError
 
 LEARNERS = ["north", "south", "west"]
@@ -142,3 +142,151 @@ def test_weights_per_cell_need_a_cell() -> None:
     ensemble = Ensemble(LEARNERS, weights="cell")
 
     assert 'weights = "cell" needs a cell' in complaint(ensemble.vote, [0, 1, 1])
+
+
+UPDATES: tuple[Any, ...] = ("gradient", "majority", "hedge")
+RULES = {update: Weighing(update=update) for update in UPDATES}
+START = EnsembleState((1 / 3, 1 / 3, 1 / 3), (0, 0, 0), (0, 0, 0))
+every_update = pytest.mark.parametrize("update", UPDATES)
+every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+
+Row = tuple[list[int], int]  # votes, label
+
+
+def noisy_rows(slots: int, seed: int, accuracies: Sequence[float] = (0.9, 0.6, 0.4)) -> list[Row]:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, slots)
+    is_wrong = rng.random((slots, 3)) > np.array(accuracies)
+    votes = (labels[:, None] + is_wrong * rng.integers(1, 3, is_wrong.shape)) % 3
+    return list(zip(votes.tolist(), labels.tolist(), strict=True))
+
+
+def fold(rule: Weighing, rows: Sequence[Row], standing: EnsembleState = START) -> EnsembleState:
+    for votes, label in rows:
+        standing = rule.moved(standing, votes, label)
+    return standing
+
+
+@every_rule
+def test_weights_stay_finite_and_one_for_each_learner(rule: Weighing) -> None:
+    weights = fold(rule, noisy_rows(2_000, 1)).weights
+
+    assert [math.isfinite(weight) for weight in weights] == [True] * 3
+
+
+@every_rule
+def test_learners_may_change_their_places(rule: Weighing) -> None:
+    rows = noisy_rows(200, 6)
+    turned = [(votes[::-1], label) for votes, label in rows]
+
+    # Sums in another order are rounded differently.
+    assert fold(rule, turned).weights == pytest.approx(fold(rule, rows).weights[::-1], abs=1e-9)
+
+
+@every_update
+def test_weights_per_cell_do_not_mix(update: str) -> None:
+    ensemble = Ensemble(LEARNERS, update=update, weights="cell")
+    here, there = noisy_rows(40, 8), noisy_rows(40, 9)
+    for (votes, label), (other_votes, other_label) in zip(here, there, strict=True):
+        ensemble.learn(votes, label, cell="g2:0")
+        ensemble.learn(other_votes, other_label, cell="g2:1")
+
+    assert tuple(ensemble.weights("g2:0").values()) == fold(RULES[update], here).weights
+    assert tuple(ensemble.weights("g2:1").values()) == fold(RULES[update], there).weights
+
+
+LN_2 = 0.6931471805599453
+
+
+def majority(beta: float) -> Weighing:
+    return Weighing(update="majority", beta=beta)
+
+
+def hedge(rate: float | None = None) -> Weighing:
+    return Weighing(update="hedge", rate=rate)
+
+
+def weights_of(rule: Weighing, *rows: Row) -> tuple[float, ...]:
+    count = len(rows[0][0])
+    return fold(rule, rows, EnsembleState((1 / count,) * count, (0,) * count, (0,) * count)).weights
+
+
+def test_a_gradient_step_reduces_the_weights_of_wrong_votes() -> None:
+    # s = 0.5, so the first member moves by 0.1 * (0 - 0.5).
+    assert weights_of(Weighing(step=0.1), ([1, 0], 0)) == pytest.approx((0.45, 0.5))
+
+
+def test_gradient_steps_follow_the_squared_error() -> None:
+    # s = 0.45 + 0.5, so both members move by 0.1 * (1 - 0.95).
+    rows = ([1, 0], 0), ([1, 1], 1)
+
+    assert weights_of(Weighing(step=0.1), *rows) == pytest.approx((0.455, 0.505))
+
+
+def test_a_decaying_step_is_divided_by_the_number_of_the_label() -> None:
+    # The second step is 0.05 * (1 - 0.95).
+    rows = ([1, 0], 0), ([1, 1], 1)
+
+    assert weights_of(Weighing(step=0.1, decay=True), *rows) == pytest.approx((0.4525, 0.5025))
+
+
+def test_a_gradient_step_treats_each_class_separately() -> None:
+    # Both sums are 1/3: one is off by -1/3, the other by 2/3; the base has none.
+    weights = weights_of(Weighing(step=0.3), ([1, 2, 0], 2))
+
+    assert weights == pytest.approx((1 / 3 - 0.1, 1 / 3 + 0.2, 1 / 3))
+
+
+def test_a_mistake_multiplies_a_majority_weight_by_beta() -> None:
+    # Two of three were wrong: 0.5, 0.5, 1.
+    assert weights_of(majority(0.5), ([1, 1, 0], 0)) == (0.25, 0.25, 0.5)
+
+
+def test_majority_weights_do_not_all_underflow() -> None:
+    # 0.5 ** 5000 is 0 in floating point, their ratio is not.
+    rows = [([1, 1], 0)] * 5_000 + [([1, 0], 0)]
+
+    assert weights_of(majority(0.5), *rows) == pytest.approx((1 / 3, 2 / 3))
+
+
+def test_hedge_at_a_given_rate_weighs_mistakes_exponentially() -> None:
+    # exp(-ln 2) = 1/2 per mistake.
+    assert weights_of(hedge(LN_2), ([1, 0], 0)) == pytest.approx((1 / 3, 2 / 3))
+    assert weights_of(hedge(LN_2), *[([1, 0], 0)] * 2) == pytest.approx((1 / 5, 4 / 5))
+
+
+def test_the_rate_of_hedge_falls_with_the_slots() -> None:
+    # The second answer is weighed at sqrt(8 ln 2 / 2) = 1.6651, exp(-1.6651) = 0.18917.
+    assert weights_of(hedge(), ([1, 0], 0)) == pytest.approx((0.159077, 0.840923), abs=1e-6)
+
+
+def test_hedge_reweighs_all_mistakes_at_the_current_rate() -> None:
+    # One mistake each, the rate does not matter.
+    assert weights_of(hedge(), ([1, 0], 0), ([0, 1], 0)) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        majority(0.7),
+        hedge(),
+        hedge(0.3),
+    ],
+    ids=repr,
+)
+def test_label_order_does_not_matter_for_mistake_counts(rule: Weighing) -> None:
+    rows = noisy_rows(5, 6)
+
+    assert len({weights_of(rule, *order) for order in itertools.permutations(rows)}) == 1
+
+
+@every_update
+def test_a_learner_that_does_not_vote_decides_nothing_and_makes_no_mistake(update: str) -> None:
+    ensemble = Ensemble(["north", "south", "west"], update=update)
+    for _ in range(20):
+        ensemble.move([1, 0, ABSTAINED], 1)
+    weights = ensemble.weights()
+
+    assert ensemble.elect([1, ABSTAINED, ABSTAINED]) == 1
+    assert ensemble.elect([ABSTAINED, 0, ABSTAINED]) == 0
+    assert weights["west"] >= weights["south"]

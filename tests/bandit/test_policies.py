@@ -1,11 +1,12 @@
-"""Policies: the paper's parameters computed by hand, explicit values, and the readings."""
+"""Policies: the default, the paper's parameters computed by hand, explicit values, and readings."""
 
 from typing import Any
 
 import pytest
 
+from covey import config
 from covey.bandit.partitions import Dyadic, Uniform, Zooming
-from covey.bandit.policies import DCZA, CoS, Policy, PolicyRecord, policy_from
+from covey.bandit.policies import DCZA, PRESETS, Auto, CoS, Policy, PolicyRecord, policy_from
 from covey.errors import ConfigError
 
 
@@ -172,3 +173,35 @@ def test_python_names_and_toml_keys_are_equivalent() -> None:
     assert policy_from(table) == DCZA(split_scale=2.0, explore_peers={"scale": 0, "power": 0})
     with pytest.raises(ConfigError, match="unknown key 'slise' in"):
         CoS(slise=3)
+
+
+@pytest.mark.parametrize("table", [{}, {"batch": "slot"}, {"seed": 3}, {"index-scale": 2.0}])
+def test_the_default_preset_is_auto(table: dict[str, Any]) -> None:
+    assert isinstance(policy_from(table), Auto)
+
+
+def preset_within(policy: dict[str, Any], **north: Any) -> str:
+    """Return the preset of a network in which the first learner has these fields."""
+    sites = [{"name": "north", "functions": ["a"], "peers": {}, **north}]
+    sites.append({"name": "south", "functions": ["b"], "peers": {}})
+    return config.load({"policy": policy, "learner": sites}).settings.preset
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(
+    ("having", "feature"),
+    [
+        (("auto", "cos", "dcza"), {"candidates": ["x0", "x1"]}),
+        (("auto", "cos", "dcza"), {"context-peers": {"south": 0.1}}),
+    ],
+)
+def test_a_network_is_played_by_the_policy_that_is_named_or_refused(
+    preset: str, having: tuple[str, ...], feature: dict[str, Any]
+) -> None:
+    policies = [{"preset": preset}, *([{}] if preset == "auto" else [])]
+    for policy in policies:
+        if preset in having:
+            assert preset_within(policy, **feature) == preset
+            continue
+        with pytest.raises(ConfigError, match=f"'{preset}' does not support .*{having[-1]}"):
+            preset_within(policy, **feature)
