@@ -1,15 +1,14 @@
-"""Open rows in columns behave as a plain list of them, in both forms of the kernel."""
+"""Rows wait for their labels by ticket, settle once, and expire in order."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
-from covey import kernel
 from covey.bandit.learner import Learner
 from covey.bandit.policies import CoS
-from covey.kernel import ASKED, UNPAID
-from support.tables import plain_kernel, rows_of
+from covey.kernel import ASKED, UNPAID, Clock, Tickets, table_of
+from support.tables import rows_of
 
 UNKNOWN = object()
 WAIT = 40
@@ -21,42 +20,27 @@ def learner() -> Learner:
 
 
 class Site:
-    """Tickets over a table of their own, in one form of the kernel."""
+    """Tickets over a table of their own."""
 
-    def __init__(self, *, is_plain: bool, wait: int = WAIT, gain_of: Any = None) -> None:
+    def __init__(self, *, gain_of: Any = None) -> None:
         one = learner()
         one.count_pending({})
-        policy, form = one.policies[""], plain_kernel() if is_plain else kernel
-        clock = form.Clock(policy.scales(), policy.powers())
-        self.table: Any = form.table_of(clock, one.rule)
+        policy = one.policies[""]
+        self.table = table_of(Clock(policy.scales(), policy.powers()), one.rule)
         self.closed: list[Any] = []
-        self.tickets: Any = form.Tickets(wait, unknown=UNKNOWN, close=self._close, gain_of=gain_of)
+        self.tickets = Tickets(WAIT, unknown=UNKNOWN, close=self._close, gain_of=gain_of)
         self.tickets.count_in(self.table, True)
 
     def _close(self, request: Any) -> None:
         self.closed.append(request)
         self.tickets.pending -= request[1]
 
-    def hold(self, slot: int, context: tuple[float], source: str, note: Any) -> int:
-        if source:
-            code = self.table.serve(self.table.cells.meet(self.table.cells.cell(0), slot), slot)
-        else:
-            code = self.table.decide(context, slot, b"\0\0\1")
-        ticket: int = self.tickets.hold(code, slot, slot, context, slot % 2, source, note)
-        return ticket
+    def hold(self, slot: int, x: float = 0.5, note: Any = None) -> int:
+        code = self.table.decide((x,), slot, b"\0\0\1")
+        return self.tickets.hold(code, slot, slot, (x,), slot % 2, "", note)
 
     def counters(self) -> list[Any]:
         return rows_of(self.table)
-
-    def held(self) -> dict[str, Any]:
-        tickets = self.tickets
-        alone = [k for k in range(tickets.first, tickets.next) if tickets.request(k) is None]
-        return {
-            "tickets": (tickets.first, tickets.next, tickets.pending),
-            "rows": {ticket: tickets.row(ticket) for ticket in alone},
-            "requests": tickets.requests(),
-            "pending": tickets.pending_codes(),
-        }
 
 
 class Listed:
@@ -83,61 +67,9 @@ class Listed:
         return sum(row["truth"] is UNKNOWN for row in self.rows)
 
 
-def steps(seed: int, count: int = 400) -> list[tuple[str, int, Any]]:
-    """Return what happens, by how much the slot moves on before it, and a number for it."""
-    draw = np.random.default_rng(seed)
-    found = []
-    for _ in range(count):
-        kind = str(draw.choice(["own"] * 5 + ["served", "asked", "request", "replace", "back"]))
-        found.append((kind, int(draw.choice([0, 0, 1, 1, 1, 5])), float(draw.random())))
-    return found
-
-
-def apply(site: Site, seed: int) -> list[Any]:
-    """Let a site go through the steps of a seed, and return what it answered."""
-    told: list[Any] = []
-    slot, draw = 1, np.random.default_rng(seed)
-    site.table.decide((0.1,), slot)
-    tickets = site.tickets
-    for kind, by, place in steps(seed):
-        slot += by
-        if kind in ("own", "served", "asked"):
-            source = "peer" if kind == "served" else ""
-            note = ("note", slot) if kind == "asked" else None
-            told.append(site.hold(slot, (place,), source, note))
-        elif kind == "request":
-            rows = 1 + int(3 * place)
-            tickets.hold_request((tickets.next, rows), rows, slot, slot)
-        elif kind == "back" and tickets.next > tickets.first:
-            last = tickets.next - 1
-            if tickets.request(last) is None and tickets.row(last)[4] is UNKNOWN:
-                site.table.forget(tickets.row(last)[0])
-                tickets.take_back(last)
-        ticket = int(draw.integers(tickets.first - 2, tickets.next + 2))
-        if kind == "replace" and tickets.first <= ticket < tickets.next:
-            is_alone = tickets.request(ticket) is None
-            if is_alone and tickets.row(ticket)[4] is UNKNOWN:
-                tickets.replace(ticket, (ticket, 1))
-        else:
-            done = tickets.settle(ticket, int(draw.integers(2)))
-            told.append(done)
-            if done == ASKED:
-                told.append(tickets.settle(ticket, 1, UNPAID, True))
-        told.append((site.held(), list(site.closed)))
-    told.append(site.counters())
-    return told
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_both_forms_of_the_kernel_hold_the_same_rows(seed: int) -> None:
-    plain = apply(Site(is_plain=True), seed)
-
-    assert apply(Site(is_plain=False), seed) == plain
-
-
-@pytest.fixture(params=[True, False], ids=["plain", "running"])
-def site(request: pytest.FixtureRequest) -> Site:
-    return Site(is_plain=request.param)
+@pytest.fixture
+def site() -> Site:
+    return Site()
 
 
 def test_rows_expire_in_order_after_the_wait(site: Site) -> None:
@@ -151,7 +83,7 @@ def test_rows_expire_in_order_after_the_wait(site: Site) -> None:
             for _ in range(rows):
                 listed.add(slot, request=(k, rows))
         else:
-            site.hold(slot, (0.5,), "", None)
+            site.hold(slot)
             listed.add(slot)
         listed.expire(slot)
 
@@ -160,16 +92,16 @@ def test_rows_expire_in_order_after_the_wait(site: Site) -> None:
         assert site.closed == listed.closed
 
 
-def test_a_ring_grows_while_slots_stand_still(site: Site) -> None:
+def test_rows_do_not_expire_while_slots_stand_still(site: Site) -> None:
     for k in range(100):
-        assert site.hold(7, (k / 100,), "", None) == k + 1
+        assert site.hold(7, k / 100) == k + 1
 
     assert [site.tickets.row(k + 1)[2] for k in range(100)] == [(k / 100,) for k in range(100)]
     assert site.tickets.pending == 100
 
 
 def test_a_label_settles_a_row_once(site: Site) -> None:
-    ticket = site.hold(1, (0.5,), "", None)
+    ticket = site.hold(1)
     before = site.counters()
 
     assert site.tickets.settle(ticket, 1) == 1
@@ -180,7 +112,7 @@ def test_a_label_settles_a_row_once(site: Site) -> None:
 
 
 def test_what_is_no_ticket_settles_nothing(site: Site) -> None:
-    site.hold(1, (0.5,), "", None)
+    site.hold(1)
     before = site.counters()
 
     for ticket in (0, 2, -1, 1 << 70, 1.0, True, "1", None):
@@ -189,7 +121,7 @@ def test_what_is_no_ticket_settles_nothing(site: Site) -> None:
 
 
 def test_a_row_that_a_peer_answered_is_settled_after_the_peer_has_the_label(site: Site) -> None:
-    ticket = site.hold(1, (0.5,), "", "answer")
+    ticket = site.hold(1, note="answer")
 
     assert site.tickets.settle(ticket, 1) == ASKED
     assert site.tickets.settle(ticket, 1, UNPAID, True) == 1
@@ -199,18 +131,17 @@ def test_a_label_that_cannot_be_valued_changes_nothing() -> None:
     def fail(answer: Any, label: Any) -> int:
         raise ValueError("not a number")
 
-    for is_plain in (True, False):
-        site = Site(is_plain=is_plain, gain_of=fail)
-        ticket = site.hold(1, (0.5,), "", None)
-        before = site.counters()
+    site = Site(gain_of=fail)
+    ticket = site.hold(1)
+    before = site.counters()
 
-        with pytest.raises(ValueError, match="not a number"):
-            site.tickets.settle(ticket, 1)
-        assert (site.counters(), site.tickets.pending) == (before, 1)
+    with pytest.raises(ValueError, match="not a number"):
+        site.tickets.settle(ticket, 1)
+    assert (site.counters(), site.tickets.pending) == (before, 1)
 
 
 def test_a_row_that_expires_is_counted_as_pending_no_longer(site: Site) -> None:
-    site.hold(1, (0.5,), "", None)
+    site.hold(1)
     site.table.forget(site.tickets.row(1)[0])
     expected = site.counters()
     site.table.expect(site.tickets.row(1)[0])
@@ -218,3 +149,24 @@ def test_a_row_that_expires_is_counted_as_pending_no_longer(site: Site) -> None:
     site.tickets.hold_request("later", 1, WAIT + 2, WAIT + 2)
 
     assert (site.tickets.first, site.counters()) == (2, expected)
+
+
+def test_rows_are_held_alone_or_in_requests_and_taken_back_from_the_end(site: Site) -> None:
+    alone = [site.hold(1), site.hold(2)]
+    codes = site.tickets.pending_codes()
+    site.tickets.hold_request("pair", 2, 3, 3)
+    site.tickets.settle(alone[0], 1)
+
+    assert [site.tickets.request(ticket) for ticket in range(6)] == [
+        *[None] * 3,
+        "pair",
+        "pair",
+        None,
+    ]
+    assert site.tickets.requests() == ["pair"]
+    assert site.tickets.pending_codes() == codes[1:]
+    site.tickets.replace(alone[1], "of its own")
+    assert site.tickets.requests() == ["of its own", "pair"]
+    assert site.tickets.settle(alone[1], 1) == -1
+    site.tickets.take_back(3)
+    assert (site.tickets.next, site.tickets.pending, site.tickets.request(3)) == (3, 1, None)

@@ -14,17 +14,8 @@ from typing import Any
 from covey.errors import ConfigError
 
 # In this order.
-COMPILED = [
-    "cells",
-    "counters",
-    "beliefs",
-    "linear",
-    "table",
-    "phases",
-    "index",
-    "average",
-    "arena",
-]
+COMPILED = ["cells", "counters", "beliefs", "linear", "table", "phases", "index", "average"]
+COMPILED += ["arena"]
 
 
 def _take_plain() -> None:
