@@ -8,6 +8,7 @@ from covey import config
 from covey.bandit.partitions import Dyadic, Uniform, Zooming
 from covey.bandit.policies import DCZA, PRESETS, Auto, CoS, Policy, PolicyRecord, policy_from
 from covey.errors import ConfigError
+from covey.kernel.history import PredictionHistory
 
 
 def policy_of(settings: PolicyRecord, *, dimension: int = 1, most_functions: int = 2) -> Policy:
@@ -121,7 +122,7 @@ def test_a_rule_contains_the_settings() -> None:
 
     assert (rule.dimension, rule.functions, rule.costs) == (2, 2, (0.0, 0.1, 0.5))
     assert (rule.is_paper, rule.counts_labelled, rule.is_pending) == (True, True, True)
-    assert (rule.most_cells, rule.scores_predictions) == (9, True)
+    assert (rule.most_cells, rule.history) == (9, PredictionHistory)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ from covey.bandit.partitions import (
 )
 from covey.errors import ConfigError
 from covey.kernel import Table
+from covey.kernel.history import History, PredictionHistory
 from covey.kernel.rules import Custom, CustomPolicy, Index, Reward, Rule, Tree
 
 LABEL_WAIT_SLOTS = 10_000  # of a site without label-wait
@@ -366,7 +367,7 @@ class _Phased(_Reporting, frozen=True):
             **super().kernel(),
             "is_paper": rules.is_paper,
             "counts_labelled": rules.counts_labelled,
-            "scores_predictions": rules.keeps_predictions,
+            "history": PredictionHistory if rules.keeps_predictions else History,
             "weighs_pending": True,
             "window": forget.window or 0,
             "discount": 1.0 if forget.discount is None else forget.discount,

@@ -15,7 +15,7 @@ from typing import Any
 import cython
 
 from covey.errors import ContextError, LimitError
-from covey.kernel.history import History, history_of
+from covey.kernel.history import NO_HISTORY, History
 from covey.kernel.layout import Layout, is_flat
 from covey.kernel.rules import WIDE_LEVEL, Cell, Rule
 
@@ -110,7 +110,8 @@ class Cells:
         self.deepest = 0  # level of the finest cell created by a peer
         self.most_cells = rule.most_cells
         self.foreign = 0  # rows of cells known only from isolated sources
-        self.memory: History = history_of(rule)  # labels seen, for peers that show only the cell
+        # Labels seen, for peers that show only the cell.
+        self.memory: History = rule.history() if rule.remembers else NO_HISTORY
         # Small grids are indexed directly; others use a hash table that grows with the used cells.
         firsts, places = [], 0
         for level in rule.levels:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from covey.kernel.rules import Rule
-
 NOTHING: tuple[Any, int, int, dict[Any, int] | None] = (None, 0, 0, None)  # stored labels of a cell
 EMPTY: dict[int, Any] = {}  # of all histories until they store something
 TRIES = 32  # a count of predictions is `all << TRIES | right ones`
@@ -78,23 +76,6 @@ class History:
         return leader, counts[leader], sum(counts.values())
 
 
-class AskedHistory(History):
-    """Only labels that its own answers got right, beginning with the first label of the log."""
-
-    def __init__(self) -> None:
-        History.__init__(self)
-        self.unseen = 0
-
-    def take_own(self, row: int, label: Any, answer: Any) -> None:
-        """Store nothing."""
-
-    def take(self, row: int, label: Any, answer: Any) -> None:
-        """Store the label if it is the answer that was given."""
-        leader, _, _, _ = self.cells.get(row, NOTHING)
-        if label == (leader or 0):
-            History.take(self, row, label, answer)
-
-
 class PredictionHistory(History):
     """Own predictions in cells: the answer is the one that was right most often, by its share.
 
@@ -127,15 +108,6 @@ class PredictionHistory(History):
 
 
 NO_HISTORY = History()  # shared by all that store no labels
-
-
-def history_of(rule: Rule) -> History:
-    """Return the empty history of the kind that a rule describes."""
-    if not rule.remembers:
-        return NO_HISTORY
-    if rule.scores_predictions:
-        return PredictionHistory()
-    return AskedHistory() if rule.asked_only else History()
 
 
 def _best_share(counts: dict[Any, int]) -> tuple[Any, int, int]:

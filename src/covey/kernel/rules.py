@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from covey.errors import PolicyError
+from covey.kernel.history import History
 
 MOST_AXES = 3  # of a tree of cells
 ASKED = -2  # no result of a label: a peer that answered gets it first
@@ -191,8 +192,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0  # by which the decisions of learners in the same slot differ
     remembers: bool = False  # stores labels per cell, to answer queries that carry only the cell
     floors_training: bool = False  # check peers' reports against own records
-    asked_only: bool = False  # store only labels that its answers got right
-    scores_predictions: bool = False  # store its predictions and how often each was right
+    history: type[History] = History  # what it stores
     ignores_prices: bool = False  # decide by accuracies alone
     arm_names: int = 0  # a checksum: what a policy of one's own keeps is of these arms
     custom: Custom | None = None
