@@ -226,12 +226,14 @@ class ArmCounters:
         """Return what a price is in decisions: nothing, if these go by accuracies alone."""
         return 0.0 if self.ignores_prices and cost < CLOSED else cost
 
-    def close(self, closed: bytes) -> int:
-        """Set the costs of arms to infinity until `reopen`.
+    def close(self, closed: bytes | None) -> int:
+        """Set the costs of arms to infinity until `reopen`; None: of no arm.
 
         Meanwhile the best arm of a cell is recomputed and not stored, because other decisions use
         all arms.
         """
+        if closed is None:
+            return 0
         if len(closed) != self.arms:
             raise DataError(f"`closed` has {len(closed)} bytes; there are {self.arms} arms")
         self.is_closing = True
@@ -243,9 +245,9 @@ class ArmCounters:
 
     def reopen(self) -> None:
         """Undo `close`."""
-        self.is_closing = False
-        for arm in range(self.arms):
+        for arm in range(self.arms if self.is_closing else 0):
             self.costs[arm] = self.prices[arm]
+        self.is_closing = False
 
     # -- what is counted -----------------------------------------------------------------------
 

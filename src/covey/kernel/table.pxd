@@ -77,7 +77,7 @@ cdef class CellPolicy:
 
 
 cdef class OwnPolicy(CellPolicy):
-    cdef bint serves_best, asks_peers
+    cdef bint asks_peers
     cdef object choosing, serving, learning, keeping, restoring, view, title, arm_names
     cdef list nothing
     cdef dict reports

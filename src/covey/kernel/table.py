@@ -17,7 +17,7 @@ from covey.errors import PolicyError
 from covey.kernel.cells import block
 from covey.kernel.counters import ArmCounters
 from covey.kernel.layout import Layout
-from covey.kernel.rules import CellState, CustomPolicy, Report, Rule
+from covey.kernel.rules import CellState, Report, Rule
 from covey.kernel.saved import Saved
 
 if cython.compiled:
@@ -414,8 +414,6 @@ class OwnPolicy(CellPolicy):
         self.title = rule.custom.name
         policy = rule.custom.make(self.functions, self.arms - self.functions)
         self.choosing, self.serving = policy.choose, policy.serve
-        # What every policy inherits needs no call of Python.
-        self.serves_best = getattr(type(policy), "serve", None) is CustomPolicy.serve
         self.asks_peers = bool(getattr(policy, "asks_peers", False))
         self.learning = getattr(policy, "learn", None)
         self.keeping = getattr(policy, "state", None)
@@ -454,22 +452,7 @@ class OwnPolicy(CellPolicy):
         return 0
 
     def serve(self, row: int) -> int:
-        if not self.serves_best:
-            now = self.clock.now
-            return self._call(self.serving, row, now, self.functions, self._middle(row))
-        base = row * self.stride
-        chosen = 0
-        largest = -1.0
-        for function in range(self.functions):
-            labels = self.cells.rows[base + self.labels + function]
-            value = 0.0
-            if labels > 0:
-                right = float(self.cells.rows[base + self.right + function])
-                value = right / self.counters.unit / labels
-            if value > largest:
-                largest = value
-                chosen = function
-        return chosen
+        return self._call(self.serving, row, self.clock.now, self.functions, self._middle(row))
 
     def _call(self, method: Any, row: int, slot: int, end: int, context: Any) -> int:
         """Return the arm that the policy chooses, which must be below `end` and available."""
@@ -628,8 +611,7 @@ class Table:
 
     def stale(self, row: int, slot: int, closed: bytes | None = None) -> list[int]:
         """Return the peers whose report is needed before `row` is decided."""
-        if closed is not None:
-            self.counters.close(closed)
+        self.counters.close(closed)
         self.clock.move(slot)
         peers = []
         if self.policy.is_waiting(row, slot):
@@ -637,8 +619,7 @@ class Table:
             while peer >= 0:
                 peers.append(peer)
                 peer = self.policy.wanted_from(row, peer + 1)
-        if closed is not None:
-            self.counters.reopen()
+        self.counters.reopen()
         return peers
 
     def report(self, row: int, slot: int, asker: int = 0) -> Report:
@@ -685,14 +666,11 @@ class Table:
 
         It is below 0 if peers must report first; `is_fresh`: they have, for this decision.
         """
-        if closed is None:
+        self.counters.close(closed)
+        try:
             choice = self.policy.choose(row, slot, is_fresh)
-        else:
-            self.counters.close(closed)
-            try:
-                choice = self.policy.choose(row, slot, is_fresh)
-            finally:
-                self.counters.reopen()
+        finally:
+            self.counters.reopen()
         return row << 20 | choice if choice >= 0 else -1 - row
 
     def count(self, decision: int, context: tuple[float, ...]) -> None:
@@ -758,13 +736,11 @@ class Table:
             counters.told[arm] = told[arm - counters.functions][0]
             if closed is None or not closed[arm]:
                 seen += told[arm - counters.functions][1]
-        if closed is not None:
-            counters.close(closed)
+        counters.close(closed)
         try:
             arm = counters.weigh(row * self.cells.stride, seen)
         finally:
-            if closed is not None:
-                counters.reopen()
+            counters.reopen()
         return row << 20 | arm << 2 | EXPLOIT
 
     # -- decisions and their labels ------------------------------------------------------------
@@ -866,22 +842,16 @@ class Table:
         exploration.
         """
         coordinates, codes = doubles(contexts, 0, -1), integers(decisions, 0, -1)
-        if closed is not None:
-            self.counters.close(closed)
-        try:
-            for k in range(len(decisions)):
-                self.cells.take_context(coordinates, k)
-                row, slot = self.cells.locate(first_slot + k), first_slot + k
-                code = self.choose(row, slot, False) if self.is_supervised else -1
-                if code < 0:
-                    codes[k] = -1 - row
-                    return k
-                self.cells.follow_on()
-                codes[k] = self._begin(code)
-            return len(decisions)
-        finally:
-            if closed is not None:
-                self.counters.reopen()
+        for k in range(len(decisions)):
+            self.cells.take_context(coordinates, k)
+            row, slot = self.cells.locate(first_slot + k), first_slot + k
+            code = self.choose(row, slot, False, closed) if self.is_supervised else -1
+            if code < 0:
+                codes[k] = -1 - row
+                return k
+            self.cells.follow_on()
+            codes[k] = self._begin(code)
+        return len(decisions)
 
     def settle_batch(
         self, contexts: Any, slots: Any, decisions: Any, gains: Any, paid: Any
