@@ -14,8 +14,7 @@ from covey.node.requests import NONE, Request
 from covey.node.threads import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
-from covey.server import peer_messages
-from covey.server.config import PeerConfig
+from covey.server import peer_client, peer_messages
 from covey.server.http import HttpProblem
 
 Patch = pytest.MonkeyPatch
@@ -62,7 +61,7 @@ def sends_instances_to_peers_that_may_see_cells_only(patch: Patch) -> None:
 
     real = Handler._ask
     patch.setattr(Handler, "_ask", ask)
-    patch.setattr(PeerConfig, "shows", lambda self, requests: requests)
+    patch.setattr(peer_client, "check_may_see", lambda share, requests: None)
 
 
 def trains_with_labels_of_any_source(patch: Patch) -> None:

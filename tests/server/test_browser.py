@@ -365,8 +365,8 @@ def test_the_page_shows_all_of_a_state(browser: Any, north: Running) -> None:
         now.open()
         now.wait_for("#state", "not ready \u00b7 1 thing needs you")
         assert now.text("#conditions") == (
-            "warning peer east gives no answers. covey doctor says why; "
-            "since 2027-01-15 07:59:00 UTC"
+            "warning peer east gives no answers. What helps: covey doctor says why. "
+            "Since 2027-01-15 07:59:00 UTC."
         )
         assert now.text("#facts").startswith(
             "slot 12,345 \u00b7 up for 1 d 2 h 3 min \u00b7 start 3"

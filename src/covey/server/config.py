@@ -14,7 +14,7 @@ from covey.bandit.learner import Learner
 from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
 from covey.data.contexts import MOST_COORDINATES, Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
-from covey.errors import ConfigError, DataError, PeerError
+from covey.errors import ConfigError, DataError
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.node import change
@@ -24,7 +24,7 @@ from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.network import check_can_run, functions_of, learner_of
 from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
-from covey.node.requests import NO_INSTANCE, AskRow, Loaded
+from covey.node.requests import Loaded
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import PEER_TICKETS, Limits
@@ -53,13 +53,6 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
     budget: BudgetTable | None = None  # for its answers; None: no limit
     relays: dict[str, float] = {}  # other sites that it forwards to, and at what price beyond its
-
-    def shows(self, requests: Sequence[AskRow]) -> Sequence[AskRow]:
-        """Return the requests; raise `PeerError` if `share` does not permit them."""
-        needed = "context" if all(row.instance is NO_INSTANCE for row in requests) else "data"
-        if not self.may_see(needed):
-            raise PeerError(f"share = {self.share!r} does not permit this request")
-        return requests
 
     def may_see(self, needed: str) -> bool:
         """Return whether `share` permits `needed`, one of `SHARES`."""

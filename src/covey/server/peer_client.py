@@ -29,7 +29,7 @@ from covey.functions.remote import read_refusal
 from covey.kernel.rules import Report
 from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
-from covey.node.requests import AskRow, Assistance, QueryKind
+from covey.node.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
 from covey.node.status import TRACE
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
@@ -45,6 +45,13 @@ LATE = ("deadline_over", "too_slow")  # codes of a peer that got the message too
 # What surrounds the calls to a peer, by the names of peer and call.
 Observed = Callable[[str, str], AbstractContextManager[object]]
 USUAL_WAIT_S = 1.0  # if Retry-After is missing or cannot be read
+
+
+def check_may_see(share: str, requests: Sequence[AskRow]) -> None:
+    """Raise `PeerError` if `share` does not permit that a peer gets these."""
+    is_cell_alone = all(row.instance is NO_INSTANCE for row in requests)
+    if share == "none" or (share == "context" and not is_cell_alone):
+        raise PeerError(f"share = {share!r} does not permit this request")
 
 
 class PeerClient:
@@ -73,8 +80,9 @@ class PeerClient:
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         given: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
-            shown = self.neighbour.shows(requests[start : start + MOST_ROWS])
-            query = peer_messages.ask(shown, **self._head(), **self._route())
+            rows = requests[start : start + MOST_ROWS]
+            check_may_see(self.neighbour.share, rows)
+            query = peer_messages.ask(rows, **self._head(), **self._route())
             given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
         return given
 

@@ -93,7 +93,7 @@ function showTop(state) {
   find("needs").hidden = !needs.length;
   put("conditions", needs.map(({ level, text, remedy, since }) => [level, text, remedy, since]), (lines) =>
     lines.map(([level, said, remedy, since]) => html("li", {}, html("b", { class: level }, level), ` ${said}. `,
-      html("span", { class: "how" }, `${remedy}; since ${when(since)} UTC`))));
+      html("span", { class: "how" }, `What helps: ${remedy}. Since ${when(since)} UTC.`))));
   put("state", words, () =>
     words.flatMap(([kind, said], place) => [place ? " \u00b7 " : "", html("span", { class: kind }, said)]));
   const facts = [`slot ${count(state.slot)}`, `up for ${duration(state.uptime_s)}`, `start ${count(state.starts)}`];
