@@ -15,7 +15,7 @@ from covey import kernel
 from covey.bandit.policies import policy_from
 from covey.kernel import Table, arm_of, phase_of, row_of
 from covey.kernel.rules import Cell as KernelCell
-from reference.average import WHOLE, Learner, Place, Report, Tree, above
+from reference.average import WHOLE, Learner, Place, Report, Tree, above, of_one_coordinate
 from reference.owners import index_setup
 from reference.records import Cell, level_of
 from support.effort import effort
@@ -397,6 +397,31 @@ def test_combined_labels_are_withdrawn_without_a_trace() -> None:
     table.combine(row, other, -1)
 
     assert (rows_of(table), table.report(row, 81)) == before
+
+
+def test_one_coordinate_of_many_is_found_by_few_labels() -> None:
+    rng = np.random.default_rng(3)
+    contexts = [tuple(point) for point in rng.random((300, 10)).tolist()]
+    gains = [int(rng.random() < (0.9 if point[3] < 0.5 else 0.4)) for point in contexts]
+    labels = list(zip(contexts, gains, strict=True))
+    low, high = (of_one_coordinate(labels, 1, (0.5,) * 3 + (x,) + (0.5,) * 6) for x in (0.3, 0.7))
+    unrelated = list(zip(contexts[::-1], gains, strict=True))
+
+    assert low.mean == pytest.approx(0.9, abs=0.06)
+    assert high.mean == pytest.approx(0.4, abs=0.06)
+    assert of_one_coordinate(unrelated, 1, contexts[0]).mean == pytest.approx(0.65, abs=0.08)
+
+
+@pytest.mark.parametrize("unit", [1, 4])
+def test_counts_by_coordinate_do_not_depend_on_the_order_of_labels(unit: int) -> None:
+    options = Options(dimension=4, unit=unit, alarm=0.0)
+    labels = [(x, gain * k % (unit + 1)) for k, (x, gain) in enumerate(drawn_labels(6, 80, 4))]
+    counts = 4 * 2 * 32  # the last of what is kept of a function, before the number of its notes
+    tables = [taught(options.table(), part) for part in (labels, labels[::-1])]
+    kept = [table.policy.beliefs()[0][-1 - counts : -1] for table in tables]
+
+    assert kept[0] == kept[1]
+    assert sum(kept[0][::2]) == 4 * len(labels)
 
 
 def test_weights_are_the_posterior_of_the_beliefs() -> None:

@@ -235,6 +235,10 @@ class Tree:
 
     def weighted(self, cell: Cell) -> Belief:
         """Return what the labels say on average over all ways to stop dividing cells."""
+        first, second = self.moments(cell)
+        return Belief(first, second - 4.0 * first * first)
+
+    def moments(self, cell: Cell) -> tuple[float, float]:
         left, first, second = 1.0, 0.0, 0.0
         for larger in above(cell)[::-1]:
             node = self.nodes.get(larger)
@@ -248,7 +252,27 @@ class Tree:
             left -= weight
             if node is None:
                 break
-        return Belief(first, second - 4.0 * first * first)
+        return first, second
+
+
+def of_one_coordinate(labels: Sequence[tuple[Context, int]], unit: int, point: Context) -> Belief:
+    """Return what labels say if they depend on one coordinate, and nobody knows on which."""
+    trees = []
+    for k in range(len(point)):
+        cells = [(Cell(0, 32, (int(at[k] * 32),)), gain) for at, gain in labels]
+        trees.append(Tree(cells, unit, 5))
+    root = Cell(0, 1, (0,))
+    logs = [tree.nodes[root].both if labels else 0 for tree in trees]
+    shares = [math.exp((log - max(logs)) / FINE) for log in logs]
+    total = 0.0
+    for share in shares:
+        total += share
+    first = second = 0.0
+    for x, tree, share in zip(point, trees, shares, strict=True):
+        mean, square = tree.moments(Cell(0, 32, (int(x * 32),)))
+        first += share / total * mean
+        second += share / total * square
+    return Belief(first, second - 4.0 * first * first)
 
 
 def recorded(labels: Sequence[Label]) -> tuple[int, int, int]:
@@ -377,7 +401,8 @@ class Learner:
         self.changes = ChangeTest(self.setup.alarm)
         self.is_wide = self.dimension > 3
         self.finest = FINEST.get(self.dimension, 0)
-        self.kinds = 2 if self.is_wide else 3 if self.finest else 1
+        self.has_coordinates = 3 < self.dimension <= 32
+        self.kinds = 2 + self.has_coordinates if self.is_wide else 3 if self.finest else 1
         self.kept = [0] * (self.kinds + 2)  # log-likelihoods at the last alarm
         self.heeded = (0,) * (self.kinds + 2)
         self.scale = self.setup.index_scale * (0.5 if self.dimension > 2 else 1.0)
@@ -426,6 +451,9 @@ class Learner:
             beliefs += [tree.gaussian(place.cell), tree.weighted(place.cell)]
         if self.is_wide:
             beliefs.append(self.by_line(place, arm))
+        if self.has_coordinates:
+            labels = [(label.place.point, label.gain) for label in self.of_arm(arm)]
+            beliefs.append(of_one_coordinate(labels, self.unit, place.point))
         return [Belief(clipped(one.mean, 0.001), one.variance) for one in beliefs]
 
     def logs(self) -> list[int]:

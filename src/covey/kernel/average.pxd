@@ -1,5 +1,5 @@
 cimport cython
-from covey.kernel.beliefs cimport CellBeliefs
+from covey.kernel.beliefs cimport CellBeliefs, CoordinateTrees
 from covey.kernel.cells cimport ARRIVALS, COORDINATES, LEVEL, WIDE_SIDE, Cells, doubles, integers
 from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, FOREVER, OF_PEERS, SERVE, UNPAID, ArmCounters
 from covey.kernel.index cimport upper
@@ -56,6 +56,8 @@ cdef class Average:
     cdef CellBeliefs tree
     cdef FeatureMap features
     cdef LinearBelief linear
+    cdef CoordinateTrees coordinates
+    cdef bint has_coordinates
     cdef Record record
     cdef long long stride, functions, asked, trees, kinds, judged, peers, counted, width, stored
     cdef bint is_reporting, is_early, uses_told, is_noting
@@ -88,6 +90,7 @@ cdef class Average:
     cdef long long linears(self) noexcept
     cdef list news(self)
     cdef long long _note_width(self) noexcept
+    cdef _restore(self, long long function, list numbers)
     cdef take_belief(self, long long function, list belief)
     cdef adopt(self, Average old, list arms)
     cdef list _place_now(self)

@@ -11,7 +11,7 @@ from array import array
 
 import cython
 
-from covey.kernel.beliefs import CellBeliefs
+from covey.kernel.beliefs import MOST_COORDINATES, CellBeliefs, CoordinateTrees
 from covey.kernel.cells import block
 from covey.kernel.counters import ArmCounters
 from covey.kernel.layout import Layout
@@ -200,7 +200,10 @@ class Average:
         # Arms that are judged here: own functions, and peers that see the cell only.
         self.judged = layout.functions + layout.arms - layout.asked
         self.trees = 3 if len(rule.levels) > 1 else 1  # beliefs of cells: one cell first
-        self.kinds = self.trees + self.cells.is_wide
+        self.has_coordinates = self.cells.is_wide and rule.dimension <= MOST_COORDINATES
+        size = rule.dimension if self.has_coordinates else 0
+        self.coordinates = CoordinateTrees(size, self.judged, rule.unit)
+        self.kinds = self.trees + self.cells.is_wide + self.has_coordinates
         # In very many dimensions the features are made of the contexts of the first labels: these,
         # each a place, a function and a gain.
         self.early: list[list[int]] = []
@@ -253,6 +256,8 @@ class Average:
             if not self.is_early:
                 self.features.take(self.cells.context, 0)
                 self.place = self.features.version
+            if self.has_coordinates:
+                self.coordinates.take(self.cells.context, 0)
         else:
             self.place = row + 1
         return 0
@@ -279,13 +284,17 @@ class Average:
         for k in range(self.trees):
             self.values[values + k] = clipped(self.tree.means[k], LEAST_MEAN)
             self.values[values + self.kinds + k] = self.tree.variances[k]
+        kinds, function = self.kinds, self.seat(arm)
         if self.is_early:
             self.values[values + 1] = self.values[values]
-            self.values[values + 3] = self.values[values + 2]
+            self.values[values + kinds + 1] = self.values[values + kinds]
         elif self.cells.is_wide:
-            function = self.seat(arm)
             self.values[values + 1] = clipped(self.linear.mean(function), LEAST_MEAN)
-            self.values[values + 3] = 4.0 * self.linear.variance(function)
+            self.values[values + kinds + 1] = 4.0 * self.linear.variance(function)
+        if self.has_coordinates:
+            self.coordinates.believe(function)
+            self.values[values + 2] = clipped(self.coordinates.mean, LEAST_MEAN)
+            self.values[values + kinds + 2] = self.coordinates.variance
         return 0
 
     def _average(self, arm: int, slot: int) -> int:
@@ -343,6 +352,8 @@ class Average:
             self._keep(function, gain)
         elif self.cells.is_wide:
             self.linear.learn(function, gain, 0.25 * self.values[values + 5 + self.kinds])
+            if self.has_coordinates:
+                self.coordinates.learn(function, gain)
             if self.is_noting:
                 self.notes[function] += [gain, slot, *_packed(self._place_now())]
         self.tree.add(row, arm, gain)
@@ -360,9 +371,12 @@ class Average:
         return 0
 
     def _learn_at(self, place: list[int], function: int, gain: int) -> int:
-        """Teach the linear belief a label of another place than the current one."""
+        """Teach the beliefs in many contexts a label of another place than the current one."""
         self.features.read(middle_of(place))
         self.linear.learn(function, gain, self.linear.variance(function))
+        if self.has_coordinates:
+            self.coordinates.take(self.features.context, 0)
+            self.coordinates.learn(function, gain)
         return 0
 
     def _place_now(self) -> list[int]:
@@ -418,6 +432,8 @@ class Average:
             self.record.forget(function)
             if self.cells.is_wide and not self.is_early:
                 self.linear.forget(function)
+                if self.has_coordinates:
+                    self.coordinates.forget(function)
                 self.dues[function] = True
         hold_back(self.logs, 0, self.kinds)
         hold_back(self.logs, self.kinds, 2)
@@ -434,9 +450,18 @@ class Average:
         return [self.stored + len(early), *[kept[k] for k in range(self.stored)], *early]
 
     def belief(self, function: int) -> list[int]:
-        """Return the linear belief about a function: how many numbers follow, and no labels."""
+        """Return what is believed of a function: how many numbers follow, and no labels."""
         numbers = memoryview(self.linear.state(function)).cast("q").tolist()
+        if self.has_coordinates:
+            numbers += self.coordinates.state(function)
         return [len(numbers), *numbers, 0]
+
+    def _restore(self, function: int, numbers: list[int]) -> None:
+        """Continue from the numbers of `belief`."""
+        size = self.linear.numbers_kept()
+        self.linear.restore(function, array("q", numbers[:size]).tobytes())
+        if self.has_coordinates:
+            self.coordinates.restore(function, numbers[size:])
 
     def linears(self) -> int:
         """Return about how many functions there is a linear belief."""
@@ -463,7 +488,7 @@ class Average:
     def take_belief(self, function: int, belief: list[int]) -> None:
         """Restore a result of `belief`, and learn from the labels that have come since."""
         count, width = belief[0], self._note_width()
-        self.linear.restore(function, array("q", belief[1 : 1 + count]).tobytes())
+        self._restore(function, belief[1 : 1 + count])
         for k in range(belief[1 + count]):
             first = 2 + count + k * width
             place = _unpacked(belief[first + 2 : first + width], self.cells.dimension)
@@ -493,7 +518,7 @@ class Average:
             for k in range(RECORDED):
                 self.record.numbers[RECORDED * here + k] = old.record.numbers[RECORDED * before + k]
             if self.cells.is_wide and not self.is_early:
-                self.linear.restore(here, old.linear.state(before))
+                self._restore(here, old.belief(before)[1:-1])
         self.early = [
             [*place, seats.get(function, -1), gain]
             for *place, function, gain in old.early

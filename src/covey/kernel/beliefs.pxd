@@ -7,6 +7,9 @@ cdef enum:
     KNOWN_LOGS = 4096
     WORTH = 0, RIGHT, COIN, BELOW, BOTH, KEPT
     PART = 0, PULL, STOP, DERIVED
+    LABELS = 0, GAINED
+    FINEST = 32
+    CELLS = 63
 
 cdef extern from *:
     long long WHOLE_LABEL "(1LL << 20)"
@@ -43,3 +46,22 @@ cdef class CellBeliefs:
     cdef long long count(self, long long row, long long arm, long long gain) noexcept
     cdef void derive(self, long long row, long long arm) noexcept
     cdef void forget(self, long long first, long long end) noexcept
+
+@cython.final
+cdef class CoordinateTrees:
+    cdef readonly long long dimension, functions, unit
+    cdef long long stride
+    cdef object block
+    cdef long long *rows, *places
+    cdef double *reals, *weights
+    cdef readonly double mean, variance
+    cdef void take(self, double* coordinates, long long first) noexcept
+    cdef void believe(self, long long function) noexcept
+    cdef void learn(self, long long function, long long gain) noexcept
+    @cython.locals(is_finest=cython.bint)
+    cdef void _add(self, long long function, long long coordinate, long long place, long long gain) noexcept
+    cdef void _weigh(self, long long function) noexcept
+    cdef void forget(self, long long function) noexcept
+    cpdef list state(self, long long function)
+    cpdef restore(self, long long function, list state)
+    cdef long long _coin(self, long long at) noexcept

@@ -7,12 +7,17 @@ in its parent plus a deviation, whose variance is a quarter from level to level.
 averages over all ways to stop dividing cells: in each, the labels are those of one coin. A label
 counts in the cells of all sizes around its context. All that is kept are sums of integers, so they
 do not depend on the order of the labels.
+
+Where contexts have many coordinates there is one cell, and *single coordinates*: the accuracy of a
+function depends on one coordinate, and nobody knows on which. Each has a weighted tree of its own,
+and weighs as much as its tree gave probability to the labels of the function.
 """
 
 from __future__ import annotations
 
 import cython
 
+from covey.errors import DataError
 from covey.kernel.cells import block
 from covey.kernel.counters import ArmCounters
 from covey.kernel.layout import Layout
@@ -38,6 +43,12 @@ else:
     PART, PULL, STOP = range(3)
     DERIVED = 3
     FAR_APART = 40.0  # beyond this difference of log-likelihoods, one of them is all
+    # What a cell of a single coordinate keeps in place of the first two.
+    LABELS, GAINED = range(2)
+    FINEST = 32  # cells of a coordinate
+    CELLS = 2 * FINEST - 1  # and those around them: cell k is divided into 2 k + 1 and 2 k + 2
+
+MOST_COORDINATES = 32  # with more, contexts are embeddings, whose single coordinates say little
 
 LOG_HALF = -int(rint(log(2.0) * LOG_UNIT))
 # The logarithms of k + 1/2, then those of k + 1, for counts k.
@@ -302,3 +313,148 @@ class CellBeliefs:
             marks[2 * base + BEST] = marks[2 * base + BEST_OWN] = -1
         for arm in range(first, end):
             self.counters.learnt[arm] += 1
+
+
+class CoordinateTrees:
+    """The belief about each function of a site; `believe` sets its mean and variance.
+
+    A variance is in units of that of a label, which is a quarter.
+    """
+
+    def __init__(self, dimension: int, functions: int, unit: int) -> None:
+        self.dimension, self.functions, self.unit = dimension, functions, unit
+        self.stride = CELLS * dimension
+        count = functions * self.stride
+        self.block = block(8 * ((KEPT + 1) * count + (functions + 1) * dimension + 8))
+        self.rows = integers(self.block, 0, KEPT * count)
+        self.reals = doubles(self.block, KEPT * count, count + STOP)
+        self.weights = doubles(self.block, (KEPT + 1) * count + STOP, functions * dimension)
+        first = (KEPT + 1) * count + STOP + functions * dimension
+        self.places = integers(self.block, first, dimension)  # the finest cells of the context
+        self.mean = self.variance = 0.0
+        for function in range(functions):
+            self.forget(function)
+
+    def take(self, coordinates: memoryview[float], first: int) -> None:
+        """Take the context at `first` in an array as the current one."""
+        for k in range(self.dimension):
+            self.places[k] = min(FINEST - 1, int(coordinates[first + k] * FINEST))
+
+    def believe(self, function: int) -> None:
+        """Set mean and variance of the accuracy of a function in the current context."""
+        rows, first = self.rows, function * self.dimension
+        self.mean = self.variance = 0.0
+        for k in range(self.dimension):
+            base, cell, bit = function * self.stride + k * CELLS, 0, FINEST >> 1
+            at, left, mean, second = KEPT * base, 1.0, 0.0, 0.0
+            labels = float(rows[at + LABELS])
+            doubt = 1.0 / (labels + 1.0)
+            coin = (float(rows[at + GAINED]) / self.unit + 0.5) / (labels + 1.0)
+            while bit > 0 and labels > 0.0:
+                part = left * self.reals[base + cell]
+                mean += part * coin
+                second += part * (doubt + 4.0 * coin * coin)
+                left -= part
+                cell = 2 * cell + (2 if self.places[k] & bit else 1)
+                bit >>= 1
+                at = KEPT * (base + cell)
+                labels = float(rows[at + LABELS])
+                doubt = 1.0 / (labels + 1.0)
+                coin = (float(rows[at + GAINED]) / self.unit + 0.5) * doubt
+            mean += left * coin
+            second += left * (doubt + 4.0 * coin * coin)
+            self.mean += self.weights[first + k] * mean
+            self.variance += self.weights[first + k] * second
+        self.variance -= 4.0 * self.mean * self.mean
+
+    def learn(self, function: int, gain: int) -> None:
+        """Count a label of a function in the current context."""
+        for k in range(self.dimension):
+            self._add(function, k, self.places[k], gain)
+        self._weigh(function)
+
+    def _add(self, function: int, coordinate: int, place: int, gain: int) -> None:
+        """Count a label in the finest cell `place` of a coordinate, and in those around it."""
+        rows, unit = self.rows, self.unit
+        base = function * self.stride + coordinate * CELLS
+        cell, below, is_finest = FINEST - 1 + place, 0, True
+        while True:
+            at = KEPT * (base + cell)
+            labels, gained = rows[at + LABELS], rows[at + GAINED]
+            rows[at + COIN] += rise(gained, gain, unit) - log_of_next(labels)
+            rows[at + COIN] += rise(labels * unit - gained, unit - gain, unit)
+            rows[at + LABELS] = labels + 1
+            rows[at + GAINED] = gained + gain
+            rows[at + BELOW] += below
+            before = rows[at + BOTH]
+            weigh(rows, self.reals, at, base + cell - STOP, is_finest)
+            below = rows[at + BOTH] - before
+            if cell == 0:
+                break
+            cell, is_finest = (cell - 1) >> 1, False
+
+    def _weigh(self, function: int) -> None:
+        """Weigh the coordinates by how probable their trees made the labels."""
+        first, count = function * self.stride, self.dimension
+        best = self.rows[KEPT * first + BOTH]
+        for k in range(1, count):
+            best = max(best, self.rows[KEPT * (first + k * CELLS) + BOTH])
+        total = 0.0
+        for k in range(count):
+            behind = self.rows[KEPT * (first + k * CELLS) + BOTH] - best
+            weight = exp(float(behind) / LOG_UNIT)
+            self.weights[function * count + k] = weight
+            total += weight
+        for k in range(count):
+            self.weights[function * count + k] /= total
+
+    def forget(self, function: int) -> None:
+        """Return to the prior."""
+        first = function * self.stride
+        for k in range(KEPT * first, KEPT * (first + self.stride)):
+            self.rows[k] = 0
+        for k in range(self.dimension):
+            self.weights[function * self.dimension + k] = 1.0 / self.dimension
+
+    def state(self, function: int) -> list[int]:
+        """Return labels and gains of a function in the finest cells of each coordinate."""
+        kept = []
+        for k in range(self.dimension):
+            first = function * self.stride + k * CELLS + FINEST - 1
+            for cell in range(first, first + FINEST):
+                kept += [self.rows[KEPT * cell + LABELS], self.rows[KEPT * cell + GAINED]]
+        return kept
+
+    def restore(self, function: int, state: list[int]) -> None:
+        """Continue from a result of `state`."""
+        if len(state) != 2 * FINEST * self.dimension:
+            raise DataError("the state is of other coordinates; restore it with the same contexts")
+        self.forget(function)
+        for k in range(self.dimension):
+            base = function * self.stride + k * CELLS
+            for cell in range(CELLS - 1, -1, -1):
+                at = KEPT * (base + cell)
+                if cell >= FINEST - 1:
+                    leaf = 2 * (k * FINEST + cell - FINEST + 1)
+                    self.rows[at + LABELS], self.rows[at + GAINED] = state[leaf], state[leaf + 1]
+                else:
+                    for part in (LABELS, GAINED):
+                        first = KEPT * (base + 2 * cell + 1) + part
+                        self.rows[at + part] = self.rows[first] + self.rows[first + KEPT]
+                    first = KEPT * (base + 2 * cell + 1) + BOTH
+                    self.rows[at + BELOW] = self.rows[first] + self.rows[first + KEPT]
+                self.rows[at + COIN] = self._coin(at)
+                weigh(self.rows, self.reals, at, base + cell - STOP, cell >= FINEST - 1)
+        self._weigh(function)
+
+    def _coin(self, at: int) -> int:
+        """Return the log-likelihood of the labels of a cell as those of one coin."""
+        labels, gained, total = self.rows[at + LABELS], self.rows[at + GAINED], 0
+        for count in range(labels):
+            total -= log_of_next(count)
+        for before in range(0, gained, self.unit):
+            total += rise(before, min(self.unit, gained - before), self.unit)
+        lost = labels * self.unit - gained
+        for before in range(0, lost, self.unit):
+            total += rise(before, min(self.unit, lost - before), self.unit)
+        return total

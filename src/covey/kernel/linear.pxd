@@ -81,5 +81,6 @@ cdef class LinearBelief:
     cdef void _solve(self, long long base) noexcept
     cdef void _move(self, long long base) noexcept
     cpdef void forget(self, long long function) noexcept
+    cdef long long numbers_kept(self) noexcept
     cpdef bytes state(self, long long function)
     cpdef restore(self, long long function, bytes state)

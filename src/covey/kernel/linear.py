@@ -606,6 +606,10 @@ class LinearBelief:
             first += i + 4 & -4
         self.numbers[base + DUE] = 1
 
+    def numbers_kept(self) -> int:
+        """Return how many integers `state` has."""
+        return self.stride
+
     def state(self, function: int) -> bytes:
         """Return all that is kept of a function, to continue with the same bits."""
         base = function * self.stride
