@@ -1,5 +1,6 @@
 """A site with another configuration keeps what its other arms have learnt, and loses no label."""
 
+import random
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
@@ -189,6 +190,35 @@ def test_labels_of_a_peer_stay_where_it_names_the_same_cells() -> None:
 
     changed(GRID, use, trust="full")
     changed(GRID, use, trust="isolated")
+
+
+@BOTH_WAYS
+def test_a_site_of_several_contexts_takes_labels_of_open_tickets_after_each_change(
+    is_restarted: bool,
+) -> None:
+    """Rows of candidates are not stored: they are found again by the cells of the tickets."""
+
+    def several(**north: Any) -> dict[str, Any]:
+        table = site(GRID, **north) | {"data": {"candidates": ["x", "y"]}}
+        for learner in table["learner"]:
+            learner.pop("context-peers", None)
+        return table
+
+    async def main() -> None:
+        world, chance = ChangingWorld(several(), {}, dimension=2), random.Random(5)  # noqa: S311
+        node, waiting = world.nodes["north"], list[str]()
+        for functions in (["a", "b"], ["c", "b", "a"], ["b", "a"]):
+            node = await world.become(several(functions=functions), is_restarted=is_restarted)
+            for id_ in waiting[::2]:
+                assert (await node.learn(id_, 1)).is_new
+            context = [(chance.random(), chance.random()) for _ in range(60)]
+            waiting = [(await node.answer([7], [point])).id for point in context]
+        cells = {name.rpartition("/")[0] for name, _ in node.learner.snapshot().cells}
+
+        assert cells == {"x", "y"}
+        assert world.stores["north"].check() == []
+
+    virtual.run(main())
 
 
 def test_a_request_in_the_store_is_answered_again_as_it_was_after_a_change() -> None:
