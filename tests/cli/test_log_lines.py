@@ -143,6 +143,6 @@ def test_an_end_that_is_no_stop_is_logged_with_its_cause(tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "site.toml").write_text(SITE.replace("127.0.0.1:0", f"127.0.0.1:{port}"))
-        *_, last = events(tmp_path, "--log", "json", code=2)
+        *_, last = events(tmp_path, "--log", "json", code=75)
 
     assert last.startswith(f"the site ends: ConfigError: cannot serve at 127.0.0.1:{port}")

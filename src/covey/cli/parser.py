@@ -1,7 +1,8 @@
 """The command line. Messages and progress go to standard error, results to standard output.
 
-Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message), 74 store failure under
-`covey serve`, 130 interrupted. `covey doctor` exits with 1 for a site that will not work.
+Exit codes: 0 done, 1 unexpected failure, 2 bad input (with a message); under `covey serve` 74 store
+failure, 75 address in use; 130 interrupted. `covey doctor` exits with 1
+for a site that will not work.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """The commands that run and inspect a site: serve, plan, check, doctor, status."""
 
 import argparse
+import errno
 import faulthandler
 import logging
 import os
@@ -204,6 +205,7 @@ def _plain(text: str, most: int = 60) -> str:
     return shorten(text, most)
 
 
+TAKEN = 75  # EX_TEMPFAIL of `sysexits.h`: an address is in use, which may pass
 TOKEN_VARIABLE = "COVEY_TOKEN"  # noqa: S105 - a variable's name
 
 
@@ -253,7 +255,7 @@ def run_plan(options: argparse.Namespace) -> int:
     return 4 if plan.sets_aside else 3 if plan.is_change else 0
 
 
-def run_serve(options: argparse.Namespace) -> None:
+def run_serve(options: argparse.Namespace) -> int:
     # Not at the top: no other command needs an event loop, or aiohttp.
     import asyncio
 
@@ -272,20 +274,26 @@ def run_serve(options: argparse.Namespace) -> None:
             sys.stderr.write("".join(f"{line}\n" for line in lines))
             sys.stderr.flush()
 
-    served = config.load(options.site)
-    serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
-    # Processes of functions import what stands beside the file.
-    with modules_beside(options.site), asyncio.Runner(loop_factory=app.new_loop) as runner:
-        faulthandler.enable()  # a crash of a library leaves its place on standard error
-        try:
+    # A crash of a library leaves its place on standard error.
+    faulthandler.enable(sys.__stderr__ or sys.stderr)
+    try:
+        served = config.load(options.site)
+        serving = app.serve(served, is_up=is_up, waits_for_store=options.wait)
+        # Processes of functions import what stands beside the file.
+        with modules_beside(options.site), asyncio.Runner(loop_factory=app.new_loop) as runner:
             runner.run(serving)
-        except BaseException as error:
-            if form:
-                log.critical("the site ends: %s: %s", type(error).__name__, error)
-            if isinstance(error, StoreAway) and not isinstance(served.store, Path):
-                raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
-            raise
+    except BaseException as error:
+        if form:
+            log.critical("the site ends: %s: %s", type(error).__name__, error)
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+            print(f"covey: {error}", file=sys.stderr)
+            return TAKEN
+        if isinstance(error, StoreAway) and not isinstance(served.store, Path):
+            raise StoreFailed(f"{error}; restart, or wait for it with --wait") from error
+        raise
     log.info("stopped")
+    return 0
 
 
 def run_status(options: argparse.Namespace) -> None:

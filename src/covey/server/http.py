@@ -425,4 +425,4 @@ class Address(NamedTuple):
             why = error.strerror or str(error)
             if error.errno == errno.EADDRINUSE:
                 why = "it is in use by another process; stop that, or give another address"
-            raise ConfigError(f"cannot serve at {self.host}:{self.port}: {why}") from None
+            raise ConfigError(f"cannot serve at {self.host}:{self.port}: {why}") from error
