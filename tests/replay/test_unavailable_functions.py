@@ -105,7 +105,7 @@ def test_gaps_are_taken_with_every_extension_but_ensembles(preset: str, title: s
     for name in (f"f{k}" for k in range(6)):
         log[name] = [None if rng.random() < 0.2 else said for said in log[name]]
     if "ensemble" in config:
-        with pytest.raises(ConfigError, match="has missing"):
+        with pytest.raises(ConfigError, match="missing"):
             covey.replay(config, log)
     elif preset not in extension.get("refused", {}) and "replay" not in extension.get(
         "without", {}
