@@ -1,7 +1,5 @@
 """Peers that report falsely, and learners that check claims against own statistics."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +11,7 @@ from covey.replay.engine import start
 from covey.simulation.environment import environment_from
 from covey.simulation.run import Run, log_of, network, play
 from covey.simulation.world import World
-from reference.owners import klucb
+from reference import Site, index
 from support.presets import fitting
 
 TRAIN, EXPLORE, EXPLOIT = range(3)
@@ -113,56 +111,6 @@ def test_claim_checks_do_not_affect_honest_peers(
     assert wary == trusting
 
 
-def rounded(slot: int) -> int:
-    """Return the next number with five binary digits."""
-    step = 1
-    while slot / step >= 32:
-        step *= 2
-    return math.ceil(slot / step) * step
-
-
-class Owner:
-    """A function's record, and what it may be worth by it."""
-
-    def __init__(self) -> None:
-        self.labels = self.right = 0
-
-    def upper(self, slot: int, nothing: float = 1.0) -> float:
-        if self.labels == 0:
-            return nothing
-        return klucb(self.right / self.labels, self.labels, math.log(rounded(slot)))
-
-    def take(self, gain: int) -> None:
-        self.labels += 1
-        self.right += gain
-
-
-def slow_arms(right: np.ndarray, liar: int) -> list[int]:
-    """Play Share-UCB for one learner, an own function and a function of each peer, one cell."""
-    owners = [Owner() for _ in right]
-    seen = [Owner() for _ in right]  # the asker's own records
-    said: list[tuple[float, int]] = [(math.inf, 0)] * len(right)  # and in which slot
-    arms = []
-    for slot in range(1, right.shape[1] + 1):
-        fresh: set[int] = set()
-        while True:
-            worth = [owners[0].upper(slot)]
-            for peer in range(1, len(right)):
-                word, when = said[peer]
-                claim = word if 2 * when >= slot else math.inf
-                worth.append(min(claim, seen[peer].upper(slot, math.inf)))
-            arm = worth.index(max(worth))
-            if arm == 0 or arm in fresh:
-                break
-            said[arm] = (1.0 if arm == liar else owners[arm].upper(slot), slot)
-            fresh.add(arm)
-        gain = int(right[arm, slot - 1])
-        owners[arm].take(gain)
-        seen[arm].take(gain)
-        arms.append(arm)
-    return arms
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
     flat = [{"at": [0.5], "high": high, "low": high} for high in (0.5, 0.75, 0.3, 0.6)]
@@ -177,9 +125,25 @@ def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
     setup = network(environment, policy_from({"preset": "share-ucb", "slices": 1}))
     stretch = World(environment, seed=seed, horizon=1_500).draw(1_500)
     trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
-    right = np.asarray(stretch.right).reshape(4, -1)
+    sites = tuple(
+        Site(
+            name=f"learner-{k + 1}",
+            functions=1,
+            costs=(0.0,),
+            arrivals=k == 0,
+            peers=tuple((peer, 0.0) for peer in range(4) if peer != k),
+            lies=k == 2,
+        )
+        for k in range(4)
+    )
+    rows = index.replay(
+        index.index_setup("share-ucb", sites, slices=1, check_claims=True),
+        contexts=[tuple(point) for point in stretch.points[:, 0].tolist()],
+        predictions=np.asarray(stretch.right[0]).tolist(),
+        labels=[1] * 1_500,
+    )
 
-    assert trace.function.tolist() == slow_arms(right, liar=2)
+    assert trace.function.tolist() == [row.function for row in rows]
 
 
 def liar_shares(preset: str, case: str, **more: bool) -> dict[str, float]:

@@ -95,6 +95,8 @@ class ShareUcb(Network):
         return [self.index(tally, slot, tally.under_way) for tally in tallies]
 
     def reply(self, peer: int, cell: Cell, slot: int) -> float:
+        if self.setup.sites[peer].lies:
+            return 1.0
         # What is under way to it is the business of who sent it.
         return max(self.index(tally, slot, 0) for tally in self.functions_known(peer, cell, slot))
 
@@ -135,7 +137,8 @@ class ShareUcb(Network):
             reply, asked = self.last_reply(site, cell, peer)
             # An index grows with the slot, so that of long ago bounds nothing.
             promise = reply if 2 * asked >= slot else math.inf
-            patience = by_own_labels if tally.under_way > 0 else math.inf
+            is_checked = tally.under_way > 0 or (self.setup.check_claims and tally.labels > 0)
+            patience = by_own_labels if is_checked else math.inf
             values.append(min(promise, patience) - price)
         return values
 

@@ -24,6 +24,7 @@ class Site:
     cost_columns: tuple[int | None, ...] = ()  # per arm: what it cost on top; (): nothing
     free: tuple[int, ...] = ()  # own functions that every label scores
     misleads: bool = False  # tells the site that it asked the opposite of the label
+    lies: bool = False  # reports no arrivals, and the best of functions
 
 
 @dataclass(frozen=True)
