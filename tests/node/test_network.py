@@ -1,5 +1,6 @@
 """Real functions, peers with prices and tickets, in one process."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -217,3 +218,23 @@ ONE = {"learner": [{"name": "north", "functions": ["a"]}]}
 
 def _one() -> Any:
     return covey.Network(ONE, functions={"a": lambda x: 0}, dimension=1)["north"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_a_batch_may_be_a_data_frame_and_an_instance_a_row_of_one(library: str) -> None:
+    columns = {"x": [0.1, 0.7, 0.9], "size": [3.0, 4.0, 5.0]}
+    make = {"pandas": "DataFrame", "polars": "DataFrame", "pyarrow": "table"}[library]
+    frame = getattr(importlib.import_module(library), make)(columns)
+    config = {"data": {"context": ["x"]}, **ONE}
+    seen: list[Any] = []
+    model = covey.columns(lambda row: seen.append(row) or 0, ["size"])
+    north = covey.Network(config, functions={"a": model})["north"]
+
+    answers = north.predict_batch(frame)
+    if library == "pandas":
+        answers.append(north.predict(frame.iloc[1]))
+        assert north.peek(frame.iloc[2]).label == 0
+        seen.pop()
+
+    assert seen == [[3.0], [4.0], [5.0], [4.0]][: len(answers)]
+    assert len(answers) == 3 + (library == "pandas")

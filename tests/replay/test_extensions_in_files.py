@@ -124,10 +124,9 @@ def test_the_page_marks_peers_that_saw_the_cell_only(
     assert summary["learners"]["north"]["arms"]["south (context)"] > 500
     assert '<span class="key" title="south (context)">' in page
     assert "A pale hue is a peer that receives only the cell." in page
-    assert "Peers that received only the cell are included." in page
 
 
-def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(
+def test_contexts_that_cannot_be_drawn_are_left_to_the_trace(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = {**log_columns(), "x2": log_columns()["fee"]}
@@ -138,6 +137,5 @@ def test_contexts_that_cannot_be_drawn_are_listed_beside_those_that_can(
     assert run(tmp_path, "--report", str(tmp_path / "out")) == 0
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count('aria-label="arms that north prefers by x0"') == 1
-    assert "more than two contexts, or none" in page
-    assert ">everywhere<" in page
+    assert "more than two contexts" in page
     assert "contexts that north used" in capsys.readouterr().out

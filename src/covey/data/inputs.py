@@ -18,19 +18,31 @@ Key = tuple[str, Label]
 PLAIN = (str, int, bool)  # types that are always valid labels
 PLAIN_KINDS = (str, int, float)
 MOST_WHOLE = 2**53  # largest integer that is exact as a float
+# How data frames give their rows: of polars, pyarrow, pandas.
+RECORDS: dict[str, tuple[str, ...]] = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
 MOST_TEXT = 1_000  # characters of a stored or sent label
 
 
-def rows_of(instances: Any) -> Rows:
-    """Return the instances of a batch.
+def record_of(instance: Any) -> Any:
+    """Return a row of a data frame as a mapping, and any other instance as it is."""
+    is_series = hasattr(instance, "to_dict") and hasattr(instance, "index")
+    return instance.to_dict() if is_series else instance
 
-    Raises `DataError` if they are not a list or an array, or if the rows differ in width.
+
+def rows_of(instances: Any) -> Rows:
+    """Return the instances of a batch; those of a data frame are mappings.
+
+    Raises `DataError` if they are none of a list, an array and a frame, or if rows differ in width.
     """
     if isinstance(instances, np.ndarray) and instances.ndim > 0:
         return instances
+    for method, arguments in RECORDS.items():
+        if hasattr(instances, "columns") and hasattr(instances, method):
+            return list(getattr(instances, method)(*arguments))
     if not isinstance(instances, Sequence) or isinstance(instances, str):
         raise DataError(
-            f"the instances of a batch are a {type(instances).__name__}; pass a list or an array"
+            f"the instances of a batch are a {type(instances).__name__}; pass a list, an array or "
+            "a data frame"
         )
     widths = [len(row) if isinstance(row, list | tuple | np.ndarray) else -1 for row in instances]
     for place, width in enumerate(widths):
@@ -243,6 +255,7 @@ Columns = list[str] | None
 def picked(instances: Any, columns: Columns) -> Any:
     if isinstance(instances, np.ndarray):
         return instances
+    instances = map(record_of, instances)
     return [
         _row(index, instance, columns) if isinstance(instance, Mapping) else instance
         for index, instance in enumerate(instances)
@@ -251,6 +264,7 @@ def picked(instances: Any, columns: Columns) -> Any:
 
 def named(instance: Any, columns: Columns) -> Mapping[str, Any]:
     """Return an instance by name; `columns` name the values of one that is a row."""
+    instance = record_of(instance)
     if isinstance(instance, Mapping):
         return instance
     if columns is None:

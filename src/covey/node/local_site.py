@@ -35,6 +35,7 @@ from covey.data.inputs import (
     costs_of,
     cut,
     points_of,
+    record_of,
     rows_of,
     shown,
     truths_of,
@@ -678,7 +679,7 @@ class LocalSite:
         with self.lock:
             first = self._state.next_slot(slot)
             if context is None and self._contexts is not None:
-                context = self._point(instance, self._contexts, first)
+                context = self._point(record_of(instance), self._contexts, first)
             return self._peeking.peek(instance, context_of(context), first)
 
     def observe(
@@ -744,7 +745,7 @@ class LocalSite:
         self, instance: Any, context: Context | None, slot: int | None
     ) -> Coroutine[Any, Any, Request]:
         if context is None and self._contexts is not None:
-            return self._answer_records([instance], self._contexts, slot)
+            return self._answer_records([record_of(instance)], self._contexts, slot)
         point = context_of(context)
         return self._handler.answer([instance], [point], slot=slot)
 
