@@ -66,7 +66,7 @@ def test_a_label_outside_the_classes_is_rejected_without_effect(tmp_path: Path) 
 async def test_the_empty_text_is_never_a_label(client: Client) -> None:
     await client.post(INFER, infer("a"))
     assert (await client.post(FEEDBACK, {"id": "a", "truth": ""}))[0] == 422
-    assert (await client.post(FEEDBACK, {"id": "a", "truth": "any other"}))[0] == 202
+    assert (await client.post(FEEDBACK, {"id": "a", "truth": 7}))[0] == 202
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ async def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
     asked = []
     for k in range(40):
         request = await south.answer([k], [(0.5,)])
-        await south.learn(request.id, "maligant")
+        await south.learn(request.id, 7)
         asked += [request.group(0).cell] if request.group(0).peer else []
     await asyncio.wait_for(south.drained(), 60)
     assert north.state().open_tickets == len(asked) > 0
