@@ -97,7 +97,7 @@ def test_a_report_shows_what_happened_and_other_choices(
     text, page = capsys.readouterr().out, (tmp_path / "out" / "report.html").read_text()
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
 
-    for part in ("arm   ", "decisions", "always", "95 % interval", "map of own functions"):
+    for part in ("arm   ", "decisions", "always", "from", "map of own functions"):
         assert part in text
     # An arm is chosen where it is good: its error there says nothing beside that of the site.
     (headings,) = [line.split() for line in text.splitlines() if line.startswith("arm ")]
