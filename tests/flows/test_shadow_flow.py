@@ -101,7 +101,7 @@ def test_a_report_shows_what_happened_and_other_choices(
         assert part in text
     # An arm is chosen where it is good: its error there says nothing beside that of the site.
     (headings,) = [line.split() for line in text.splitlines() if line.startswith("arm ")]
-    assert headings == ["arm", "decisions", "share", "%", "labels", "cost"]
+    assert headings == ["arm", "decisions", "labels", "cost"]
     assert "estimated from the rows that were drawn" in " ".join(text.split())
     assert "<h2>Other choices</h2>" in page
     assert sum(one["decisions"] for one in summary["learners"]["north"]["by_arm"].values()) == ROWS

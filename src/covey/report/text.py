@@ -192,7 +192,6 @@ PAIR_COLUMNS = (
 ARM_COLUMNS = (
     Column("decisions", "decisions", ","),
     Column("labels", "judged", ","),
-    Column("errors", "errors", ","),
     Column("cost", "cost_total", ",.2f"),
 )
 CENTRAL = (
