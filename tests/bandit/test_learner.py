@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.snapshots import Snapshot, restore, snapshot_of
 
-from covey.bandit.learner import NO_ANSWER, Learner, Snapshot
+from covey.bandit.learner import NO_ANSWER, Learner
 from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.errors import ContextError, DataError
 from covey.kernel import (
@@ -38,7 +39,7 @@ def make(
 
 
 def counters(learner: Learner) -> dict[str, list[int]]:
-    return dict(learner.snapshot().cells)
+    return dict(snapshot_of(learner).cells)
 
 
 def decide(
@@ -115,7 +116,7 @@ def test_rows_settled_together_are_settled_as_one_by_one(settings_: PolicyRecord
         single.settle(int(codes[k]), int(gains[k]), tuple(context), int(slots[k]))
     single.settle(code, 1, (), 61, space="")
 
-    assert together.snapshot() == single.snapshot()
+    assert snapshot_of(together) == snapshot_of(single)
 
 
 def test_what_was_paid_is_learnt_and_nothing_where_nothing_was_seen() -> None:
@@ -253,7 +254,7 @@ def counted(snapshot: Snapshot) -> tuple[Any, ...]:
 def test_retracted_rows_are_as_if_never_decided() -> None:
     learner = make(CoS(slices=2, pending=True))
     play(learner, 20, first=0)
-    before = learner.snapshot()
+    before = snapshot_of(learner)
     codes = np.full(25, NOT_DECIDED, np.int64)
     contexts = np.random.default_rng(3).random((25, 1))
     learner.decide_rows(contexts, 21, codes)
@@ -261,7 +262,7 @@ def test_retracted_rows_are_as_if_never_decided() -> None:
     for k in range(25):
         learner.retract(int(codes[k]), tuple(contexts[k]), 21 + k)
 
-    assert counted(learner.snapshot()) == counted(before)
+    assert counted(snapshot_of(learner)) == counted(before)
 
 
 def test_a_served_row_has_the_most_accurate_function_and_a_later_slot_is_kept() -> None:
@@ -324,7 +325,7 @@ def test_a_restored_learner_decides_as_the_one_it_was_taken_from() -> None:
     learner = make(DCZA(split_power=1.0), peers=("south",))
     other = make(DCZA(split_power=1.0), peers=("south",))
     play(learner, 80, first=0)
-    other.restore(learner.snapshot())
+    restore(other, snapshot_of(learner))
 
     assert play(other, 80, first=80) == play(learner, 80, first=80)
 
@@ -339,9 +340,9 @@ def test_pending_labels_are_not_part_of_a_snapshot(forget: dict[str, float]) -> 
     decide(learner)
     decide(plain)
 
-    assert counted(learner.snapshot()) == counted(plain.snapshot())
-    other.restore(learner.snapshot())
-    assert counted(other.snapshot()) == counted(plain.snapshot())
+    assert counted(snapshot_of(learner)) == counted(snapshot_of(plain))
+    restore(other, snapshot_of(learner))
+    assert counted(snapshot_of(other)) == counted(snapshot_of(plain))
 
 
 @pytest.mark.parametrize("forget", [{}, {"window": 5}, {"discount": 0.9}])
@@ -359,7 +360,7 @@ def test_a_learner_may_begin_to_count_pending_labels_at_any_time(
         learner.count_pending({"": [code for code, _ in open_]})
 
     assert learner.is_pending
-    assert counted(learner.snapshot()) == counted(other.snapshot())
+    assert counted(snapshot_of(learner)) == counted(snapshot_of(other))
     for code, slot in open_:
         learner.settle(code, 1, (0.1,), slot)
         other.settle(code, 1, (0.1,), slot)

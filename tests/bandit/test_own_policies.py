@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, PolicyError
@@ -166,7 +167,7 @@ def test_a_policy_that_fails_gives_a_sentence_and_changes_nothing(
     with pytest.raises(PolicyError, match=sentence):
         site.predict(1, (0.5,))
 
-    assert [sum(counters[1:]) for _, counters in site.learner.snapshot().cells] == [0]
+    assert [sum(counters[1:]) for _, counters in snapshot_of(site.learner).cells] == [0]
     assert site.learner.slot == 0
 
 

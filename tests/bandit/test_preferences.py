@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.preferences import CellPreference, preferences
@@ -71,10 +72,10 @@ def test_of_many_cells_those_with_the_most_arrivals_are_returned_first() -> None
 
 def test_looking_changes_no_decision() -> None:
     seen, blind = (learnt(POLICIES["epochs"])[0] for _ in range(2))
-    before = seen.snapshot()
+    before = snapshot_of(seen)
     preferences(seen, most=10)
 
-    assert seen.snapshot() == before == blind.snapshot()
+    assert snapshot_of(seen) == before == snapshot_of(blind)
 
 
 def test_without_contexts_there_is_one_cell_and_without_rows_none() -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.config import load
@@ -49,7 +50,7 @@ def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
         world.crash("site0")
         world.boot("site0")
         node = world.nodes["site0"]
-        cells = {name.split("@")[1] for name, _ in node.learner.snapshot().cells}
+        cells = {name.split("@")[1] for name, _ in snapshot_of(node.learner).cells}
         for one in world.nodes.values():
             one.stop()
         return node.plan.lines(), cells
@@ -94,7 +95,7 @@ def test_a_site_that_is_asked_by_one_in_a_later_epoch_counts_in_the_cells_of_the
     for slot in range(150, 200):  # of the fourth epoch, of 128 slots
         north.learn(north.predict(None, (0.1,), slot=slot).ticket, 1)
 
-    cells = dict(south.learner.snapshot().cells)
+    cells = dict(snapshot_of(south.learner).cells)
     asked = {name for name in cells if name.endswith("@3")}
     assert north.predict(None, (0.1,)).arm == "south"
     assert asked == {"g4:0@3"}
@@ -136,12 +137,12 @@ def test_a_batch_that_fails_across_epochs_changes_no_counter() -> None:
     ]
     site.predict_batch(list(range(10)), np.full((10, 1), 0.6))
     site.predict(11, (0.6,), slot=17)
-    before = site.learner.snapshot().cells
+    before = snapshot_of(site.learner).cells
 
     with pytest.raises(covey.CoveyError, match="30"):
         site.predict_batch(list(range(20, 40)), np.full((20, 1), 0.6), slot=18)
 
-    assert site.learner.snapshot().cells == before
+    assert snapshot_of(site.learner).cells == before
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import FunctionError, LateLabel
@@ -49,12 +50,12 @@ def test_a_batch_in_one_slot_that_fails_changes_no_counter() -> None:
     site = network["north"]
     for k in range(5):
         site.learn(site.predict(k, (0.1 * k,)).ticket, 0)
-    before = site.learner.snapshot(), network["south"].learner.snapshot()
+    before = snapshot_of(site.learner), snapshot_of(network["south"].learner)
 
     with pytest.raises(FunctionError, match="7"):
         site.predict_batch([5, 6, 7, 8], [(0.1,), (0.3,), (0.7,), (0.9,)])
 
-    assert (site.learner.snapshot(), network["south"].learner.snapshot()) == before
+    assert (snapshot_of(site.learner), snapshot_of(network["south"].learner)) == before
     assert site.predict(9, (0.1,)).ticket == 6
 
 

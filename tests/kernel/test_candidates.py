@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import restore, snapshot_of
 
 import covey
 from covey.bandit.learner import Learner
@@ -111,7 +112,7 @@ def test_rows_are_decided_and_settled_at_once_as_one_by_one(preset: str) -> None
             one.settle(single[k], int(gains[k]), tuple(point), slot + k)
         slot += BATCH
     assert counters(one) == counters(many)
-    assert one.snapshot() == many.snapshot()
+    assert snapshot_of(one) == snapshot_of(many)
 
 
 @PRESETS
@@ -123,9 +124,9 @@ def test_a_snapshot_restores_rows_and_counters(preset: str) -> None:
         one.settle(decide(one, context, slot), int(rng.integers(2)), context, slot)
         one.advance(slot)
 
-    other.restore(one.snapshot())
+    restore(other, snapshot_of(one))
 
-    assert other.snapshot() == one.snapshot()
+    assert snapshot_of(other) == snapshot_of(one)
     context = tuple(rng.random(2).tolist())
     assert placed(other, decide(other, context, 80)) == placed(one, decide(one, context, 80))
 
@@ -147,7 +148,7 @@ def test_a_label_is_counted_however_many_cells_came_since_its_decision() -> None
     one.settle(code, 1, context, 1)
 
     assert counters(one) != before
-    assert {name.rpartition("/")[0] for name, _ in one.snapshot().cells} == {"a", "b+a"}
+    assert {name.rpartition("/")[0] for name, _ in snapshot_of(one).cells} == {"a", "b+a"}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import Learner
@@ -168,6 +169,6 @@ def test_labels_pending_at_an_alarm_count_until_they_come(preset: str) -> None:
         site.learn(ticket, 0)  # right
     for ticket in tickets[25:35]:
         site.learn(ticket, 1)  # wrong
-    assert site.learner.snapshot().doubts[""][2:] != [0, 0]
+    assert snapshot_of(site.learner).doubts[""][2:] != [0, 0]
 
     assert all(sum(arms) == 10 for arms in pending(site))

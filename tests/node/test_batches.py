@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.naive_bayes import GaussianNB
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
@@ -48,7 +49,7 @@ def test_a_label_from_before_the_first_batch_is_settled_once_after_it() -> None:
     south.learn_batch(tickets(batch), [1, 0])
 
     # since, arrivals, own arrivals; labels of c, d; right of c, d
-    assert south.learner.snapshot().cells == [("g1:0", [1, 3, 3, 2, 1, 1, 1])]
+    assert snapshot_of(south.learner).cells == [("g1:0", [1, 3, 3, 2, 1, 1, 1])]
 
 
 def test_an_empty_batch_has_no_answers() -> None:
@@ -134,8 +135,8 @@ def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
         assert dict(zip(chosen, settled, strict=True)) == expected
 
     # A learner that counts pending labels later knows less of how many of them came.
-    assert [one.learner.snapshot().cells for one in ours.values()] == [
-        one.learner.snapshot().cells for one in plain.values()
+    assert [snapshot_of(one.learner).cells for one in ours.values()] == [
+        snapshot_of(one.learner).cells for one in plain.values()
     ]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import UNKNOWN
 from covey.config import load
@@ -213,7 +214,7 @@ def test_a_site_of_several_contexts_takes_labels_of_open_tickets_after_each_chan
                 assert (await node.learn(id_, 1)).is_new
             context = [(chance.random(), chance.random()) for _ in range(60)]
             waiting = [(await node.answer([7], [point])).id for point in context]
-        cells = {name.rpartition("/")[0] for name, _ in node.learner.snapshot().cells}
+        cells = {name.rpartition("/")[0] for name, _ in snapshot_of(node.learner).cells}
 
         assert cells == {"x", "y"}
         assert world.stores["north"].check() == []

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import NO_ANSWER
 from covey.errors import FunctionError
@@ -147,7 +148,7 @@ def test_functions_are_replaced_in_a_batch_as_in_single_rows(seed: int, dead: se
                     for request, label in zip(single, labels, strict=True):
                         await node.learn(request.id, label)
                 now.update(dead)
-            results.append(node.learner.snapshot())
+            results.append(snapshot_of(node.learner))
             assert world.stores["north"].check() == []
 
         functions = {name: made(name) for name in NAMES}

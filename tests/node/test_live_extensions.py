@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, DataError
@@ -134,15 +135,15 @@ def test_a_view_that_cannot_be_is_refused_with_a_sentence(
 def test_a_view_of_columns_that_an_instance_lacks_names_them_and_counts_nothing() -> None:
     config = {"learner": [site("north", ["a"], peers={}, view=[{"columns": ["size"]}])]}
     network = covey.Network(config, functions={"a": lambda x: 0}, dimension=0)
-    before = network["north"].learner.snapshot()
+    before = snapshot_of(network["north"].learner)
 
     with pytest.raises(DataError, match="size"):
         network["north"].predict({"hour": 1})
 
-    assert [counters[1:] for _, counters in network["north"].learner.snapshot().cells] == [
-        [0] * len(counters[1:]) for _, counters in network["north"].learner.snapshot().cells
+    assert [counters[1:] for _, counters in snapshot_of(network["north"].learner).cells] == [
+        [0] * len(counters[1:]) for _, counters in snapshot_of(network["north"].learner).cells
     ]
-    assert before.slot == network["north"].learner.snapshot().slot
+    assert before.slot == snapshot_of(network["north"].learner).slot
 
 
 def test_a_cost_outside_its_range_is_refused_and_the_label_can_be_sent_again() -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
@@ -43,7 +44,7 @@ def network(wait: Callable[[Later], object] | None = None, **functions: object) 
 
 
 def counters(sites: covey.Network) -> list[object]:
-    return [site.learner.snapshot().cells for site in sites.values()]
+    return [snapshot_of(site.learner).cells for site in sites.values()]
 
 
 def go_on_until_south_is_asked(north: LocalSite) -> None:
@@ -189,7 +190,7 @@ def test_a_late_answer_that_came_before_the_label_joins_it_at_both() -> None:
 
     assert (settlement.is_new, settlement.is_right) == (True, True)
     # since, arrivals, own arrivals; labels and right of `sign`
-    assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 1])]
+    assert snapshot_of(sites["south"].learner).cells == [("g1:0", [3, 1, 0, 1, 1])]
 
 
 def test_a_label_that_comes_before_the_late_answer_is_kept_for_it() -> None:
@@ -205,7 +206,7 @@ def test_a_label_that_comes_before_the_late_answer_is_kept_for_it() -> None:
     assert (kept.is_kept, kept.is_new) == (True, False)
     assert still_nothing == ([], before)
     assert [(s.is_new, s.is_right) for s in joined] == [(True, False)]
-    assert sites["south"].learner.snapshot().cells == [("g1:0", [3, 1, 0, 1, 0])]
+    assert snapshot_of(sites["south"].learner).cells == [("g1:0", [3, 1, 0, 1, 0])]
     assert north.join() == []
 
 

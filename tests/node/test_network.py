@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
@@ -27,7 +28,7 @@ def network(**functions: object) -> covey.Network:
 
 
 def everything(sites: covey.Network) -> list[object]:
-    return [site.learner.snapshot() for site in sites.values()]
+    return [snapshot_of(site.learner) for site in sites.values()]
 
 
 def test_an_answer_has_label_ticket_phase_arm_and_price() -> None:
@@ -75,7 +76,7 @@ def test_a_label_is_passed_on_to_the_peer_that_was_asked() -> None:
     north.learn(answer.ticket, 1)
 
     # since, arrivals, own arrivals; labels and right of `sign`
-    assert sites["south"].learner.snapshot().cells == [("g1:0", [2, 1, 0, 1, 1])]
+    assert snapshot_of(sites["south"].learner).cells == [("g1:0", [2, 1, 0, 1, 1])]
 
 
 def test_the_network_learns_to_ask_the_better_site() -> None:
@@ -188,12 +189,12 @@ def test_text_is_no_label_of_a_number_nor_a_number_of_text() -> None:
         config = {"learner": [{"name": "north", "functions": ["a"]}]}
         north = covey.Network(config, functions={"a": lambda x, said=answer: said})["north"]
         ticket = north.predict(0).ticket
-        before = north.learner.snapshot()
+        before = snapshot_of(north.learner)
 
         with pytest.raises(covey.UnfitLabel, match=r"the answer is .*numbers only, or text only"):
             north.learn(ticket, label)
 
-        assert north.learner.snapshot() == before
+        assert snapshot_of(north.learner) == before
         assert north.learn(ticket, answer).is_right
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 from chaos.states import picture
 from covey.bandit.learner import NO_ANSWER
@@ -137,7 +138,7 @@ async def test_asking_twice_under_one_id_counts_once_at_the_peer() -> None:
         await node.assist([AskRow("r", "g1:0", 1, 1)], source="site0")
         await node.learn("r", 1, source="site0")
 
-    assert dict(node.learner.snapshot().cells) == {"g1:0": [1, 1, 0, 1, 0, 1, 0, 0]}
+    assert dict(snapshot_of(node.learner).cells) == {"g1:0": [1, 1, 0, 1, 0, 1, 0, 0]}
 
 
 def lying(**lies: Callable[[Any], Any]) -> type[virtual.Link]:
@@ -246,7 +247,7 @@ async def test_a_refusal_while_deciding_without_peers_leaves_all_peers_available
 
     assert node.learner.costs == costs
     assert (node.learner.slot, node.state().open_tickets) == (0, 0)
-    assert all(known[1] == 0 for _, known in node.learner.snapshot().cells)
+    assert all(known[1] == 0 for _, known in snapshot_of(node.learner).cells)
     world.down = set()
     arms = set()
     for _ in range(40):

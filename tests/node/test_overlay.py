@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import restore, snapshot_of
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.policies import PRESETS
@@ -173,7 +174,7 @@ def test_what_isolated_sources_do_changes_no_own_decision_and_no_own_cell(
     own = [row for row in range(len(table)) if not table.cells.is_foreign(row)]
 
     assert {site.name_at("", row): table.saved.stored(row) for row in own} == dict(
-        alone.snapshot().cells
+        snapshot_of(alone).cells
     )
     assert site.slot == alone.slot
 
@@ -222,14 +223,14 @@ def test_an_alarm_by_a_sources_labels_forgets_these_alone() -> None:
     statistics = SourceStatistics(learner, {})
     for slot in range(1, 20):
         learner.settle(own_row(learner, (0.5,), slot), 1, (0.5,), slot)
-    before = learner.snapshot()
+    before = snapshot_of(learner)
     late = statistics.serve(SOUTH, Cell(0, (0,)), 20)
 
     wrong_then(statistics, SOUTH, range(1, 60), right=40)
 
     table = statistics._overlays[SOUTH].tables[""]
     assert 40 <= table.policy.state()[3] < 60
-    assert learner.snapshot() == before
+    assert snapshot_of(learner) == before
     known = table.saved.stored(0)
     settle(statistics, SOUTH, late, 20, 1)  # decided before that
     assert table.saved.stored(0) == known
@@ -242,12 +243,12 @@ def test_a_source_forgets_when_the_site_does() -> None:
     open_ = statistics.serve(SOUTH, Cell(0, (0,)), 30)
     for slot in range(1, 200):
         learner.settle(own_row(learner, (0.5,), slot), int(slot < 100), (0.5,), slot)
-        if learner.snapshot().doubts[""][3]:
+        if snapshot_of(learner).doubts[""][3]:
             break
 
     counters = [one.counters for one in statistics.take() if isinstance(one, CountedArm)]
 
-    assert learner.snapshot().doubts[""][3] > 0
+    assert snapshot_of(learner).doubts[""][3] > 0
     assert [one[:2] for one in counters] == [[0, 0]] * len(counters)
     settle(statistics, SOUTH, open_, 30, 1)
     assert overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:9] == [0] * 6
@@ -280,12 +281,12 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
     assert statistics.take() == []
 
     again, found = make(policy), store.load_again(list(pending))
-    again.restore(learner.snapshot())
+    restore(again, snapshot_of(learner))
     others = SourceStatistics(again, {})
     others.load(found, StoredTables(again, found, ArmPlaces(again)))
 
     assert others.take() == []
-    assert again.snapshot() == learner.snapshot()
+    assert snapshot_of(again) == snapshot_of(learner)
     assert others.opened == statistics.opened
     for slot in range(60, 90):
         cell, label = drawn_cell(rng, learner), int(rng.integers(2))

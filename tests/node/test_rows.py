@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
@@ -54,7 +55,7 @@ def life(sites: covey.Network, *, is_batch: bool) -> list[Any]:
                 continue
             for _ in range(1 + (draw.random() < 0.1)):
                 told.append(settled(sites[late], ticket, label, is_batch=is_batch))
-    told += [(one.learner.snapshot(), one.state.pending_rows) for one in sites.values()]
+    told += [(snapshot_of(one.learner), one.state.pending_rows) for one in sites.values()]
     return told
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from test_overlay import Cell, SourceStatistics, make, request
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import UNKNOWN
@@ -60,7 +61,7 @@ def test_labels_of_a_batch_count_as_one_by_one(policy: dict[str, Any]) -> None:
         else:
             for ticket, label in zip(tickets, labels, strict=True):
                 north.learn(ticket, label)
-        return [one.learner.snapshot() for one in network.values()]
+        return [snapshot_of(one.learner) for one in network.values()]
 
     assert learnt(at_once=True) == learnt(at_once=False)
 

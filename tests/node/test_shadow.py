@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 from covey.errors import FunctionBusy
 from covey.node import shadow
@@ -78,7 +79,7 @@ def test_the_shadow_changes_no_decision_and_no_counter() -> None:
     async def lived(share: float) -> Any:
         world = Drawn(share)
         decided = await stream(world, range(150))
-        return decided, world.north.learner.snapshot(), world.stores["north"].counters()
+        return decided, snapshot_of(world.north.learner), world.stores["north"].counters()
 
     plain = virtual.run(lived(0.0))
 

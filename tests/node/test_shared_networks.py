@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, FunctionError
@@ -114,7 +115,7 @@ def test_threads_that_save_to_one_file_leave_the_newest_state_in_it(tmp_path: Pa
     again = covey.Network.load(path, functions=FUNCTIONS)
 
     assert [one.name for one in tmp_path.iterdir()] == ["network.covey"]
-    assert again["north"].learner.snapshot() == network["north"].learner.snapshot()
+    assert snapshot_of(again["north"].learner) == snapshot_of(network["north"].learner)
 
 
 # -- coroutines -----------------------------------------------------------------------------------
@@ -162,11 +163,11 @@ def test_functions_that_are_coroutines_are_awaited(sign: Any) -> None:
 @pytest.mark.parametrize("sign", ASYNC, ids=lambda one: type(one).__name__)
 def test_predict_never_returns_a_coroutine_as_a_label(sign: Any) -> None:
     network = covey.Network(CONFIG, functions={**FUNCTIONS, "sign": sign}, dimension=1)
-    before = network["south"].learner.snapshot().slot
+    before = snapshot_of(network["south"].learner).slot
 
     with pytest.raises(FunctionError, match="'sign' .* is asynchronous .* await apredict"):
         network["south"].predict(0.5, (0.3,))
-    assert (network["south"].learner.snapshot().slot, network["south"].state.pending_rows) == (
+    assert (snapshot_of(network["south"].learner).slot, network["south"].state.pending_rows) == (
         before,
         0,
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.bandit.partitions import Uniform
@@ -290,7 +291,7 @@ def everything(site: Site) -> Any:
         for queue in state._queues.values()
         for one in queue
     ]
-    return site.learner.snapshot(), rows, slots, sorted(requests), state.pending_rows
+    return snapshot_of(site.learner), rows, slots, sorted(requests), state.pending_rows
 
 
 def learnt(tables: Any) -> dict[tuple[str, str], tuple[int, int]]:

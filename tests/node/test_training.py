@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from river import naive_bayes
+from tests.support.snapshots import snapshot_of
 
 from covey.errors import ConflictingLabel, FunctionError
 from covey.node.node import Node
@@ -121,11 +122,11 @@ def test_a_call_cancelled_during_training_does_not_train_twice() -> None:
 def test_a_label_that_cannot_be_learnt_is_not_counted_and_can_be_sent_again() -> None:
     async def story(node: Node, world: World) -> None:
         answer = await node.predict("x", (0.5,))
-        before = node.learner.snapshot()
+        before = snapshot_of(node.learner)
 
         with pytest.raises(FunctionError, match="raised ValueError in training: nine"):
             await node.learn(answer.ticket, 9)
-        assert node.learner.snapshot() == before
+        assert snapshot_of(node.learner) == before
         assert world.stores["north"].counters() == {}
         assert (await node.learn(answer.ticket, 0)).is_new
 

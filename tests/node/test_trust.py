@@ -6,6 +6,7 @@ from collections import Counter, deque
 from typing import Any, NamedTuple
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.policies import PRESETS
 from covey.errors import LateLabel, LimitError, UnknownTicket
@@ -286,12 +287,12 @@ def test_combinations_of_candidate_cells_are_not_counted_as_cells(trust: Trust) 
         for k in range(16):
             cell = f"a|b/g4:{k // 4}|g4:{k % 4}@0"
             await world.nodes["site"].assist([AskRow(str(k), cell, 1, 1)], source="liar")
-        before = world.nodes["site"].learner.snapshot()
+        before = snapshot_of(world.nodes["site"].learner)
         world.crash("site")
         world.boot("site")
         for k in range(16):
             await world.nodes["site"].learn(str(k), 1, source="liar")
-        after = world.nodes["site"].learner.snapshot()
+        after = snapshot_of(world.nodes["site"].learner)
 
         assert {name for name, _ in before.cells} <= CELLS_OF_BOTH
         labels = {"full": 16, "isolated": 0}[trust]

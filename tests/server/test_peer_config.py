@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.errors import PeerError
@@ -129,7 +130,7 @@ def test_labels_are_stored_by_cell_only_with_asks_by_context(tmp_path: Path) -> 
     def has_memory(more: str) -> bool:
         learner = load(tmp_path, "", SOUTH + "may-ask = true\n" + more).learner
         label(learner, 0, slot=1)
-        return bool(learner.snapshot().seen)
+        return bool(snapshot_of(learner).seen)
 
     assert has_memory("asks-by-context = true\n")
     assert not has_memory("")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.node.requests import Prediction
@@ -42,4 +43,4 @@ def tickets(answers: list[Prediction]) -> list[int]:
 
 
 def counters(sites: covey.Network) -> dict[str, Any]:
-    return {name: site.learner.snapshot().cells for name, site in sites.items()}
+    return {name: snapshot_of(site.learner).cells for name, site in sites.items()}

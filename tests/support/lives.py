@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.kernel.rules import Cell, Report
@@ -167,7 +168,7 @@ def known(node: Node) -> Any:
 
 def counters(learner: Learner) -> Any:
     """Return all that is counted. A peer need not know of the latest slots."""
-    snapshot = learner.snapshot()
+    snapshot = snapshot_of(learner)
     return snapshot.cells, snapshot.seen, [rows_of(table) for table in learner.tables.values()]
 
 

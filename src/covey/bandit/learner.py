@@ -41,10 +41,8 @@ from covey.kernel import (
     Table,
     arm_of,
     code_of,
-    doubts_of,
     phase_of,
     table_of,
-    take_doubts,
 )
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, Cell, Report, Rule, middle_of
 from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
@@ -81,15 +79,6 @@ class _Missing(Enum):
 NO_ANSWER: Any = _Missing.NO_ANSWER  # the answer of a peer without labels; it is never right
 RIGHT = Settlement(True, True)
 WRONG = Settlement(True, False)
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """A learner's counters, without pending labels."""
-
-    slot: int
-    cells: list[tuple[str, list[int]]]
-    seen: list[tuple[str, list[tuple[Any, int]]]] = []  # labels, of peers that may be asked by cell
-    doubts: dict[str, list[int]] = {}  # of what is known, by context space
 
 
 _PHASES = (*PHASES, "serve")
@@ -506,26 +495,6 @@ class Learner:
         """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
         table = self.tables[space]
         return self.name_at(space, row), table.saved.stored(row), table.saved.known(row)
-
-    def snapshot(self) -> Snapshot:
-        """Return the counters, cell by cell."""
-        tables = self.tables
-        lines = [self.line(space, row) for space in tables for row in range(len(tables[space]))]
-        seen = [(name, labels) for name, _, labels in lines] if self.remembers else []
-        cells = [(name, counters) for name, counters, _ in lines]
-        return Snapshot(self.slot, cells, seen, doubts_of(tables))
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Take over the counters of a snapshot; meant for a learner that has not begun.
-
-        Nothing is pending then: see `count_pending`.
-        """
-        self.slot = snapshot.slot
-        seen = dict(snapshot.seen)
-        for name, counters in snapshot.cells:
-            cell = self.names.parse(name)
-            self.tables[cell.space].saved.load_stored(cell, counters, seen.get(name, []))
-        take_doubts(self.tables, snapshot.doubts)
 
     # -- tables ---------------------------------------------------------------------------------
 
