@@ -622,7 +622,7 @@ class LocalSite:
     def predict(
         self,
         instance: Any,
-        context: Context | None = None,
+        context: Sequence[float] | None = None,
         *,
         slot: int | None = None,
         at: Any = None,
@@ -641,9 +641,8 @@ class LocalSite:
             if context is None and self._contexts is not None:
                 request = run(self._begin(instance, context, slot))
             else:
-                if type(context) is not tuple:
-                    context = context_of(context)
-                answer = self.rows.predict(instance, context, slot)
+                point = context if type(context) is tuple else context_of(context)
+                answer = self.rows.predict(instance, point, slot)
                 if type(answer) is Prediction:
                     self._count(answer)
                     return answer
@@ -655,7 +654,7 @@ class LocalSite:
     async def apredict(
         self,
         instance: Any,
-        context: Context | None = None,
+        context: Sequence[float] | None = None,
         *,
         slot: int | None = None,
         at: Any = None,
@@ -670,7 +669,7 @@ class LocalSite:
         return answer
 
     def peek(
-        self, instance: Any, context: Context | None = None, *, slot: int | None = None
+        self, instance: Any, context: Sequence[float] | None = None, *, slot: int | None = None
     ) -> Peek:
         """Return what `predict` would answer, and what is known of the arms; nothing changes.
 
@@ -686,7 +685,7 @@ class LocalSite:
         self,
         instance: Any,
         label: Label,
-        context: Context | None = None,
+        context: Sequence[float] | None = None,
         *,
         cost: Cost = None,
         slot: int | None = None,
@@ -742,7 +741,7 @@ class LocalSite:
                 )
 
     def _begin(
-        self, instance: Any, context: Context | None, slot: int | None
+        self, instance: Any, context: Sequence[float] | None, slot: int | None
     ) -> Coroutine[Any, Any, Request]:
         if context is None and self._contexts is not None:
             return self._answer_records([record_of(instance)], self._contexts, slot)
