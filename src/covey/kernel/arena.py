@@ -3,7 +3,7 @@
 """Replay of many learners in step on recorded predictions, with labels that come late.
 
 Each learner decides in one context space and learns from labels of what it uses. Other learners
-are replayed by `covey.replay.rounds`, which takes ten times as long.
+are replayed by `covey.replay.rounds`, in plain Python.
 """
 
 from __future__ import annotations
@@ -514,10 +514,10 @@ class Arena:
             if self.lies[there]:
                 policy.hear(row, place, self.nothing_said, slot)
             else:
-                peer = cython.cast(CellPolicy, self.policy_at[there])
-                peer.asker = policy.offset
-                peer.report(met, slot)
-                policy.hear(row, place, peer.said, slot)
+                cython.cast(CellPolicy, self.policy_at[there]).asker = policy.offset
+                cython.cast(CellPolicy, self.policy_at[there]).report(met, slot)
+                said = cython.cast(CellPolicy, self.policy_at[there]).said
+                policy.hear(row, place, said, slot)
             place = policy.wanted_from(row, place + 1)
         return 0
 

@@ -307,7 +307,9 @@ class CellPolicy:
 
     def learn_now(self, row: int, arm: int, phase: int, gain: int, slot: int) -> int:
         """Count an own decision and record its label, which comes at once."""
-        self.count_own(row)
+        if self.cells.found <= self.cells.deepest:
+            self.cells.follow_on()
+        self.counters.count_own(row, 1)
         self.learn(row, arm, phase, gain, slot, UNPAID)
         return 0
 
