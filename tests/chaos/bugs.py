@@ -22,9 +22,8 @@ from covey.node.earned import EarnedTrust
 from covey.node.handler import Draft, Handler
 from covey.node.node import Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery, PaymentCounters
-from covey.node.recorded import RecordedState
 from covey.node.requests import Commit, Delivery, LabelPart, Request, SiteRecord, is_own
-from covey.node.state import Settlements, SiteState
+from covey.node.state import RecordedState, Settlements, SiteState
 from covey.node.store import Store
 from covey.node.store_file import SqliteFile
 from covey.node.trust import PoolingLearner, SourceStatistics

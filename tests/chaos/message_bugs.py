@@ -9,8 +9,8 @@ import pytest
 
 from covey.errors import FunctionError
 from covey.node.handler import Draft, Group, Handler
-from covey.node.recorded import RecordedState
 from covey.node.requests import NONE, Request
+from covey.node.state import RecordedState
 from covey.node.threads import Trainer, Training
 from covey.node.workers import Sections
 from covey.server import peer_api as backs
@@ -98,10 +98,10 @@ def forgets_training_that_failed(patch: Patch) -> None:
 
 
 def trains_with_the_first_row_of_a_request_only(patch: Patch) -> None:
-    def accept(self: RecordedState, codes: Sequence[int], **more: Any) -> Request:
-        training = more.get("training", NONE)
-        first = {row: one for row, one in training.items() if row == min(training)}
-        return real(self, codes, **{**more, "training": first or NONE})
+    def accept(self: RecordedState, request: Request, codes: Sequence[int]) -> Request:
+        training = request.training
+        request.training = {row: one for row, one in training.items() if row == min(training)}
+        return real(self, request, codes)
 
     real = RecordedState.accept
     patch.setattr(RecordedState, "accept", accept)

@@ -19,7 +19,6 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import places_of, side
 from covey.errors import StoreError
 from covey.node.node import Node
-from covey.node.recorded import RecordedState
 from covey.node.requests import (
     NOT_COUNTED,
     OWN,
@@ -32,6 +31,7 @@ from covey.node.requests import (
     is_own,
 )
 from covey.node.shadow import is_drawn
+from covey.node.state import RecordedState
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.types import MILLIONTHS

@@ -217,7 +217,7 @@ def test_mistakes_get_a_sentence_and_change_nothing() -> None:
         with pytest.raises(covey.CoveyError, match=sentence):
             what()  # type: ignore[no-untyped-call]
 
-    assert sites._saved().sites[1].counters == before.sites[1].counters
+    assert sites._saved().sites[1].records == before.sites[1].records
     assert learnt(sites)["zero"][0] > 0
 
 

@@ -18,8 +18,8 @@ from covey.kernel.rules import Cell, Report
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
 from covey.node.local_site import run
-from covey.node.recorded import RecordedState
 from covey.node.requests import AskRow, Assistance, CellLine, Request
+from covey.node.state import RecordedState
 from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.types import Context

@@ -91,8 +91,8 @@ def test_what_was_committed_is_loaded_again(store: Store) -> None:
     store.commit(commit)
     loaded = load(store)
 
-    assert (loaded.sources, loaded.cells) == ({"": state}, {"": [cell]})
-    assert (loaded.deliveries, loaded.latest_number) == ([delivery], 1)
+    assert (loaded.sources, loaded.of(CellLine)) == ({"": state}, [cell])
+    assert (loaded.of(Delivery), loaded.latest_number) == ([delivery], 1)
     (again,) = loaded.requests
     assert again.groups == [group]
     assert (again.digest, again.slot, again.contexts) == ("d", 1, [(0.3,)])
@@ -279,7 +279,7 @@ def test_the_cells_and_the_state_of_each_source_are_its_own(store: Store) -> Non
     loaded = load(store)
 
     assert loaded.sources == {"": states[0], "south": states[1]}
-    assert loaded.cells == {"": cells[:1], "south": cells[1:]}
+    assert loaded.of(CellLine) == cells
 
 
 def test_a_closed_request_is_not_loaded_but_found(store: Store) -> None:
@@ -297,10 +297,10 @@ def test_a_label_for_a_peer_stays_until_it_is_delivered(store: Store) -> None:
     delivery = Delivery("south", "p1", 1)
     store.commit(Commit(deliveries=[delivery, delivery]))
 
-    before = load(store).deliveries
+    before = load(store).of(Delivery)
     store.commit(Commit(delivered=[delivery]))
 
-    assert (before, load(store).deliveries) == ([delivery], [])
+    assert (before, load(store).of(Delivery)) == ([delivery], [])
 
 
 def test_a_store_of_another_site_is_refused(store: Store) -> None:
@@ -335,7 +335,7 @@ def test_of_a_row_that_is_written_twice_in_a_commit_the_last_one_stays(store: St
     store.commit(Commit([SourceState("", 1), SourceState("", 2), *cells]))
     loaded = load(store)
 
-    assert loaded.cells == {"": cells[1:]}
+    assert loaded.of(CellLine) == cells[1:]
     assert loaded.sources[""].slot == 2
 
 
@@ -347,13 +347,14 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
 
     store.change(StoreChange("arm: g", arms, [SourceState("", 3), new]))
     loaded = load(store)
-    assert (loaded.fingerprint, loaded.arms, loaded.counters_of) == ("arm: g", arms, [kept, new])
-    assert (loaded.cells, len(loaded.beliefs + loaded.notes)) == ({"": cells[:1]}, 2)
+    assert (loaded.fingerprint, loaded.of(Arm)) == ("arm: g", arms)
+    assert (loaded.of(CellLine), loaded.of(CountedArm)) == (cells[:1], [kept, new])
+    assert len(loaded.of(Belief)) == len(loaded.of(BeliefNotes)) == 1
 
     store.change(StoreChange("arm: g", arms, [cells[1], new], is_recounted=True))
     loaded = load(store)
-    assert (loaded.cells, loaded.counters_of) == ({"": cells[1:]}, [new])
-    assert (loaded.beliefs, loaded.notes) == ([], [])
+    assert (loaded.of(CellLine), loaded.of(CountedArm)) == (cells[1:], [new])
+    assert (loaded.of(Belief), loaded.of(BeliefNotes)) == ([], [])
     assert store.check() == []
 
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from covey.bandit.learner import UNKNOWN
 from covey.errors import PeerBusy
-from covey.node.requests import is_own
+from covey.node.requests import CellLine, is_own
 from covey.node.tables import ALL
 from covey.server.metrics import Metrics
 from support import virtual
@@ -243,7 +243,9 @@ def check(world: World, name: str) -> None:
         assert sum(one.served for one in state.arms) > 10
         spent = sum(request.group(row).price for request, row in rows)
         assert sum(one.spent for one in state.arms) == pytest.approx(spent)
-    own_cells = {cell.name for cell in store.load_again([]).cells[""] if cell.counters[0] >= 0}
+    own_cells = {
+        cell.name for cell in store.all(CellLine) if not cell.source and cell.counters[0] >= 0
+    }
     assert state.cells == len(own_cells)
     assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
     assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2

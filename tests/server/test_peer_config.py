@@ -8,7 +8,7 @@ from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.errors import PeerError
-from covey.node.requests import AskRow
+from covey.node.requests import AskRow, Request
 from covey.node.rows import TicketState
 from covey.server import config
 from covey.server.config import PeerConfig
@@ -121,7 +121,7 @@ def label(learner: Learner, truth: int, *, slot: int) -> str:
     state = TicketState(learner)
     code = learner.decide((0.1,), slot)
     answered: Any = {"predictions": [0], "answers": [0], "contexts": [(0.1,)]}
-    request = state.accept([code], space=learner.space, slot=slot, **answered)
+    request = state.accept(Request(space=learner.space, slot=slot, **answered), [code])
     state.settle(request, {0: truth})
     return request.group(0).cell
 

@@ -151,13 +151,10 @@ def undecided_row(code: int) -> int:
     return -1 - code
 
 
-def doubts_of(tables: Mapping[str, Table], *, is_brief: bool = False) -> dict[str, list[int]]:
-    """Return what is in no row, by context space; then beliefs, by space and function.
-
-    `is_brief`: without beliefs.
-    """
+def doubts_of(tables: Mapping[str, Table]) -> dict[str, list[int]]:
+    """Return what is in no row, by context space; then beliefs, by space and function."""
     doubts = {space: table.policy.state() for space, table in tables.items()}
-    for space in () if is_brief else tables:
+    for space in tables:
         for function, belief in enumerate(tables[space].policy.beliefs()):
             doubts[belief_key(space, function)] = belief
     return doubts

@@ -16,7 +16,9 @@ from covey.node.requests import (
     Arm,
     ArmKind,
     Belief,
+    BeliefNotes,
     CellLine,
+    CountedArm,
     Loaded,
     RowGroup,
 )
@@ -85,14 +87,17 @@ class StoredTables:
         self._loaded = loaded
         self._arms = arms
         self._counters: dict[tuple[str, str], dict[int, list[int]]] = {}
-        for one in loaded.counters_of:
-            if one.arm in arms.places:
-                by_place = self._counters.setdefault((one.source, one.cell), {})
-                by_place[arms.places[one.arm]] = one.counters
+        self._lines: dict[str, list[CellLine]] = {}
+        for line in loaded.of(CellLine):
+            self._lines.setdefault(line.source, []).append(line)
+        for counted in loaded.of(CountedArm):
+            if counted.arm in arms.places:
+                by_place = self._counters.setdefault((counted.source, counted.cell), {})
+                by_place[arms.places[counted.arm]] = counted.counters
 
     def cells(self, source: str) -> Iterator[tuple[Cell, CellLine]]:
         """Yield the cells of a source in the order of their rows."""
-        for line in self._loaded.cells.get(source, ()):
+        for line in self._lines.get(source, ()):
             yield self._learner.names.parse(line.name), line
 
     def fill(self, source: str, tables: Mapping[str, Table]) -> None:
@@ -104,7 +109,7 @@ class StoredTables:
         state = self._loaded.sources.get(source)
         for space, numbers in state.changes.items() if state is not None else ():
             self._restore(tables[space], space, numbers, state.arms if state else [])
-        for belief in self._loaded.beliefs:
+        for belief in self._loaded.of(Belief):
             if belief.source == source and belief.arm in self._arms.places:
                 self._believe(tables[belief.space], belief)
 
@@ -128,9 +133,9 @@ class StoredTables:
 
     def _believe(self, table: Table, belief: Belief) -> None:
         notes = next(
-            one.notes
-            for one in self._loaded.notes
-            if (one.source, one.space, one.arm) == (belief.source, belief.space, belief.arm)
+            since.notes
+            for since in self._loaded.of(BeliefNotes)
+            if (since.source, since.space, since.arm) == (belief.source, belief.space, belief.arm)
         )
         stored = array("q", zlib.decompress(belief.numbers)).tolist()
         seat = table.layout.seat(self._arms.places[belief.arm])

@@ -133,7 +133,7 @@ def adopt(
     Raises `StoreError` if nothing of it could be used; then nothing has changed.
     """
     plan, change = planned(store, loaded, learner, wanted, fingerprint, trust)
-    if plan.is_change or change.arms != loaded.arms:
+    if plan.is_change or change.arms != loaded.of(Arm):
         store.change(change)
         loaded = store.load_again(loaded.requests)
     return plan, loaded
@@ -167,12 +167,12 @@ def planned(
 def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[CountedArm]:
     """Yield what new versions begin with: a share of the counts of the earlier ones."""
     carrying = {step.instead_of: step for step in steps if step.carry}
-    for one in loaded.counters_of:
-        if one.arm in carrying:
-            step = carrying[one.arm]
-            counts = [int(count * step.carry) for count in one.counters[:COUNTS]]
-            counts += [0] * (len(one.counters) - COUNTS)  # its dates and reports are its own
-            yield CountedArm(one.source, one.cell, step.id, counts)
+    for counted in loaded.of(CountedArm):
+        if counted.arm in carrying:
+            step = carrying[counted.arm]
+            counts = [int(count * step.carry) for count in counted.counters[:COUNTS]]
+            counts += [0] * (len(counted.counters) - COUNTS)  # its dates and reports are its own
+            yield CountedArm(counted.source, counted.cell, step.id, counts)
 
 
 # -- the plan -----------------------------------------------------------------------------------
@@ -192,13 +192,14 @@ def _changed_settings(path: str, old: str, new: str) -> list[str]:
 def _steps(wanted: Sequence[WantedArm], loaded: Loaded) -> tuple[list[ArmStep], list[Arm]]:
     """Return what becomes of each arm, and all arms after that."""
     slot = loaded.sources[OWN].slot
-    present = sorted((arm for arm in loaded.arms if arm.place >= 0), key=lambda arm: arm.place)
+    earlier = loaded.of(Arm)
+    present = sorted((arm for arm in earlier if arm.place >= 0), key=lambda arm: arm.place)
     by_name = {arm.name: arm for arm in present}
-    retired = [arm for arm in loaded.arms if arm.place < 0]
+    retired = [arm for arm in earlier if arm.place < 0]
     totals: dict[str, tuple[int, int]] = {}
     for (_, _, id_), counts in loaded.counters.items():
         add_counts(totals, {id_: counts})
-    taken = {arm.id for arm in loaded.arms}
+    taken = {arm.id for arm in earlier}
     steps, arms = list[ArmStep](), list[Arm]()
     what: Step
     for place, want in enumerate(wanted):

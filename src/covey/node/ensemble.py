@@ -27,7 +27,6 @@ from covey.errors import (
 from covey.kernel import row_of
 from covey.node.handler import Driver, Handler
 from covey.node.local_site import LocalSite
-from covey.node.recorded import RecordedState
 from covey.node.requests import (
     CLIENT,
     AskRow,
@@ -40,7 +39,7 @@ from covey.node.requests import (
     SourceState,
     is_own,
 )
-from covey.node.state import Costs, Settlements
+from covey.node.state import Costs, RecordedState, Settlements
 from covey.toml import nearest
 from covey.types import Context, Label
 

@@ -426,11 +426,10 @@ class Handler:
         except BaseException:
             self._retract(draft)
             raise
-        return state.accept(
-            draft.codes,
-            space=self._learner.space,
+        request = Request(
             slot=draft.slot,
             slots=draft.slots,
+            space=self._learner.space,
             source=source,
             id=id,
             digest=digest,
@@ -441,6 +440,7 @@ class Handler:
             training=draft.training or NONE,
             scored=draft.scored or NONE,
         )
+        return state.accept(request, draft.codes)
 
     def _retract(self, draft: Draft) -> None:
         """Take back every decision of a request that failed."""
@@ -710,11 +710,10 @@ class Handler:
                 if function in self._driver.trainable:
                     id_ = state.id_of(self._learner.arms[function])
                     training |= {place: (id_, rows[place]) for place in places}
-        return state.accept(
-            codes,
-            space=cells[0].space,
+        request = Request(
             slot=slots[0],
             slots=slots,
+            space=cells[0].space,
             source=source,
             id=ids[0],
             row_ids=ids if len(ids) > 1 else None,
@@ -724,6 +723,7 @@ class Handler:
             training=training or NONE,
             scored=scored or NONE,
         )
+        return state.accept(request, codes)
 
     # -- labels ---------------------------------------------------------------------------------
 

@@ -5,45 +5,87 @@ functions stand for things that classify.
 """
 
 import copy
+import hashlib
 import math
 import pickle
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import msgspec
+import numpy as np
 
-from covey.bandit.accounts import Account, settle_accounts
+from covey import files
+from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.ensemble import Weighing
-from covey.bandit.learner import Learner
-from covey.bandit.links import LinkPrices, SitePrices
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
+from covey.bandit.links import LinkPrices, PriceState, SitePrices
 from covey.bandit.partitions import BETWEEN, Candidates, space_names
 from covey.bandit.policies import Policy
 from covey.config import LearnerSpec, NetworkConfig, load, tables_in
+from covey.data.inputs import plain_label
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
-from covey.functions.function import Function, as_function, declared
-from covey.node.cells import ArmPlaces, kinds_of
+from covey.functions.function import Function, Late, as_function, declared
+from covey.node import tables
+from covey.node.cells import ArmPlaces, StoredTables, kinds_of
 from covey.node.change import WantedArm, planned
-from covey.node.ensemble import LocalEnsemble
+from covey.node.ensemble import LocalEnsemble, Votes
 from covey.node.fingerprint import differences
 from covey.node.local_site import LearntCells, LocalSite, TicketTimes, Wait
-from covey.node.requests import CountedArm
-from covey.node.saving import (
-    SavedNetwork,
-    SavedSite,
-    loaded_of,
-    plain_config,
-    read,
-    restore_site,
-    saved_site,
-    write,
+from covey.node.requests import (
+    DETACHED,
+    NONE,
+    OWN,
+    Arm,
+    Belief,
+    BeliefNotes,
+    CellLine,
+    CountedArm,
+    Loaded,
+    Request,
+    RowGroup,
+    SourceState,
 )
+from covey.node.rows import TicketState
+from covey.node.state import codes_of
 from covey.node.store import Store
+from covey.node.trust import table_records
 from covey.toml import nearest
 
+FORMAT = 1
+KIND = "covey network"
+LATER = 0  # a slot before all others: nothing expires while rows are restored
 BY_ARM = ("rewards", "cost-columns")  # keys of a learner that are by the names of arms
 SITE = "here"  # the site of a `ModelChoice`
+
+
+class SavedSite(msgspec.Struct, frozen=True):
+    """A site: what its learner has counted, its tickets and its prices."""
+
+    name: str
+    meaning: str  # of the counters, as `schema_fingerprint` returns it
+    records: list[Any]  # what the tables hold, those of retired arms included; in a file columns
+    is_pending: bool
+    latest_slot: int
+    first: int  # the oldest ticket that is held
+    next: int  # the next ticket
+    due: int
+    costs: list[float | None]  # None: infinite
+    prices: PriceState | None  # where they change by slot, or are learnt
+    requests: list[Any]  # in a file their columns, labels and training
+    dealings: Dealings = msgspec.field(default_factory=Dealings)
+    arms: list[Arm] = []  # that the site has or had, where functions were changed
+
+
+class SavedNetwork(msgspec.Struct, frozen=True):
+    """All that a network continues from, beside functions."""
+
+    config: Any  # None: it names code, and must be given again
+    dimension: int | None
+    sites: list[SavedSite]
+    votes: Votes | None = None  # of an ensemble
+    times: list[tuple[int, dict[str, int]]] = []  # and the tickets that were given by them
 
 
 class Network(Mapping[str, LocalSite]):
@@ -132,7 +174,7 @@ class Network(Mapping[str, LocalSite]):
         labels and instances that a file cannot hold, and for answers that have not come yet.
         """
         with self._lock:  # or an older state could be written after a newer one
-            write(Path(path), self._saved())
+            _write(Path(path), self._saved())
 
     @classmethod
     def load(
@@ -148,7 +190,7 @@ class Network(Mapping[str, LocalSite]):
         `config` is needed only if the configuration has classes or functions of one's own. Raises
         `StoreError` for a damaged file, or one of another configuration.
         """
-        saved = read(Path(path))
+        saved = _read(Path(path))
         tables = saved.config if config is None else tables_in(config)
         if tables is None:
             raise StoreError(
@@ -467,10 +509,6 @@ def check_can_run(setup: NetworkConfig) -> None:
             "the configuration has answer-delay or answer-wait, which only a replay supports; "
             "remove it, and give Network a wait instead"
         )
-    _check_epochs(setup)
-
-
-def _check_epochs(setup: NetworkConfig) -> None:
     if setup.settings.doubling is not None and any(len(site.spaces) > 1 for site in setup.sites):
         raise ConfigError(
             '[policy] horizon = "doubling" and several candidates only work together in a replay; '
@@ -500,6 +538,264 @@ def _check_all_used(setup: NetworkConfig, given: Mapping[str, Any]) -> None:
             )
 
 
+# -- what was learnt, as records that a file, a pickle or a copy holds -----------------------------
+#
+# A file has one line that says what it is, with a checksum, and then MessagePack. Functions are
+# code and are not in it; nor is a configuration that names code.
+
+
+def saved_site(site: LocalSite) -> SavedSite:
+    """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
+    learner, state = site.learner, site.state
+    own = SourceState(OWN, learner.slot, latest=state.latest)
+    arms = ArmPlaces(learner, state.arms)
+    return SavedSite(
+        name=learner.name,
+        meaning=site.meaning,
+        records=[*table_records(learner, own, learner.tables, arms), *state.aside],
+        is_pending=learner.is_pending,
+        latest_slot=state.latest_slot,
+        first=state.tickets.first,
+        next=state.tickets.next,
+        due=state.tickets.due,
+        costs=[None if math.isinf(cost) else cost for cost in learner.costs],
+        prices=None if learner.prices is None else learner.prices.state(),
+        requests=[_copied_request(request, learner.name) for request in state.held()],
+        dealings=msgspec.structs.replace(site.dealings),
+        arms=state.arms,
+    )
+
+
+def loaded_of(saved: SavedSite) -> Loaded:
+    """Return what a site has learnt as a store would have it."""
+    records: dict[type, list[Any]] = {Arm: saved.arms}
+    for record in saved.records:
+        records.setdefault(type(record), []).append(record)
+    return Loaded(records, latest_number=saved.next - 1, fingerprint=saved.meaning)
+
+
+def restore_site(site: LocalSite, saved: SavedSite) -> None:
+    """Let a site that has not begun continue from an earlier one."""
+    learner, state = site.learner, site.state
+    arms, loaded = ArmPlaces(learner, saved.arms), loaded_of(saved)
+    learner.slot, state.latest = loaded.sources[OWN].slot, loaded.sources[OWN].latest
+    StoredTables(learner, loaded, arms).fill(OWN, learner.tables)
+    if learner.prices is not None and saved.prices is not None:
+        learner.prices.restore(saved.prices, learner)
+    for (peer, is_by_context), cost, now in zip(
+        learner.behind(),
+        saved.costs[-len(learner.behind()) :],
+        learner.costs[-len(learner.behind()) :],
+        strict=False,
+    ):
+        before = math.inf if cost is None else cost
+        if before != now and not is_by_context:
+            learner.reprice(peer, before)
+    state.latest_slot = saved.latest_slot
+    of_arms = [
+        record for record in saved.records if isinstance(record, CountedArm | Belief | BeliefNotes)
+    ]
+    state.take_arms(saved.arms, [record for record in of_arms if record.arm not in arms.places])
+    _restore_tickets(state, saved, arms)
+    site.dealings = saved.dealings
+
+
+def _copied_request(request: Request, learner: str) -> Request:
+    """Return a request that changes apart; raise `DataError` for an answer that has not come."""
+    for row, label in enumerate(request.predictions):
+        if type(label) is Late:
+            raise DataError(
+                f"ticket {request.number + row} of learner {learner!r} waits for the late answer "
+                f"of {label.function}; wait for it and settle its label, then save or copy the "
+                "network"
+            )
+    return msgspec.structs.replace(
+        request,
+        truths=list(request.truths),
+        training=dict(request.training),
+        peer_answers=dict(request.peer_answers),
+        scored=dict(request.scored),
+    )
+
+
+def _restore_tickets(state: TicketState, saved: SavedSite, arms: ArmPlaces) -> None:
+    """Hold the rows and requests of an earlier network under their tickets."""
+
+    def resolved(group: RowGroup, space: str) -> RowGroup:
+        learner = state.learner
+        code = arms.code_of(group, learner.names, learner.tables[space].cells.find)
+        return msgspec.structs.replace(group, code=DETACHED if code is None else code)
+
+    held = state.tickets
+    held.begin(saved.first, saved.due)
+    for request in (_copied_request(request, saved.name) for request in saved.requests):
+        request.groups = [resolved(group, request.space) for group in request.groups]
+        held.hold_request(request, len(request), request.last_slot, LATER)
+        held.pending -= len(request) - len(request.pending)
+    codes = codes_of(state.pending())
+    codes.setdefault(state.learner.space, []).extend(held.pending_codes())
+    if saved.is_pending:
+        state.learner.count_pending(codes)
+        held.count_in(state.learner.table, True)
+    elif state.learner.knows_ends:
+        for space, decisions in codes.items():
+            for decision in decisions:
+                state.learner.tables[space].expect(decision)
+
+
+class _FileHead(msgspec.Struct, frozen=True):
+    kind: str
+    format: int
+    sha256: str
+
+
+def _write(path: Path, saved: SavedNetwork) -> None:
+    """Write a network; raise `DataError` for what a file cannot hold."""
+    sites = [_plain_site(site) for site in saved.sites]
+    body = msgspec.msgpack.encode(msgspec.structs.replace(saved, sites=sites))
+    head = msgspec.json.encode(_FileHead(KIND, FORMAT, hashlib.sha256(body).hexdigest()))
+    try:
+        files.replace(path, head + b"\n" + body)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def _read(path: Path) -> SavedNetwork:
+    """Return the network in a file; raise `StoreError` for a damaged or another one."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    line, _, body = content.partition(b"\n")
+    try:
+        head = msgspec.json.decode(line, type=_FileHead)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        head = None
+    if head is None or head.kind != KIND:
+        raise StoreError(f"{path} is not a network that covey saved; give the path of Network.save")
+    if head.format != FORMAT:
+        raise StoreError(
+            f"{path} has format {head.format} of a newer covey, and this one reads {FORMAT}; "
+            "upgrade covey"
+        )
+    if hashlib.sha256(body).hexdigest() != head.sha256:
+        raise StoreError(f"{path} is damaged: it does not fit its checksum; use a backup")
+    try:
+        saved = msgspec.msgpack.decode(body, type=SavedNetwork)
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"{path} cannot be read: {error}; use a backup") from None
+    return msgspec.structs.replace(saved, sites=[_restored(site) for site in saved.sites])
+
+
+def plain_config(table: Any) -> Any:
+    """Return a configuration that a file can hold; None if it names or holds code."""
+    policy = table.get("policy", {})
+    if not _is_plain(table) or not isinstance(policy, dict):
+        return None
+    named = [policy.get(key, "") for key in ("preset", "policy", "reward")]
+    for learner in table.get("learner", []):
+        named += [*learner.get("rewards", {}).values()]
+    return None if any(isinstance(one, str) and ":" in one for one in named) else table
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, int, bool) or _is_finite(value)
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
+
+
+def _plain_site(site: SavedSite) -> SavedSite:
+    """Return a site with labels and instances that a file can hold."""
+    for record in site.records:
+        if isinstance(record, CellLine):
+            _check_labels(label for label, _ in record.seen)
+    requests = [_plain_request(request, site.name) for request in site.requests]
+    records = [(tables.NAME_OF[type(record)], tables.columns_of(record)) for record in site.records]
+    return msgspec.structs.replace(site, requests=requests, records=records)
+
+
+def _plain_request(request: Request, learner: str) -> tuple[Any, ...]:
+    _check_labels([*request.predictions, *request.answers, *request.truths])
+    for scored in request.scored.values():
+        _check_labels(scored.values())
+    training = {
+        row: (arm, _packed(instance, request.number + row, learner))
+        for row, (arm, instance) in request.training.items()
+    }
+    truths = [None if truth is UNKNOWN else truth for truth in request.truths]
+    return tables.request_columns(request), truths, training
+
+
+def _check_labels(labels: Iterable[Any]) -> None:
+    for label in labels:
+        if label is not NO_ANSWER and label is not UNKNOWN and type(label) is not str:
+            plain_label(label)
+
+
+def _restored(site: SavedSite) -> SavedSite:
+    requests = [_restored_request(*request) for request in site.requests]
+    records = [
+        tables.record_of(tables.RECORDS[name].record, columns[:-1])
+        for name, columns in site.records
+    ]
+    return msgspec.structs.replace(site, requests=requests, records=records)
+
+
+def _restored_request(columns: Any, truths: Any, training: Any) -> Request:
+    request = tables.request_of(columns)
+    request.truths = [UNKNOWN if truth is None else truth for truth in truths]
+    unpacked = {row: (arm, _unpacked(instance)) for row, (arm, instance) in training.items()}
+    request.training = unpacked or NONE
+    return request
+
+
+def _packed(value: Any, ticket: int, learner: str) -> Any:
+    """Return an instance as JSON that `_unpacked` takes; raise `DataError` if it has no such form.
+
+    Everything but text, whole numbers and truth values is an object with one key.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or type(value) in (str, int, bool) or _is_finite(value):
+        return value
+    if type(value) is float:
+        return {"float": str(value)}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
+        return {"array": [value.dtype.str, list(value.shape), value.tobytes()]}
+    if type(value) in (list, tuple):
+        return {type(value).__name__: [_packed(one, ticket, learner) for one in value]}
+    if type(value) is dict:
+        pairs = [[_packed(one, ticket, learner) for one in pair] for pair in value.items()]
+        return {"dict": pairs}
+    raise DataError(
+        f"ticket {ticket} of learner {learner!r} is to train a function with a "
+        f"{type(value).__name__}, which a file cannot hold; settle its label first, or give "
+        "instances that are numbers, text, lists, dicts or NumPy arrays"
+    )
+
+
+def _unpacked(packed: Any) -> Any:
+    if not isinstance(packed, Mapping):
+        return packed
+    ((kind, value),) = packed.items()
+    if kind == "float":
+        return float(value)
+    if kind == "array":
+        dtype, shape, content = value
+        flat = np.frombuffer(msgspec.convert(content, bytes), np.dtype(dtype))
+        return flat.reshape(shape).copy()
+    if kind == "dict":
+        return {_unpacked(key): _unpacked(one) for key, one in value}
+    values = [_unpacked(one) for one in value]
+    return tuple(values) if kind == "tuple" else values
+
+
 # -- functions that are added, replaced or retired ------------------------------------------------
 #
 # What becomes of the arms is decided as for a store: see `node.change`.
@@ -525,9 +821,8 @@ def altered(
         for name, kind in kinds_of(learner).items()
     ]
     _, change = planned(Store.memory(), loaded_of(saved), learner, wanted, meaning, {})
-    carried = [one for one in change.records if isinstance(one, CountedArm)]
-    counters = [*saved.counters, *carried]
-    return msgspec.structs.replace(saved, meaning=meaning, arms=change.arms, counters=counters)
+    records = [*saved.records, *change.records]
+    return msgspec.structs.replace(saved, meaning=meaning, arms=change.arms, records=records)
 
 
 # -- configurations -------------------------------------------------------------------------------

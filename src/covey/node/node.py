@@ -57,6 +57,7 @@ from covey.node.requests import (
     NO_INSTANCE,
     OWN,
     ROW_ID,
+    Arm,
     ArmKind,
     AskRow,
     Assistance,
@@ -158,14 +159,14 @@ class Node:
         self._breakers = guarded(asked, timeouts, dependencies.rng, labels)
         store, before = dependencies.store, dependencies.before
         loaded = store.load(site.name, fingerprint) if before is None else before.handed_over()
-        is_first = not loaded.arms
+        is_first = not loaded.of(Arm)
         self.plan, loaded = change.adopt(
             store, loaded, learner, change.wanted_arms(learner, functions), fingerprint, trust or {}
         )
         for line in () if is_first else self.plan.lines():
             log.info("store: %s", line)
         self.starts = loaded.starts  # this one included
-        self.arms = loaded.arms  # retired ones, too
+        self.arms = loaded.of(Arm)  # retired ones, too
         self._payments = PaymentCounters(
             learner,
             budgets or Budgets(),
@@ -200,7 +201,7 @@ class Node:
         others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
         self._delivery = LabelDelivery(
-            self._recipients, loaded.deliveries, dependencies.rng, self._mark_delivered
+            self._recipients, loaded.of(Delivery), dependencies.rng, self._mark_delivered
         )
         self._others = [peer for peer in trust or {} if peer not in self._breakers]
         self._before = before

@@ -33,7 +33,6 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.recorded import RecordedState
 from covey.node.requests import (
     ALARM,
     NO_INSTANCE,
@@ -44,6 +43,7 @@ from covey.node.requests import (
     QueryKind,
     Request,
 )
+from covey.node.state import RecordedState
 from covey.node.status import Counters, PeerState
 from covey.types import MILLIONTHS, Label
 
@@ -162,16 +162,10 @@ class CircuitBreaker:
         """Whether the peer failed too often or is overloaded, and is not asked for now."""
         return asyncio.get_running_loop().time() < max(self._until_s, self._busy_until_s)
 
-    async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
-        answers = await self._call(lambda: self._peer.ask(rows))
-        if len(answers) != len(rows):
-            raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
-        return [self._checked(answer) for answer in answers]
-
-    async def ask_patiently(
-        self, rows: Sequence[AskRow]
-    ) -> "list[Assistance] | asyncio.Task[list[Assistance]]":
-        """Ask; if there is no answer in time, return the task that waits on for it."""
+    async def ask(self, rows: Sequence[AskRow], *, may_be_late: bool = False) -> list[Assistance]:
+        """Ask for labels; if they may be late, those that do not come in time are `Late`."""
+        if not (may_be_late and self._timeouts.late_s > 0):
+            return self._answers(rows, await self._call(lambda: self._peer.ask(rows)))
         deadline_s = self._begin()
         until_s = deadline_s + self._timeouts.late_s
         task = asyncio.get_running_loop().create_task(self._ask_until(rows, until_s))
@@ -180,7 +174,9 @@ class CircuitBreaker:
         except PeerError:
             if task.done():
                 raise
-            return task
+            function = Function(self.name, "this site", lambda _: None, None, None, None)
+            late = Late(function, LateAnswer(task))
+            return [Assistance(late, "", is_awaited=True) for _ in rows]
         except BaseException:
             task.cancel()
             raise
@@ -188,15 +184,12 @@ class CircuitBreaker:
     async def _ask_until(self, rows: Sequence[AskRow], until_s: float) -> list[Assistance]:
         DEADLINE_S.set(until_s)
         async with asyncio.timeout_at(until_s):
-            answers = await self._peer.ask(rows)
-        if len(answers) != len(rows):
-            raise PeerError(f"peer {self.name!r} gave {len(answers)} answers to {len(rows)} rows")
-        return [self._checked(answer) for answer in answers]
+            return self._answers(rows, await self._peer.ask(rows))
 
-    @property
-    def is_patient(self) -> bool:
-        """Whether answers may come after the timeout."""
-        return self._timeouts.late_s > 0
+    def _answers(self, rows: Sequence[AskRow], answers: Sequence[Assistance]) -> list[Assistance]:
+        if len(answers) != len(rows):
+            raise self._failed(f"{len(answers)} answers to {len(rows)} rows")
+        return [self._checked(answer) for answer in answers]
 
     async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         arrivals, low, high, told = await self._call(lambda: self._peer.report(cell, slot, what))
@@ -447,17 +440,6 @@ class LateAnswer:
         if not one.is_given:
             raise PeerError("the peer gave no label")
         return one.label
-
-
-async def answered(
-    peer: str, rows: list[AskRow], call: Awaitable["list[Assistance] | asyncio.Task[Any]"]
-) -> list[Assistance]:
-    """Return the answers of a peer; for one that is late, something to wait for."""
-    found = await call
-    if isinstance(found, list):
-        return found
-    function = Function(peer, "this site", lambda _: None, None, None, None)
-    return [Assistance(Late(function, LateAnswer(found)), "", is_awaited=True) for _ in rows]
 
 
 class LateAnswers:

@@ -147,8 +147,8 @@ def stored_site(place: Path | DatabaseUrl, *, config: ConfigLike | None = None) 
         site = StoredSite(
             name=store.name(),
             fingerprint=loaded.fingerprint,
-            counters=_counters(loaded.counters, {arm.id: arm.name for arm in loaded.arms}),
-            arms=sorted(loaded.arms, key=lambda arm: (arm.place < 0, arm.place)),
+            counters=_counters(loaded.counters, {arm.id: arm.name for arm in loaded.of(Arm)}),
+            arms=sorted(loaded.of(Arm), key=lambda arm: (arm.place < 0, arm.place)),
             requests=[request for request in store.requests() if is_own(request.source)],
             spans=store.all(ShadowSpan),
             shadows=store.all(ShadowRow),

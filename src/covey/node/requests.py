@@ -108,18 +108,18 @@ class PeerAnswer(NamedTuple):
     is_awaited: bool = False  # the peer's answer has not come; an own function answered instead
 
 
-class Request(msgspec.Struct, eq=False, gc=False):
+class Request(msgspec.Struct, eq=False, gc=False, kw_only=True):
     """Rows decided and answered under one id; only `truths` and the fields after it change."""
 
-    number: int
-    source: str
-    id: str
+    number: int = 0  # it gets one when it is recorded
+    source: str = OWN
+    id: str = ""
     slot: int  # of the first row
-    groups: Sequence[RowGroup]
+    groups: Sequence[RowGroup] = ()
     contexts: Sequence[Context] | np.ndarray  # rows x dimension; empty for rows of peers
     predictions: Sequence[Label]  # of the arms; NO_ANSWER: none
     answers: Sequence[Label]  # that the source received
-    truths: list[Any]  # true labels; UNKNOWN: has not arrived
+    truths: list[Any] = []  # true labels; UNKNOWN: has not arrived
     space: str = ""
     group_of: Sequence[int] | np.ndarray = (0,)  # the group of each row
     digest: str = ""  # of what was asked, so that another request with the same id is noticed
@@ -186,45 +186,28 @@ class Request(msgspec.Struct, eq=False, gc=False):
         return (self.group(row).arm or MEMORY) if answer is None else answer.function
 
 
-class Draft:
+class Draft(msgspec.Struct, eq=False):
     """A request that is being answered."""
 
-    __slots__ = (
-        "closed",
-        "codes",
-        "contexts",
-        "done",
-        "helped",
-        "is_counted",
-        "predictions",
-        "row",
-        "rows",
-        "scored",
-        "slot",
-        "step",
-        "training",
-        "undo",
-    )
+    rows: Rows
+    contexts: Any
+    slot: int
+    closed: bytes | None
+    step: int = 1  # slots between two rows
+    codes: Any = None
+    done: int = 0  # rows before this one are decided
+    is_counted: bool = False  # where rows are counted together: they are
+    row: int = -1  # the cell of the next one, if peers must be queried about it
+    predictions: list[Any] = []
+    helped: dict[int, PeerAnswer] = {}
+    training: dict[int, tuple[str, Any]] = {}
+    scored: dict[int, dict[str, Label]] = {}
+    undo: list[tuple[int, int, int]] = []  # training counters before the reports
 
-    def __init__(
-        self, rows: Rows, contexts: Any, slot: int, closed: bytes | None, *, step: int = 1
-    ) -> None:
-        """`step` is how many slots lie between two rows."""
-        count = len(rows)
-        self.rows = rows
-        self.contexts = contexts
-        self.slot = slot
-        self.step = step
-        self.closed = closed
-        self.codes: Any = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
-        self.done = 0  # rows before this one are decided
-        self.is_counted = False  # where rows are counted together: they are
-        self.row = -1  # the cell of the next one, if peers must be queried about it
-        self.predictions: list[Any] = [None] * count
-        self.helped: dict[int, PeerAnswer] = {}
-        self.training: dict[int, tuple[str, Any]] = {}
-        self.scored: dict[int, dict[str, Label]] = {}
-        self.undo: list[tuple[int, int, int]] = []  # training counters before the reports
+    def __post_init__(self) -> None:
+        count = len(self.rows)
+        self.codes = [0] if count == 1 else np.full(count, NOT_DECIDED, np.int64)
+        self.predictions = [None] * count
 
     @property
     def slots(self) -> list[int] | None:
@@ -547,21 +530,21 @@ class Commit(msgspec.Struct):
 class Loaded(msgspec.Struct, frozen=True):
     """All that a site continues from."""
 
-    sources: dict[str, SourceState]  # OWN is always there
-    cells: dict[str, list[CellLine]]  # by source, in the order of their lines
-    counters: Counts
-    deliveries: list[Delivery]
-    answered: list[AnsweredRows]
-    starts: int  # how often the store was loaded
-    requests: list[Request]  # that are open, in order
-    latest_number: int
+    records: Mapping[type, list[Any]]  # by their kinds; those of retired arms, too
+    counters: Counts = {}
+    starts: int = 1  # how often the store was loaded
+    requests: list[Request] = []  # that are open, in order
+    latest_number: int = 0
     fingerprint: str = ""  # what the counters mean
-    arms: list[Arm] = []  # retired ones, too
-    relations: list[RelationLine] = []
-    own_labels: list[OwnLabel] = []
-    counters_of: list[CountedArm] = []  # retired arms, too
-    beliefs: list[Belief] = []
-    notes: list[BeliefNotes] = []
+
+    def of(self, kind: type[Kind]) -> list[Kind]:
+        """Return the records of a kind, in the order of their keys."""
+        return self.records.get(kind, [])
+
+    @property
+    def sources(self) -> dict[str, SourceState]:
+        """The state of each source; OWN is always there."""
+        return {state.source: state for state in self.of(SourceState)}
 
 
 def regrouped(request: Request, codes: Sequence[int]) -> tuple[list[RowGroup], list[int]]:

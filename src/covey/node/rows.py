@@ -139,13 +139,18 @@ class TicketState(SiteState):
         """Return a request of a row that is held by itself."""
         code, slot, context, answer, truth, source, helped = self.tickets.row(ticket)
         space, labels = self.learner.space, [answer]
-        groups = (self._group(source, space, code),)
-        request = Request(
-            ticket, source, "", slot, groups, [context], labels, labels, [truth], space
+        return Request(
+            number=ticket,
+            slot=slot,
+            space=space,
+            source=source,
+            groups=(self._group(source, space, code),),
+            contexts=[context],
+            predictions=labels,
+            answers=labels,
+            truths=[truth],
+            peer_answers=NONE if helped is None else answer_of(helped),
         )
-        if helped is not None:
-            request.peer_answers = answer_of(helped)
-        return request
 
     def settle_row(self, request: Request, row: int, label: Label) -> None:
         """Learn from the label of a row of a request, which has none."""
@@ -329,17 +334,16 @@ class RowHandler:
             raise
         if type(label) is Late or choice.function in self._trainable or space != learner.space:
             is_trained = choice.function in self._trainable
-            request = self._state.accept(
-                [code],
-                space=space,
+            request = Request(
                 slot=slot,
+                space=space,
                 source=source,
                 contexts=[context],
                 predictions=[label],
                 answers=[label],
                 training={0: (self._state.id_of(choice.arm), instance)} if is_trained else NONE,
             )
-            ticket = request.number
+            ticket = self._state.accept(request, [code]).number
         else:
             ticket = self._tickets.hold(code, slot, learner.slot, context, label, source)
         return Assistance(label, choice.arm, ticket)

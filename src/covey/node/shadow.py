@@ -21,8 +21,8 @@ from covey.errors import FunctionBusy, FunctionError, StoreError
 from covey.kernel import arm_of
 from covey.node.handler import Handler
 from covey.node.peers import LogThrottle
-from covey.node.recorded import RecordedState
 from covey.node.requests import SHADOW, Request, ShadowRow, ShadowSpan
+from covey.node.state import RecordedState
 from covey.node.status import ShadowState
 from covey.node.workers import Journal, NodeDriver
 from covey.types import Label

@@ -18,19 +18,10 @@ from covey.errors import StoreError, StoreFailed, StoreFull
 from covey.node import tables
 from covey.node.database import Database, DatabaseUrl, Form, is_url
 from covey.node.requests import (
-    AnsweredRows,
-    Arm,
-    Belief,
-    BeliefNotes,
-    CellLine,
     Commit,
-    CountedArm,
     Counts,
-    Delivery,
     LabelPart,
     Loaded,
-    OwnLabel,
-    RelationLine,
     Request,
     RowGroup,
     SeriesLine,
@@ -352,27 +343,15 @@ class Store:
         ]
 
     def _load(self, requests: list[Request]) -> Loaded:
-        sources = {state.source: state for state in self.all(SourceState)}
-        cells: dict[str, list[CellLine]] = {source: [] for source in sources}
-        for cell in self.all(CellLine):
-            cells.setdefault(cell.source, []).append(cell)
+        records = {kind: self.all(kind) for kind in tables.LOADED}
         (site,) = self.all(SiteRecord)
         return Loaded(
-            sources,
-            cells,
+            records,
             self.counters(),
-            self.all(Delivery),
-            self.all(AnsweredRows),
             site.starts,
             requests,
             self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
             site.fingerprint,
-            self.all(Arm),
-            self.all(RelationLine),
-            self.all(OwnLabel),
-            self.all(CountedArm),
-            self.all(Belief),
-            self.all(BeliefNotes),
         )
 
     def _requests(

@@ -147,6 +147,19 @@ RECORDS = {
     "shadow_rows": RecordTable(ShadowRow, 2),
 }
 SCHEMA += ";\n".join(table.statement(name) for name, table in RECORDS.items())
+# What a start reads.
+LOADED: list[type[msgspec.Struct]] = [
+    SourceState,
+    CellLine,
+    CountedArm,
+    Belief,
+    BeliefNotes,
+    RelationLine,
+    OwnLabel,
+    AnsweredRows,
+    Delivery,
+    Arm,
+]
 # What is counted again if other settings mean other counters.
 COUNTED_AGAIN = ("cells", "arm_counters", "beliefs", "belief_notes")
 NAME_OF: dict[Any, str] = {table.record: name for name, table in RECORDS.items()}
@@ -186,7 +199,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 HOUR_S = 3_600
 SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
-ALL, OPEN, ONE, FROM_TO = "1 = 1", "is_open = 1", "number = ?", "number BETWEEN ? AND ?"
+ALL, OPEN, FROM_TO = "1 = 1", "is_open = 1", "number BETWEEN ? AND ?"
 BETWEEN = f"{FROM_TO} AND is_open = 0"
 LISTED = "number IN ({wanted})"
 LABELS_OF = "SELECT request, rows FROM labels WHERE request IN ({wanted})"

@@ -31,6 +31,8 @@ from covey.node.requests import (
     CellLine,
     CountedArm,
     Loaded,
+    OwnLabel,
+    RelationLine,
     Request,
     RowGroup,
     SourceState,
@@ -159,8 +161,8 @@ class DirtyCells:
         self._rows[space, row] = None
         if self._has_levels[space]:
             is_served = phase_of(code) == SERVE
-            for one in table.cells.layers(row) if is_served else table.cells.around(context):
-                self._rows[space, one] = None
+            for layer in table.cells.layers(row) if is_served else table.cells.around(context):
+                self._rows[space, layer] = None
 
     def note_rows(self, space: str, codes: np.ndarray, contexts: np.ndarray) -> None:
         """Note the same of many decisions, all of own rows or all of a peer's."""
@@ -553,7 +555,7 @@ class SourceStatistics:
             if not self.is_pooled(source):
                 self._load(state, stored)
         if self.earned is not None:
-            self.earned.load(loaded.relations, loaded.own_labels)
+            self.earned.load(loaded.of(RelationLine), loaded.of(OwnLabel))
         for request in loaded.requests:
             self._resolve(request)
             is_pooled = self.is_pooled(request.source)

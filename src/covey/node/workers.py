@@ -19,8 +19,7 @@ from covey.data.inputs import LabelSet, Rows
 from covey.errors import CoveyError, FunctionError, LimitError, PeerError, StoreError, StoreFull
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle, PaymentCounters, answered
-from covey.node.recorded import MOST_CELLS, RecordedState
+from covey.node.peers import DEADLINE_S, CircuitBreaker, LogThrottle, PaymentCounters
 from covey.node.requests import (
     OWN,
     AskRow,
@@ -32,6 +31,7 @@ from covey.node.requests import (
     holder,
     is_own,
 )
+from covey.node.state import MOST_CELLS, RecordedState
 from covey.node.status import NO_SPANS, SiteHistory, Spans
 from covey.node.store import Store
 from covey.node.threads import (
@@ -319,12 +319,8 @@ class NodeDriver:
     async def ask(
         self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
     ) -> list[Assistance]:
-        breaker = self._breakers[peer]
-        if not (may_be_late and breaker.is_patient):
-            return await self._payments.ask(peer, rows, breaker.ask)
-        return await self._payments.ask(
-            peer, rows, lambda rows: answered(peer, list(rows), breaker.ask_patiently(rows))
-        )
+        ask = partial(self._breakers[peer].ask, may_be_late=may_be_late)
+        return await self._payments.ask(peer, rows, ask)
 
     async def report(self, peer: str, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""

@@ -28,6 +28,7 @@ from covey.errors import (
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
 from covey.node.database import DatabaseUrl
+from covey.node.requests import Delivery
 from covey.node.store_file import is_in_use
 from covey.node.workers import Limits
 from covey.server import config, keys, oip, peer_client, tokens
@@ -272,7 +273,7 @@ def _kept(site: SiteConfig) -> Finding:
     except StoreError as error:
         return Finding("store", FAILURE, str(error))
     text = f"{site.store} agrees with its labels; {loaded.starts} starts so far"
-    text = f"{text}, {len(loaded.deliveries)} undelivered labels"
+    text = f"{text}, {len(loaded.of(Delivery))} undelivered labels"
     text += "; it is in use, so a node is running" if _is_served(site) else ""
     if plan.is_change:
         text = f"{text}; the next start changes it: `covey plan {site.path}`"
