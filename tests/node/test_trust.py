@@ -307,10 +307,10 @@ def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own
         setup["learner"][0]["context-peers"] = {"site": 0.0}
         node = world_of(setup).nodes["site"]
         first = await node.predict((1, 1, 1), (0.5,))
-        await node.learn(first.ticket, "own")
+        await node.learn(first.ticket, 7)
         for k in range(5):
             await node.assist([AskRow(str(k), "g1:0", 1, NO_INSTANCE)], source="liar")
-            await node.learn(str(k), "false", source="liar")
+            await node.learn(str(k), 9, source="liar")
         asked = [AskRow("x", "g1:0", 1, NO_INSTANCE)]
         sources = ("honest", "liar")
         answers = [await node.assist(asked, source=source) for source in sources]
@@ -319,7 +319,7 @@ def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own
         ]
         return [[one.label for (one,) in answers], estimates]
 
-    assert virtual.run(main()) == [["own", "false"], [(1, 1.0), (6, 5 / 6)]]
+    assert virtual.run(main()) == [[7, 9], [(1, 1.0), (6, 5 / 6)]]
 
 
 def test_clients_with_a_name_are_own_and_have_ids_of_their_own() -> None:
