@@ -379,12 +379,12 @@ def _game(environment: Environment, seeds: int, horizon: int) -> Game:
     costs = np.array(
         [
             [environment.function_costs if asker == owner else price for owner in owners]
-            for asker in range(environment.receivers)
+            for asker in range(len(environment.receiving))
         ]
     )
     return Game(
         seeds,
-        environment.receivers,
+        len(environment.receiving),
         environment.streams,
         len(owners),
         environment.dimension,
@@ -413,7 +413,7 @@ class _Chunk:
         # slot, seed, stream, function
         self.accuracy = np.stack([np.moveaxis(one.accuracy, 2, 0) for one in drawn], axis=1)
         self.right = np.stack([np.moveaxis(one.right, 2, 0) for one in drawn], axis=1) > 0
-        receivers = worlds[0].environment.receivers
+        receivers = len(worlds[0].environment.receiving)
         shape = (slots, len(worlds), receivers)
         shown = [one.shown for one in drawn]
         self.shown = np.ones(shape, bool)

@@ -37,7 +37,7 @@ def test_a_table_defines_the_receivers(
     environment = environment_from({"name": "x", **table})
 
     assert environment.process == process
-    assert (environment.receivers, environment.streams) == (receivers, streams)
+    assert (len(environment.receiving), environment.streams) == (receivers, streams)
 
 
 @pytest.mark.parametrize(

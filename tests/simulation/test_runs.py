@@ -57,7 +57,7 @@ def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
                     "functions": functions[first[k] : first[k + 1]],
                     "function-costs": [cost] * environment.counts[k],
                     "peers": {other: price for other in names if other != name},
-                    "arrivals": k < environment.receivers,
+                    "arrivals": k < len(environment.receiving),
                 }
                 for k, name in enumerate(names)
             ],
@@ -79,7 +79,7 @@ def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
     assert run.errors == wrong / len(trace)
     assert run.cost == pytest.approx(paid / len(trace), abs=1e-6)
     assert run.phases["explore"] == (trace.phase == 1).mean()
-    assert run.learners == environment.receivers
+    assert run.learners == len(environment.receiving)
 
 
 def test_checkpoints_only_look() -> None:

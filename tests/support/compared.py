@@ -14,7 +14,7 @@ CHOSEN = scenario.load(
 
 
 def run(policy: str, environment: str, seed: int, *, scale: float = 1.0, power: float = 0.5) -> Run:
-    learners = CHOSEN.environments[environment].receivers
+    learners = len(CHOSEN.environments[environment].receiving)
     law = [learners * scale * slot**power for slot in SLOTS]
     return Run(
         policy=policy,

@@ -29,7 +29,7 @@ def play(
             "training": [0.0 for _ in checkpoints],
             "exploration": [len(environment.name) * slot**power for slot in checkpoints],
         },
-        learners=environment.receivers,
+        learners=len(environment.receiving),
         errors=0.25,
         cost=0.1,
         phases={"train": 0.0, "explore": 0.5, "exploit": 0.5},

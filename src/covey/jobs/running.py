@@ -117,48 +117,41 @@ def finished(
 
 
 def worked(
-    calls: Mapping[str, partial[Result]],
+    calls: Mapping[Key, Callable[[], Result]],
     *,
     kind: Any,
-    shared: Any,
-    folder: Path | None,
+    paths: Mapping[Key, Path],
     workers: int,
     on: str | None,
     is_importable: bool = True,
-    title: Callable[[str], str] = str,
+    title: Callable[[Key], str] = str,
     progress: Callable[[float, Result], None] = lambda share, result: None,
-) -> dict[str, Result]:
-    """Return the results of calls by their names; `folder` keeps finished ones, of this `kind`.
-
-    A call is known there by its function and arguments, without the last one, which is `shared`.
-    """
-    paths = {} if folder is None else {name: folder / _file(call) for name, call in calls.items()}
-    results: dict[str, Result] = {}
-    for name, path in paths.items():
-        result = kept(path, kind)
-        if result is not None:
-            results[name] = result
-    left = [name for name in calls if name not in results]
+) -> dict[Key, Result]:
+    """Return the results of calls by their keys; files at `paths` keep them, of this `kind`."""
+    before = {key: kept(path, kind) for key, path in paths.items()}
+    results = {key: result for key, result in before.items() if result is not None}
+    left = [key for key in calls if key not in results]
     steps = finished(
         left,
-        lambda name: partial(calls[name], shared),
+        calls.__getitem__,
         workers=workers,
         on=on,
         is_importable=is_importable,
         title=title,
     )
     with contextlib.closing(steps):
-        for count, (name, result) in enumerate(steps, 1):
-            if name in paths:
-                keep(paths[name], result)
-            results[name] = result
+        for count, (key, result) in enumerate(steps, 1):
+            if key in paths:
+                keep(paths[key], result)
+            results[key] = result
             progress(count / len(left), result)
-    return {name: results[name] for name in calls}
+    return {key: results[key] for key in calls}
 
 
-def _file(call: partial[Any]) -> str:
+def path_of(call: partial[Any], folder: Path) -> Path:
+    """Return the file of a call in a folder, which depends on its function and arguments."""
     packed = msgspec.json.encode([call.func.__name__, *call.args], enc_hook=repr)
-    return f"jobs/{hashlib.sha256(packed).hexdigest()[:32]}.json"
+    return folder / f"jobs/{hashlib.sha256(packed).hexdigest()[:32]}.json"
 
 
 @contextlib.contextmanager

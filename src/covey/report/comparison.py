@@ -20,7 +20,7 @@ from covey.bandit.policies import PRESETS, RECORDS, Own, PolicyRecord, keys_of, 
 from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
-from covey.jobs.running import claim, titled, worked
+from covey.jobs.running import claim, path_of, titled, worked
 from covey.replay.outcome import (
     LearnerOutcome,
     Outcome,
@@ -291,11 +291,11 @@ def compare(
         if folder is not None:
             claim(folder, identity_of(table, source), file="comparison.json", what="comparison")
         played = itertools.count(1)
+        calls = {name: partial(play, {**table, "policy": chosen[name]}) for name in setups}
         runs = worked(
-            {name: partial(play, {**table, "policy": chosen[name]}) for name in setups},
+            {name: partial(call, source) for name, call in calls.items()},
             kind=PolicyRun,
-            shared=source,
-            folder=folder,
+            paths={name: path_of(call, folder) for name, call in calls.items() if folder},
             workers=workers,
             on=on,
             is_importable=all(setup.settings.is_importable for setup in setups.values()),

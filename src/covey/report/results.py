@@ -207,7 +207,7 @@ def simulate(
     scenario: Scenario | str | Path | Mapping[str, Any] | None,
     folder: str | Path,
     *,
-    progress: Progress | None = None,
+    progress: Progress = lambda share, slots: None,
     on: str | None = None,
 ) -> SimulationResult:
     """Run what is not finished yet in `folder`, and return all runs and their comparison.

@@ -105,9 +105,15 @@ CASES = {
 MOST_EMBEDDED = 8  # dimensions of a world that covey draws
 
 
-class WorldKeys(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What draws instances and answers, and how accurate functions are; None: a default."""
+_EMBEDDED = (
+    "surfaces", "shape", "low", "high", "case", "arrivals", "split-power", "drift", "failing"
+)  # fmt: skip
 
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A simulated environment: its world, arrivals and labels, and the network of its sites."""
+
+    # What draws instances and answers, and how accurate functions are; None: a default.
     name: str
     # What draws the instances if covey does not, as "module:name"; called with a generator and
     # the options.
@@ -127,6 +133,32 @@ class WorldKeys(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     # Of a function's answers: correlation of each with the one before.
     dependence: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     failing: dict[str, Share] = {}  # learner -> share of answers that are always wrong
+    # When and where instances arrive, and what sites see of their contexts.
+    case: Literal["C1", "C2", "C3", "C4"] | None = None
+    arrivals: Literal["worst", "best", "uniform"] | None = None
+    correlation: Literal["worst", "best", "independent"] | Share | None = None
+    split_power: Positive | None = None  # p in the cube level of the best arrivals
+    # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
+    context: list[Entry] = []
+    candidates: Candidates | None = None
+    batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1  # consecutive instances of a batch
+    # What labels are, when they come, and who sees or falsifies them.
+    delay_slots: Slots = 0  # at most
+    least_delay_slots: Slots = 0
+    label_probability: Share = 1.0
+    liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
+    loss: Loss | None = None  # answers are numbers, and an accuracy is an expected gain
+    classes: Classes | None = None
+    # The network.
+    prices: Cost = 0.0  # of every peer; above 1: nobody asks anybody
+    function_costs: Cost = 0.0  # of every function
+    free: bool = False  # owners score all their functions by every label
+    learner: list[dict[str, Any]] = []  # keys of `[[learner]]` tables, which override these
+    measured: tuple[str, ...] = ()  # learners whose regret is measured; empty: all that receive
+    columns: dict[str, DrawnColumn] = {}  # that `cost-columns` and `answer-delay` name
+    link: list[dict[str, Any]] = []  # as `[[link]]` of a replay, instead of prices
+    link_change: list[dict[str, Any]] = []
+    ensemble: dict[str, Any] | None = None  # as `[ensemble]` of a replay
 
     @property
     def is_embedded(self) -> bool:
@@ -152,11 +184,10 @@ class WorldKeys(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def spread(self) -> float:
         """The largest possible difference of two accuracies."""
-        own: Sequence[Surface | WorldKeys] = sum(self.surfaces or (), ()) or (self,)
+        own: Sequence[Surface | Environment] = sum(self.surfaces or (), ()) or (self,)
         return max(each.high for each in own) - min(each.low for each in own)
 
-    def problems(self) -> Iterator[str]:
-        """Yield what is wrong, each check on the assumption that those before it found nothing."""
+    def _wrong_world(self) -> Iterator[str]:
         if self.surfaces is not None:
             yield from self._wrong_surfaces(self.surfaces)
         listed = {"failing": self.failing, "drift.learners": self.drift and self.drift.learners}
@@ -196,24 +227,6 @@ class WorldKeys(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             if getattr(self, name) != getattr(plain, name):
                 yield f"{key} has no effect with environment; remove {key}"
 
-
-_EMBEDDED = (
-    "surfaces", "shape", "low", "high", "case", "arrivals", "split-power", "drift", "failing"
-)  # fmt: skip
-
-
-class ArrivalKeys(WorldKeys, frozen=True, kw_only=True, rename="kebab"):
-    """When and where instances arrive, and what sites see of their contexts."""
-
-    case: Literal["C1", "C2", "C3", "C4"] | None = None
-    arrivals: Literal["worst", "best", "uniform"] | None = None
-    correlation: Literal["worst", "best", "independent"] | Share | None = None
-    split_power: Positive | None = None  # p in the cube level of the best arrivals
-    # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
-    context: list[Entry] = []
-    candidates: Candidates | None = None
-    batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1  # consecutive instances of a batch
-
     @property
     def process(self) -> Process:
         """How contexts arrive; by default uniform and the same for all learners."""
@@ -241,8 +254,7 @@ class ArrivalKeys(WorldKeys, frozen=True, kw_only=True, rename="kebab"):
         power = 3 * self.alpha if self.split_power is None else self.split_power
         return math.ceil(math.log2(horizon) / power) + 1
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
+    def _wrong_arrivals(self) -> Iterator[str]:
         if self.case is not None and (self.arrivals, self.correlation) != (None, None):
             yield f"case = {self.case!r} sets arrivals and correlation; remove these keys, or case"
         yield from self.wrong_entries(self.context, self.candidates or [])
@@ -257,23 +269,11 @@ class ArrivalKeys(WorldKeys, frozen=True, kw_only=True, rename="kebab"):
                         f'{", ".join(self.coordinates)} and {{ scale = "slot" }}'
                     )
 
-
-class LabelKeys(ArrivalKeys, frozen=True, kw_only=True, rename="kebab"):
-    """What labels are, when they come, and who sees or falsifies them."""
-
-    delay_slots: Slots = 0  # at most
-    least_delay_slots: Slots = 0
-    label_probability: Share = 1.0
-    liars: dict[str, Literal["zero-arrivals", "false-labels"]] = {}
-    loss: Loss | None = None  # answers are numbers, and an accuracy is an expected gain
-    classes: Classes | None = None
-
     @property
     def labels(self) -> list[int]:
         return [*range(2 if self.classes is None else self.classes.number)]
 
-    def problems(self) -> Iterator[str]:
-        yield from super().problems()
+    def _wrong_labels(self) -> Iterator[str]:
         yield from _unknown_names({"liars": self.liars}, self.names)
         if self.least_delay_slots > self.delay_slots:
             yield (
@@ -294,20 +294,6 @@ class LabelKeys(ArrivalKeys, frozen=True, kw_only=True, rename="kebab"):
                 "remove one of them"
             )
 
-
-class Environment(LabelKeys, frozen=True, kw_only=True, rename="kebab"):
-    """A simulated environment: its world, arrivals and labels, and the network of its sites."""
-
-    prices: Cost = 0.0  # of every peer; above 1: nobody asks anybody
-    function_costs: Cost = 0.0  # of every function
-    free: bool = False  # owners score all their functions by every label
-    learner: list[dict[str, Any]] = []  # keys of `[[learner]]` tables, which override these
-    measured: tuple[str, ...] = ()  # learners whose regret is measured; empty: all that receive
-    columns: dict[str, DrawnColumn] = {}  # that `cost-columns` and `answer-delay` name
-    link: list[dict[str, Any]] = []  # as `[[link]]` of a replay, instead of prices
-    link_change: list[dict[str, Any]] = []
-    ensemble: dict[str, Any] | None = None  # as `[ensemble]` of a replay
-
     @property
     def tables(self) -> dict[str, dict[str, Any]]:
         return {table["name"]: table for table in self.learner}
@@ -324,11 +310,6 @@ class Environment(LabelKeys, frozen=True, kw_only=True, rename="kebab"):
         )
 
     @property
-    def receivers(self) -> int:
-        """The number of learners that receive instances."""
-        return len(self.receiving)
-
-    @property
     def label_probabilities(self) -> tuple[float, ...]:
         """The probability of each learner to see a label; 0 for one that is not supervised."""
         if not self.learner:
@@ -341,7 +322,10 @@ class Environment(LabelKeys, frozen=True, kw_only=True, rename="kebab"):
         )
 
     def problems(self) -> Iterator[str]:
-        yield from super().problems()
+        """Yield what is wrong, each check on the assumption that those before it found nothing."""
+        yield from self._wrong_world()
+        yield from self._wrong_arrivals()
+        yield from self._wrong_labels()
         yield from _unknown_names({"measured": self.measured}, self.names)
         yield from self._wrong_tables()
         yield from self._wrong_columns()

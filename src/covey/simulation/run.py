@@ -222,7 +222,7 @@ class _Visits:
     def __init__(self, environment: Environment) -> None:
         functions = sum(environment.counts)
         self._liars = [functions + environment.names.index(liar) for liar in environment.liars]
-        self._learners = environment.receivers
+        self._learners = len(environment.receiving)
         # Cell and learner -> decisions, and those of a false reporter.
         self._counts: dict[int, Array] = {}
 

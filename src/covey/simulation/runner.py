@@ -1,6 +1,6 @@
 """Run a scenario in worker processes or on a cluster; interrupted runs resume."""
 
-import contextlib
+import itertools
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -12,7 +12,7 @@ import msgspec
 from covey import toml
 from covey.data.logs import TraceFile, parquet_module
 from covey.jobs import running
-from covey.jobs.running import finished, keep, kept
+from covey.jobs.running import worked
 from covey.replay.replay import Progress
 from covey.simulation import run as simulation_run
 from covey.simulation.run import Run
@@ -41,7 +41,7 @@ def simulate(
     folder: str | Path,
     *,
     play: Play = simulation_run.play,
-    progress: Progress | None = None,
+    progress: Progress = lambda share, slots: None,
     on: str | None = None,
 ) -> list[Run]:
     """Run what is not finished yet in `folder`, and return all runs of the scenario.
@@ -58,24 +58,18 @@ def simulate(
         for environment in scenario.environments
         for policy in scenario.policies
     ]
-    runs = {task: run for task in tasks if (run := kept(task.path(folder), Run)) is not None}
-    left = [task for task in tasks if task not in runs]
-    done = finished(
-        left,
-        partial(_call, scenario, play),
+    played = itertools.count(1)
+    runs = worked(
+        {task: partial(_run, play, scenario, task) for task in tasks},
+        kind=Run,
+        paths={task: task.path(folder) for task in tasks},
         workers=scenario.workers,
         on=on,
         is_importable=_is_importable(scenario),
         title=Task.title,
+        progress=lambda share, _: progress(share, next(played) * scenario.horizon),
     )
-    with contextlib.closing(done) as results:
-        for count, (task, run) in enumerate(results, 1):
-            named = {"policy": task.policy, "environment": task.environment}
-            runs[task] = msgspec.structs.replace(run, **named)
-            keep(task.path(folder), runs[task])
-            if progress is not None:
-                progress(count / len(left), count * scenario.horizon)
-    ordered = [runs[task] for task in tasks]
+    ordered = list(runs.values())
     with TraceFile(folder / "results.parquet") as table:
         table.write(curves_of(ordered))
     return ordered
@@ -103,15 +97,15 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
     return decoded
 
 
-def _call(scenario: Scenario, play: Play, task: Task) -> Callable[[], Run]:
-    return partial(
-        play,
+def _run(play: Play, scenario: Scenario, task: Task) -> Run:
+    run = play(
         scenario.environments[task.environment],
         scenario.policies[task.policy],
         seed=task.seed,
         horizon=scenario.horizon,
         checkpoints=list(scenario.checkpoints),
     )
+    return msgspec.structs.replace(run, policy=task.policy, environment=task.environment)
 
 
 def _is_importable(scenario: Scenario) -> bool:
