@@ -213,13 +213,9 @@ class NetworkConfig(NamedTuple):
                 found[site.name, arm] = tuple(Payment(*ends, amount) for ends, amount in pairs)
         return found
 
-    def coordinates_of(self, place: int) -> list[int]:
-        """Return the coordinates of a learner's own contexts, in the order of first mention."""
-        return self.plan.coordinates_of(place)
-
     def contexts_of(self, place: int) -> contexts.Contexts:
         """Return the contexts that the learner at `place` sees."""
-        return contexts.Contexts(self.context.scales_of(self.coordinates_of(place)))
+        return contexts.Contexts(self.context.scales_of(self.plan.coordinates_of(place)))
 
     def policies(self, width: int) -> list[Policy]:
         """Return the policy of each space; `width` is the total number of coordinates."""

@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,6 @@ from covey.errors import ConfigError, DataError
 from covey.types import Label
 
 Cells = Hashable | Mapping[str, Hashable]  # of a context, or of each learner's own
-_Number = TypeVar("_Number", bound=float)
 ABSTAINED = -1  # the code of a learner that does not vote
 
 
@@ -174,9 +173,10 @@ class Ensemble:
             return
         for place, learner in enumerate(self.learners):
             whole = self._standings.get(cell[learner], self._start)
-            weights = _replaced(whole.weights, place, after.weights)
-            labels = _replaced(whole.labels, place, after.labels)
-            losses = _replaced(whole.losses, place, after.losses)
+            fields: Any = zip(whole, after, strict=True)
+            weights, labels, losses = (
+                (*old[:place], new[place], *old[place + 1 :]) for old, new in fields
+            )
             if self.weighing.update != "gradient":
                 weights = self.weighing.multiplied(labels, losses)
             self._standings[cell[learner]] = EnsembleState(weights, labels, losses)
@@ -193,9 +193,10 @@ class Ensemble:
         if not (self._is_local and isinstance(cell, Mapping)):
             return self._standings.get(self._key(cell), self._start)
         owns = [self._standings.get(cell[learner], self._start) for learner in self.learners]
-        weights = tuple([own.weights[place] for place, own in enumerate(owns)])
-        labels = tuple([own.labels[place] for place, own in enumerate(owns)])
-        losses = tuple([own.losses[place] for place, own in enumerate(owns)])
+        fields: Any = zip(*owns, strict=True)
+        weights, labels, losses = (
+            tuple([own[place] for place, own in enumerate(field)]) for field in fields
+        )
         if self.weighing.update != "gradient" and any(labels):
             weights = self.weighing.multiplied(labels, losses)
         return EnsembleState(weights, labels, losses)
@@ -240,12 +241,6 @@ class Ensemble:
             known = ", ".join(map(repr, self._classes)) or "integers from 0"
             raise DataError(f"{what} is {label!r}, which is not one of the classes: {known}")
         return code
-
-
-def _replaced(
-    old: tuple[_Number, ...], place: int, new: tuple[_Number, ...]
-) -> tuple[_Number, ...]:
-    return (*old[:place], new[place], *old[place + 1 :])
 
 
 def weighing_from(table: Mapping[str, Any]) -> Weighing:

@@ -57,31 +57,25 @@ class Links:
         self.relays = None if relays is None else frozenset(relays)
         self._links: dict[str, dict[str, _Cost]] = {name: {} for name in learners}
         for start, end, cost in links:
-            self._check_new(start, end)
-            self._links[start][end] = _Cost(_checked(start, end, cost))
+            self._add(start, end, _Cost(_checked(start, end, cost)))
         for start, end, guess in learnt:
-            self._check_new(start, end)
-            self._links[start][end] = _Cost(None, _checked(start, end, guess))
+            self._add(start, end, _Cost(None, _checked(start, end, guess)))
         self._find_paths()
 
     def apply(self, changes: Iterable[Change]) -> Prices:
-        """Apply simultaneous changes, all or none, and return the changed prices.
+        """Apply simultaneous changes and return the changed prices.
 
         A change of a missing link adds it.
         """
-        kept = deepcopy(self._links)
-        try:
-            for change in changes:
-                self._set(change)
-        except ConfigError:
-            self._links = kept
-            raise
+        for _, start, end, cost in changes:
+            if self.has(start, end):
+                del self._links[start][end]
+            if cost is not None:
+                self._add(start, end, _Cost(_checked(start, end, cost)))
         return self._reprice()
 
     def learn(self, seen: Mapping[Pair, tuple[float, int]]) -> Prices:
         """Learn from the total cost and number of uses per link; return the changed prices."""
-        for start, end in seen:
-            self._check_there(start, end)
         for (start, end), (total, times) in seen.items():
             cost = self._links[start][end]
             cost.total += total
@@ -105,16 +99,17 @@ class Links:
         self._find_paths()
 
     def has(self, start: str, end: str) -> bool:
-        self._check_names(start, end)
+        for name in (start, end):
+            if name not in self._links:
+                hint = toml.nearest(name, self._links)
+                raise ConfigError(f"a link names unknown learner {name!r}{hint}")
         return end in self._links[start]
 
     def cost(self, start: str, end: str) -> float:
-        self._check_there(start, end)
         return self._links[start][end].estimate
 
     def price(self, asker: str, peer: str) -> float | None:
         """Return the cost of the cheapest path; None if there is none of cost 1 or less."""
-        self._check_names(asker, peer)
         step = self._paths[asker].get(peer)
         return None if step is None or asker == peer else step.cost
 
@@ -134,16 +129,6 @@ class Links:
             for peer, step in steps.items()
             if peer != asker
         }
-
-    def _set(self, change: Change) -> None:
-        _, start, end, cost = change
-        if cost is None:
-            self._check_there(start, end)
-            del self._links[start][end]
-            return
-        if end not in self._links.get(start, ()):
-            self._check_new(start, end)
-        self._links[start][end] = _Cost(_checked(start, end, cost))
 
     def _reprice(self) -> Prices:
         before = self.prices()
@@ -175,22 +160,13 @@ class Links:
                     heapq.heappush(waiting, (total, links + 1, end, here))
         return found
 
-    def _check_names(self, *names: str) -> None:
-        for name in names:
-            if name not in self._links:
-                hint = toml.nearest(name, self._links)
-                raise ConfigError(f"a link names unknown learner {name!r}{hint}")
-
-    def _check_new(self, start: str, end: str) -> None:
+    def _add(self, start: str, end: str, cost: "_Cost") -> None:
         is_there = self.has(start, end)
         if start == end:
             raise ConfigError(f"a link leads from {start!r} to itself; remove it")
         if is_there:
             raise ConfigError(f"duplicate link from {start!r} to {end!r}; keep one")
-
-    def _check_there(self, start: str, end: str) -> None:
-        if not self.has(start, end):
-            raise ConfigError(f"there is no link from {start!r} to {end!r}; add it first")
+        self._links[start][end] = cost
 
 
 def price_changes(links: Links, changes: Iterable[Change]) -> list[Change]:
@@ -297,7 +273,7 @@ def wiring_of(
     relays: Sequence[str],
     *,
     has_ensemble: bool = False,
-) -> Wiring | None:
+) -> Wiring:
     """Return the links of `[[link]]` tables, or those by which peers are asked through relays.
 
     `peers` are the prices that each learner lists; None: it lists none.
@@ -308,7 +284,7 @@ def wiring_of(
                 raise ConfigError(
                     f"learner {name!r} has peers, but prices come from [[link]] tables; remove one"
                 )
-        return parse_links(tables, peers, relays=relays or None)
+        return _parsed(tables, peers, relays or None)
     prices = {name: own or {} for name, own in peers.items()}
     for name in relays:
         if has_ensemble:
@@ -326,18 +302,12 @@ def wiring_of(
     return Wiring(links, (), {}, frozenset(links.prices()), are_prices=True)
 
 
-def parse_links(
-    table: Mapping[str, Any], learners: Iterable[str], *, relays: Iterable[str] | None = None
-) -> Wiring | None:
-    """Return the links of a configuration; None without link tables.
-
-    `relays` are the learners that paths may lead through; None: through any, as prices only.
-    Raises `ConfigError` that names the invalid link or table.
-    """
+def _parsed(
+    table: Mapping[str, Any], learners: Iterable[str], relays: Iterable[str] | None
+) -> Wiring:
+    """Return the links of tables; without `relays` paths may lead through any learner."""
     if "link" not in table:
-        if "link-change" in table:
-            raise ConfigError("[[link-change]] without [[link]]; list the links first")
-        return None
+        raise ConfigError("[[link-change]] without [[link]]; list the links first")
     tables = list(_tables(table["link"], LinkTable, "[[link]]"))
     for where, one in tables:
         _check_source(one, where)

@@ -492,7 +492,7 @@ def _candidates(
     found = {}
     for place, site in enumerate(setup.sites):
         if len(site.spaces) > 1:
-            coordinates = setup.coordinates_of(place)
+            coordinates = setup.plan.coordinates_of(place)
             spaces = [setup.plan.spaces[k] for k in site.spaces]
             found[BETWEEN.join(titles[k] for k in site.spaces)] = Candidates(
                 tuple(titles[k] for k in site.spaces),
