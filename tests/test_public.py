@@ -22,7 +22,7 @@ ERRORS = [
     if isinstance(value, type) and value.__module__ == "covey.errors"
 ]
 PUBLIC = {
-    *("replay", "Result", "Summary", "Trace", "compare", "ReplayComparison"),
+    *("replay", "Result", "Summary", "Trace", "compare", "ReplayComparison", "advise", "Advice"),
     *("simulate", "SimulationResult", "open_store", "bound", "Problem"),
     *("Network", "LocalSite", "Prediction", "Settlement", "Ensemble", "Links"),
     *("columns", "frozen", "untrained", "functions_from"),

@@ -3,6 +3,7 @@
 Replay and simulate:
   replay                    replay a log of predictions; returns a Result with Summary and Trace
   compare                   replay several policies on one log; returns a ReplayComparison
+  advise                    say who should buy from whom, and at which price; returns an Advice
   simulate                  measure the regret of policies; returns a SimulationResult
   open_store                read what the store of a site holds; returns a Result
   bound                     evaluate a theorem of the paper for a Problem
@@ -79,6 +80,8 @@ if TYPE_CHECKING:
     from covey.node.reading import open_store as open_store
     from covey.node.requests import Prediction as Prediction
     from covey.replay.outcome import Summary as Summary
+    from covey.report.advice import Advice as Advice
+    from covey.report.advice import advise as advise
     from covey.report.comparison import ReplayComparison as ReplayComparison
     from covey.report.comparison import compare as compare
     from covey.report.results import Result as Result
@@ -104,6 +107,7 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "node.reading": ("open_store",),
     "node.requests": ("Prediction",),
     "replay.outcome": ("Summary",),
+    "report.advice": ("Advice", "advise"),
     "report.comparison": ("ReplayComparison", "compare"),
     "report.results": ("Result", "SimulationResult", "replay", "simulate"),
 }

@@ -94,35 +94,6 @@ def test_bad_input_is_one_sentence_exit_code_2_and_no_trace(
     assert sorted(p.name for p in folder.iterdir()) == ["log.csv", "sites.toml"]
 
 
-def test_baselines_are_compared_where_they_are_asked_for(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = replay(folder, "--quiet", "--json", "--baselines", "previous-label, river-ucb")
-
-    found = json.loads(capsys.readouterr().out)["baselines"]
-    assert code == 0
-    assert list(found) == ["previous-label", "river-ucb", "best-in-hindsight"]
-    # Labels alternate from 0, which the first function says in the first slot.
-    assert found["previous-label"] == {
-        "errors": 59,
-        "error_percent": pytest.approx(98.33, abs=0.01),
-    }
-    assert found["best-in-hindsight"]["errors"] == 0
-
-
-def test_a_peer_too_dear_to_be_asked_is_a_warning_of_one_line(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    edit(folder / "sites.toml", "south = 0.1", "south = 1.5")
-
-    code = replay(folder, "--quiet", "--json")
-
-    printed = capsys.readouterr()
-    assert code == 0
-    assert printed.err.startswith("covey: warning: learner 'north' never asks 'south'")
-    assert printed.err.count("\n") == 1
-
-
 def test_a_report_over_a_file_is_refused_before_the_replay(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,5 @@
 """`covey init` guesses a configuration that replays, says what it guessed, and warns."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +96,6 @@ def test_weekdays_are_proposed_from_two_weeks_on(
     log = write(tmp_path / "log.csv", {"day": moments, "label": [0, 1], "a_tree": [0, 1]})
 
     assert any("weekday" in entry for entry, _ in guess(log).ranked) == is_proposed
-
-
-def test_parquet_logs_are_guessed_as_csv_logs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    table = {name: values for name, values in columns().items() if name != "pressure"}
-    write(tmp_path / "log.csv", table)
-    pq.write_table(pa.table(table), tmp_path / "log.parquet")
-    found = []
-    for kind in ("csv", "parquet"):
-        assert init(tmp_path / f"log.{kind}", tmp_path / f"{kind}.toml", "--json") == 0
-        found.append(json.loads(capsys.readouterr().out))
-
-    assert found[0] == found[1]
 
 
 def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,9 +11,8 @@ import covey
 from covey import config
 from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
-from covey.report.page import replay_page
 from covey.report.text import replay_text
-from support.outcomes import numbers_of, shown_words
+from support.outcomes import numbers_of
 
 SITES = """
 [data]
@@ -179,12 +178,3 @@ def test_nobody_receives_the_cost_of_a_link() -> None:
 
     assert (south.sold, south.earned, north.paid) == (north.bought, 0.0, 0.0)
     assert north.spent == pytest.approx(0.25 * north.bought)
-
-
-def test_the_text_and_the_page_have_the_accounts(tmp_path: Path) -> None:
-    outcome = replay(tmp_path, carry=True, cost=0.1)
-    shown = shown_words(replay_page(outcome, title="x"))
-
-    for printed in (replay_text(outcome), shown):
-        assert "balance" in printed
-        assert "serving cost" in printed

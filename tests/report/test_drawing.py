@@ -26,15 +26,6 @@ def test_drawing_leaves_the_settings_of_matplotlib_as_they_were() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-def test_the_settings_of_a_user_do_not_change_the_page() -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    plain = replay_page(make_outcome(["north"]), title="A replay")
-    with matplotlib.rc_context({"axes.facecolor": "black", "lines.linewidth": 9}):
-        styled = replay_page(make_outcome(["north"]), title="A replay")
-
-    assert styled == plain
-
-
 WITHOUT_EXTRAS = """
 import sys
 sys.modules["matplotlib"] = None

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import covey
-from covey.errors import ConfigError, CoveyError, DataError
+from covey.errors import ConfigError, CoveyError
 from covey.replay.outcome import gain_of, points_of
 from covey.report.comparison import ComparisonSummary, PolicySummary
 from support.own_policies import CellUCB
@@ -94,14 +94,6 @@ def test_the_conclusion_names_the_best_policy_and_its_lead() -> None:
     assert "chance" not in found.summary().conclusion
 
 
-def test_the_conclusion_says_what_may_be_chance() -> None:
-    twins = {"twin": {**CONFIG["policy"], "seed": 5}}
-    conclusion = covey.compare(CONFIG, log(), policies=twins).summary().conclusion
-
-    assert "That is 0.00 points less than 'twin'" in conclusion
-    assert "so it may be chance" in conclusion
-
-
 def test_few_rows_have_no_interval_and_no_labels_no_conclusion() -> None:
     few = {name: column[:5] for name, column in log().items()}
     hidden = {**few, "label": [None] * 5, "shown": [0] * 5}
@@ -123,14 +115,6 @@ def test_without_a_choice_the_usual_presets_that_fit_are_compared() -> None:
 
     assert list(usual) == ["as configured", "auto", "cos", "dcza"]  # it is share-ucb itself
     assert list(fitting) == ["as configured", "auto", "dcza"]
-
-
-def test_keys_of_all_presets_are_those_of_the_configuration() -> None:
-    base = {"preset": "share-ucb", "slices": 3, "label-wait": 7, "alarm": 0, "seed": 3}
-    policies = covey.compare({**CONFIG, "policy": base}, log(), presets=["cos"]).summary().policies
-    kept = policies["cos"].settings
-
-    assert (kept["slices"], kept["label-wait"], kept["seed"]) == (3, 7, 3)
 
 
 def test_policies_of_your_own_are_settings_tables_and_classes() -> None:
@@ -216,13 +200,6 @@ def test_policies_that_cannot_be_compared_are_refused(
     data = {**CONFIG["data"], "batch": "batch"}
     with pytest.raises(CoveyError, match=sentence):
         covey.compare({**CONFIG, "data": data}, {**log(), "batch": np.arange(ROWS) // 2}, **options)
-
-
-def test_a_bad_row_is_refused_with_the_name_of_the_policy() -> None:
-    bad = {**log(), "load": np.full(ROWS, 7.0)}
-
-    with pytest.raises(DataError, match="policy 'as configured': slot 1: context 'load' is 7"):
-        covey.compare(CONFIG, bad, slices=[1])
 
 
 def test_a_warning_of_several_replays_is_given_once() -> None:

@@ -1,7 +1,6 @@
 """Reports of a replay: summary, text and files."""
 
 import re
-from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
@@ -18,27 +17,9 @@ from support.outcomes import (
     SITES,
     idle_learner,
     make_outcome,
-    numbers_of,
     small_learner,
     small_outcome,
 )
-
-
-def test_the_json_has_all_numbers_and_only_what_there_is() -> None:
-    learner = small_learner("a", slots=200, errors=20, alone_errors=30)
-    outcome = small_outcome(learner, idle_learner("b"))
-    numbers = numbers_of(outcome)
-
-    assert list(numbers) == ["version", "policy", "slots", "total", "learners", "functions"]
-    assert (numbers["version"], numbers["policy"], numbers["slots"]) == (
-        version("covey"),
-        "CoS",
-        300,
-    )
-    assert numbers["total"] == msgspec.to_builtins(outcome.total)
-    assert numbers["learners"]["a"] == msgspec.to_builtins(learner.numbers)
-    assert numbers["learners"]["b"]["error_percent"] is None
-    assert numbers["functions"] == {"a-tree": 25.0, "b-tree": 12.5, "unheard": None}
 
 
 def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from covey import config, files, kernel
 from covey.bandit import bounds
-from covey.bandit.bounds import CASES, FARTHEST, Bound, BoundTable, Problem
+from covey.bandit.bounds import FARTHEST, Bound, BoundTable, Problem
 from covey.cli import demo, init
 from covey.cli.parser import names_in, show
 from covey.data.logs import TraceFile
@@ -19,6 +19,7 @@ from covey.errors import ConfigError, MissingExtra
 from covey.jobs.running import cores
 from covey.replay import baselines
 from covey.replay import replay as replaying
+from covey.report.advice import PRICES, advise
 from covey.report.comparison import compare
 from covey.report.results import Result, Shown, SimulationResult, check_folder
 from covey.report.text import Progress, fill, table
@@ -86,6 +87,28 @@ def run_compare(options: argparse.Namespace) -> None:
             on=options.on,
         )
     _show(comparison, options)
+
+
+def run_advise(options: argparse.Namespace) -> None:
+    if options.report is not None:
+        check_folder(options.report)
+    elif options.slide:
+        raise ConfigError("--slide needs a folder; name one with --report")
+    progress = Progress("advise", is_quiet=options.quiet, unit="replays")
+    with _kept_in(options.out, "replays"), progress:
+        advice = advise(
+            options.config,
+            options.log,
+            prices=options.prices or PRICES,
+            workers=options.workers or cores(),
+            out=options.out,
+            progress=progress,
+            on=options.on,
+        )
+    show(advice, options)
+    if options.report is not None:
+        path = advice.report(options.report, has_slide=options.slide)
+        print(f"report: {path}", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -163,16 +186,30 @@ def bounds_text(sheet: BoundTable) -> str:
         _extent(sheet),
         table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)]),
         fill(_verdict(sheet)),
-        _orders(sheet),
-        _exploitation(sheet),
         fill(_BOUND_EXPLANATION),
     )
     return "\n\n".join(parts) + "\n"
 
 
 def bounds_details(sheet: BoundTable) -> str:
-    """Return the bounds of a sheet by term, with parameters, memory and notes."""
-    parts = [_extent(sheet), *(_detail(bound) for bound in sheet.bounds)]
+    """Return the bounds of a sheet by term, with notes."""
+    lines = [
+        (
+            f"{bound.theorem} {term.name}",
+            (f"T^{term.exponent:.4g} " * bool(term.exponent) + term.logs).strip() or "constant",
+            figure(term.value),
+            f"{100 * term.value / bound.value if bound.value else 0.0:.1f}",
+        )
+        for bound in sheet.bounds
+        for term in bound.terms
+    ]
+    notes = dict.fromkeys(note for bound in sheet.bounds for note in bound.notes)
+    parts = (
+        _extent(sheet),
+        table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)]),
+        table([("term", "growth", "value", "share %"), *lines]),
+        "\n".join(fill(f"- {note}") for note in notes),
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -217,39 +254,3 @@ def _verdict(sheet: BoundTable) -> str:
     below = [bound.theorem for bound in sheet.bounds if bound.value < horizon]
     verdict = f"below T: {', '.join(below)}" if below else "no bound is below T"
     return f"At T = {figure(horizon)} slots, {verdict}."
-
-
-def _orders(sheet: BoundTable) -> str:
-    rows: dict[str, list[str]] = {}
-    for order in sheet.orders:
-        rows.setdefault(order.algorithm, []).append(order.formula)
-    return table([["order in case", *CASES], *([name, *cells] for name, cells in rows.items())])
-
-
-def _exploitation(sheet: BoundTable) -> str:
-    cases = sheet.exploitation
-    begins = ["exploits in every cell by slot", *(figure(case.slot) for case in cases)]
-    least = ["within a horizon of at least", *(figure(case.least_horizon) for case in cases)]
-    return table([["CoS with T1's parameters", *CASES], begins, least])
-
-
-def _detail(bound: Bound) -> str:
-    value, per_slot = figure(bound.value), figure(bound.per_slot)
-    head = f"{bound.theorem} {bound.title}: at most {value}, {per_slot} per slot"
-    lines = [
-        (
-            term.name,
-            f"{f'T^{term.exponent:.4g}' if term.exponent else ''} {term.logs}".strip()
-            or "constant",
-            figure(term.value),
-            f"{100 * term.value / bound.value if bound.value else 0.0:.1f}",
-        )
-        for term in bound.terms
-    ]
-    parameters = [
-        f"{name.replace('_', ' ')} {control.formula} = {figure(control.at_horizon)} at T"
-        for name, control in bound.thresholds.items()
-    ]
-    parts = [f"Parameters: {', '.join([f'z = {bound.power:.4g}', *parameters])}.", *bound.notes]
-    terms = table([("term", "growth", "value", "share %"), *lines])
-    return "\n".join([head, "", terms, "", *(fill(f"- {text}") for text in parts)])

@@ -23,7 +23,7 @@ from covey.errors import ConfigError, CoveyError, StoreFailed
 from covey.node.database import DatabaseUrl, store_place
 
 MODULES = {  # module of `covey.cli` -> commands, which its functions `run_<name>` run
-    "commands": ("init", "replay", "compare", "demo", "simulate", "bounds"),
+    "commands": ("init", "replay", "compare", "advise", "demo", "simulate", "bounds"),
     "keys": ("keys", "tokens"),
     "serve": ("check", "doctor", "plan", "serve", "status"),
     "stores": ("report", "export", "backup", "migrate", "statement"),

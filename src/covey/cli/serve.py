@@ -18,7 +18,7 @@ from covey.node.change import Plan
 from covey.node.status import State
 from covey.node.store import Store
 from covey.replay.outcome import percent
-from covey.report.text import Column, cells, number, shorten, table
+from covey.report.text import Column, cells, columns_named, number, shorten, table
 from covey.server.log_lines import set_up_logging
 from covey.toml import modules_beside
 
@@ -26,27 +26,6 @@ TIMEOUT_S = 10.0
 SHAPE = "give the URL that `covey serve` prints, like http://127.0.0.1:8080/v2/models/north"
 PHASES = ("train", "explore", "exploit", "serve", "recall", "relay")
 SINCE = "* since the start; labels are of all starts"
-ARM_COLUMNS = (
-    Column("kind", "kind", ""),
-    Column("price", "price", "g"),
-    Column("chosen*", "decisions", ",d"),
-    Column("for peers*", "served", ",d"),
-    Column("spent*", "spent", ",.2f"),
-    Column("labels", "labels", ",d"),
-    Column("right %", "right_percent", ".1f"),
-)
-PEER_COLUMNS = (
-    Column("state", "state", ""),
-    Column("rows asked*", "asked", ",d"),
-    Column("undelivered labels", "owed", ",d"),
-)
-PAID_COLUMNS = (Column("spent today", "spent_today", ",.2f"), Column("budget", "budget", ",.2f"))
-TRUST_COLUMNS = (
-    Column("are", "state", ""),
-    Column("since slot", "since", ",d"),
-    Column("compared", "pairs", ",d"),
-    Column("why", "why", ""),
-)
 
 
 def client(url: str, *, token: str | None = None, authority: Path | None = None) -> HttpClient:
@@ -89,9 +68,13 @@ def status_text(body: bytes) -> str:
     paid = any(peer.spent_today or peer.budget is not None for peer in state.peers)
     tables = (
         _phases(state),
-        _table("arm", ARM_COLUMNS, state.arms),
-        _table("peer", [*PEER_COLUMNS, *(PAID_COLUMNS if paid else ())], state.peers),
-        _table("labels of", TRUST_COLUMNS, state.trust, "source"),
+        _table("arm", columns_named("site arms"), state.arms),
+        _table(
+            "peer",
+            columns_named("site peers") + (columns_named("site payments") if paid else []),
+            state.peers,
+        ),
+        _table("labels of", columns_named("site trust"), state.trust, "source"),
     )
     text = "\n\n".join(filter(None, [_head(state), *tables]))
     return f"{text}\n\n{SINCE}" if "*" in text else text

@@ -351,9 +351,7 @@ class Outcome(msgspec.Struct, frozen=True):
             functions=self.functions,
             ensemble=UNSET if self.ensemble is None else self.ensemble.numbers,
             baselines=UNSET if self.baselines is None else self.baselines,
-            shadow=self.shadow or UNSET,
-            contexts=self.contexts or UNSET,
-            value=self.value or UNSET,
+            **{name: getattr(self, name) or UNSET for name in ("shadow", "contexts", "value")},
         )
 
 

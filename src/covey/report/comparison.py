@@ -32,17 +32,12 @@ from covey.replay.outcome import (
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report import figures, page
 from covey.report import text as report_text
+from covey.report.contracts import Source
 from covey.report.results import Shown
-from covey.report.text import REACH, Column, shorten
+from covey.report.text import shorten
 from covey.simulation.scenario import named_tables
 from covey.toml import modules_beside, read_toml
 from covey.types import Array, Interval
-
-_HOW = (
-    "error + cost is in points of 100 slots; net gain is over the best own function of each site. "
-    "against: points less than the reference on the same rows; \N{PLUS-MINUS SIGN} is half of the "
-    "interval, and all intervals of this column hold together in 95 % of the cases."
-)
 
 
 class PolicyRun(msgspec.Struct, frozen=True):
@@ -124,9 +119,11 @@ class ReplayComparison(Shown):
         described = f"{self._reference}: {self._runs[self._reference].outcome.policy}"
         parts = (
             f"{self._extent()}\n{report_text.fill(described)}",
-            report_text.columns_table("policy", _COLUMNS, self._summary.policies),
+            report_text.columns_table(
+                "policy", report_text.columns_named("policies"), self._summary.policies
+            ),
             report_text.fill(self._summary.conclusion),
-            report_text.fill(_HOW),
+            report_text.fill(report_text.sentence("policies")),
         )
         return "\n\n".join(parts) + "\n"
 
@@ -196,12 +193,16 @@ class ReplayComparison(Shown):
             config=self._config,
             extent=self._extent(),
             conclusion=self._summary.conclusion,
-            headings=["policy", *(column.heading for column in _COLUMNS)],
+            headings=report_text.headings("policy", "policies"),
             rows=[
-                page.Row(shorten(name), report_text.cells(each, _COLUMNS), title=name)
+                page.Row(
+                    shorten(name),
+                    report_text.cells(each, report_text.columns_named("policies")),
+                    title=name,
+                )
                 for name, each in policies.items()
             ],
-            how=_HOW,
+            how=report_text.sentence("policies"),
             keys=[page.Key(name, colour) for name, colour in colours.items()],
             leads=page.markup(drawn),
             reference=self._reference,
@@ -218,19 +219,6 @@ def _judged(learner: LearnerOutcome) -> Array:
     return np.asarray(learner.timeline.judged, float)
 
 
-_COLUMNS = (
-    Column("error %", "numbers.error_percent", ".2f"),
-    Column("cost", "numbers.cost_points", ".2f"),
-    Column("error + cost", "loss_points", ".2f"),
-    Column("net gain", "numbers.net_gain_points", "+.2f"),
-    Column("against", "against_points", "+.2f"),
-    Column(REACH, "against_points", f"{REACH}.2f"),
-    Column("alone %", "numbers.alone_percent", ".2f"),
-    Column("explore %", "numbers.explore_percent", ".1f"),
-    Column("alarms", "numbers.alarms.count", ","),
-)
-
-
 def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str | None) -> str:
     """Return which policy has the smallest loss, by how much, and whether that may be chance."""
     if best is None:
@@ -240,21 +228,17 @@ def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str
         f"{best!r} does best: {winner.numbers.error_percent:.2f}% errors, "
         f"{winner.numbers.cost_points:.2f} points "
     )
-    ahead = {name: each.against_points for name, each in policies.items()}
-    if best != reference:
-        rival, lead = reference, ahead[best]
-    else:
-        leads = {name: lead.negated() for name, lead in ahead.items() if lead is not None}
-        rival = min(leads, key=lambda name: leads[name].mean)
-        lead = leads[rival]
-    assert lead is not None
+    ahead = {name: each.against_points or Interval(0.0) for name, each in policies.items()}
+    rival, lead = reference, ahead[best]
+    if best == reference:
+        rival = max(ahead.keys() - {best}, key=lambda name: (ahead[name].mean, name))
+        lead = ahead[rival].negated()
     interval = report_text.interval(lead, doubt=", so it may be chance")
     return f"{does}of cost. That is {lead.mean:.2f} points less than {rival!r} ({interval})."
 
 
 CONFIGURED = "as configured"
 
-Source = Path | Mapping[str, Any]  # a log, or its columns
 Policies = dict[str, Mapping[str, Any]]  # name -> [policy] table
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
 from covey.replay.outcome import LearnerOutcome, Timeline
+from covey.report.contracts import PricePoint
 from covey.report.text import NONE, shorten
 from covey.simulation.comparison import Score
 from covey.types import BY_CONTEXT, Array
@@ -124,6 +125,7 @@ LEARNER_COLOURS = (
 )
 # Own functions are grey; a hue always means a request to a peer.
 FUNCTION_COLOURS = ("#4a4a4a", "#a8a8a8", "#767676", "#d0d0d0", "#5f5f5f", "#bdbdbd")
+EARNED = LEARNER_COLOURS[1]
 BLANK = "#f4f4f1"
 RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
@@ -191,6 +193,56 @@ def add_leads(
     for name, colour in colours.items():
         slots, lead = leads[name]
         axes.plot([0, *slots], [0, *lead], color=colour, linewidth=1.4, label=shorten(name, 24))
+
+
+def draw_prices(
+    curve: Sequence[PricePoint],
+    *,
+    name: str,
+    now: float | None,
+    even: float | None,
+    size: tuple[int, int],
+) -> str:
+    """Draw what a buyer gains, the seller earns, and how much is bought, over the price."""
+    prices = [point.price for point in curve]
+
+    def draw(figure: "Figure") -> None:
+        top = int(size[1] * 0.6)
+        axes = axes_in(figure, left=44, right=20, bottom=size[1] - top, top=10)
+        volume = axes_in(figure, left=44, right=20, bottom=36, top=top + 16)
+        add_prices(axes, curve, LEARNER_COLOURS[0])
+        axes.plot(prices, [point.earned_points for point in curve], color=EARNED, linewidth=1.2)
+        shares = [point.volume_percent for point in curve]
+        volume.fill_between(prices, shares, color="#c9d3dc", linewidth=0)
+        for each, label in ((axes, "points"), (volume, "bought %")):
+            each.set_xlim(prices[0], prices[-1])
+            each.set_ylabel(label, labelpad=2)
+            each.grid(axis="y")
+            each.locator_params(axis="x", nbins=5)
+            for price, style in ((now, "-"), (even, (0, (1, 1.6)))):
+                if price is not None:
+                    each.axvline(price, color=INK, linewidth=1.0, linestyle=style)
+        axes.locator_params(axis="y", nbins=5)
+        axes.set_xticklabels([])
+        volume.locator_params(axis="y", nbins=2)
+        volume.set_ylim(0, max(1.0, *shares))
+        volume.spines["bottom"].set_visible(True)
+        volume.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        volume.set_xlabel("price of an answer", labelpad=1)
+
+    return svg(draw, size=size, label=f"gain and volume over the price: {name}")
+
+
+def add_prices(
+    axes: "Axes", curve: Sequence[PricePoint], colour: str, *, label: str | None = None
+) -> None:
+    """Add the gain over the price, with its interval, to axes."""
+    prices, gains = [point.price for point in curve], [point.gain_points for point in curve]
+    lows = [gain.mean if gain.low is None else gain.low for gain in gains]
+    highs = [gain.mean if gain.high is None else gain.high for gain in gains]
+    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.fill_between(prices, lows, highs, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(prices, [gain.mean for gain in gains], color=colour, marker=".", label=label)
 
 
 def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:
@@ -425,6 +477,16 @@ def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
     colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
     add_leads(axes, leads, colours)
     axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
+    axes.legend()
+    return axes
+
+
+def plot_prices(curves: Mapping[str, Sequence[PricePoint]]) -> Any:
+    """Return axes with the gain of each buyer over the price of an answer."""
+    axes = _axes()
+    for name, colour in colours_of(curves, LEARNER_COLOURS).items():
+        add_prices(axes, curves[name], colour, label=shorten(name, 40))
+    axes.set(xlabel="price of an answer", ylabel="gain of the buyer in points")
     axes.legend()
     return axes
 

@@ -142,12 +142,12 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
             Row(name, text.cells(own, columns)) for name, own in text.totals_of(outcome).items()
         ],
         accounts=[Row(name, own) for name, *own in text.account_lines(outcome)],
-        arm_headings=["arm", *(column.heading for column in text.ARM_COLUMNS)],
+        arm_headings=text.headings("arm", "arms"),
         arms=[
             [
                 Row(
                     Key(arm, colours.get(arm, colours[learner.name])),
-                    text.cells(own, text.ARM_COLUMNS),
+                    text.cells(own, text.columns_named("arms")),
                 )
                 for arm, own in arms.items()
             ]
@@ -164,19 +164,19 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
         ],
         worth=_worth(outcome.contexts.learners if outcome.contexts else {}),
         worth_in_all=_worth({"all": outcome.contexts.total} if outcome.contexts else {}),
-        worth_headings=["learner", *(column.heading for column in text.WORTH_COLUMNS)],
+        worth_headings=text.headings("learner", "worth of contexts"),
         idle=[shorten(each.name) for each in outcome.learners if not each.numbers.slots],
-        choice_headings=["always", *(column.heading for column in text.CHOICE_COLUMNS)],
+        choice_headings=text.headings("always", "choices"),
         choices=[
-            Row(shorten(each.choice), text.cells(each, text.CHOICE_COLUMNS))
+            Row(shorten(each.choice), text.cells(each, text.columns_named("choices")))
             for each in (outcome.shadow.estimates if outcome.shadow else ())
         ],
         errors=_errors(outcome, colours),
-        pair_headings=["learner", "asked", *(column.heading for column in text.PAIR_COLUMNS)],
+        pair_headings=["learner", *text.headings("asked", "pairs")],
         pairs=[
             Row(
                 Key(learner.name, colours[learner.name]),
-                [shorten(pair.peer), *text.cells(pair, text.PAIR_COLUMNS)],
+                [shorten(pair.peer), *text.cells(pair, text.columns_named("pairs"))],
             )
             for learner in outcome.learners
             for pair in learner.numbers.pairs
@@ -191,7 +191,7 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
 
 def _worth(numbers: Mapping[str, ContextNumbers]) -> list[Row]:
     """Return what contexts were worth, by the names of learners."""
-    columns = text.WORTH_COLUMNS
+    columns = text.columns_named("worth of contexts")
     return [Row(shorten(name), text.cells(own, columns)) for name, own in numbers.items()]
 
 

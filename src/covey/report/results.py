@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -87,6 +87,10 @@ class Shown:
         return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
+if TYPE_CHECKING:
+    from covey.report.advice import Advice
+
+
 class Result(Shown):
     """What a replay found, or what the store of a site holds.
 
@@ -134,6 +138,14 @@ class Result(Shown):
     def plot(self) -> Any:
         """Draw the error of each learner over time and return the matplotlib axes."""
         return figures.plot_errors(self.outcome.learners)
+
+    def advice(self, **options: Any) -> "Advice":
+        """Return advice on contracts, from more replays of the log: see `covey.advise`."""
+        from covey.report.advice import advise
+
+        if self._data is None or self._config is None:
+            raise DataError("advice needs the log; call covey.advise(config, log) instead")
+        return advise(self._config, self._data, **options)
 
     def _page(self) -> str:
         return page.replay_page(self.outcome, title=self._title, config=self._config)

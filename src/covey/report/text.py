@@ -3,7 +3,10 @@
 import sys
 import textwrap
 import time
+import tomllib
 from collections.abc import Mapping, Sequence, Sized
+from functools import cache
+from importlib import resources
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +23,7 @@ from covey.replay.outcome import (
     TotalNumbers,
     percent,
 )
-from covey.types import Interval
+from covey.types import Interval, Value
 
 WIDTH = 100
 NAME = 30  # characters of a name in a table
@@ -34,6 +37,26 @@ class Column(NamedTuple):
     heading: str
     attribute: str  # of the record in a row
     format: str  # of an interval: its mean, or with REACH its half width
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((resources.files("covey.report") / "tables.toml").read_text("utf-8"))
+
+
+def columns_named(name: str) -> list[Column]:
+    """Return the columns of a kind of table."""
+    return [Column(*column) for column in _tables()[name]]
+
+
+def headings(first: str, name: str) -> list[str]:
+    """Return the headings of a kind of table, after that of the names."""
+    return [first, *(column.heading for column in columns_named(name))]
+
+
+def sentence(name: str) -> str:
+    """Return the sentence that explains a table."""
+    return str(_tables()["sentences"][name])
 
 
 def shorten(name: str, length: int = NAME) -> str:
@@ -138,70 +161,8 @@ class Progress:
 
 # -- a replay -----------------------------------------------------------------------------------
 
-_COLUMNS = (
-    Column("slots", "slots", ","),
-    Column("error %", "error_percent", ".2f"),
-    Column("cost", "cost_points", ".2f"),
-    Column("best own %", "best_own_percent", ".2f"),
-    Column("net gain", "net_gain_points", "+.2f"),
-    Column(REACH, "net_gain_points", f"{REACH}.2f"),
-    Column("alone %", "alone_percent", ".2f"),
-    Column("train %", "train_percent", ".1f"),
-    Column("explore %", "explore_percent", ".1f"),
-    Column("alarms", "alarms.count", ","),
-)
 _OF_REPLAYS = ("best_own_percent", "net_gain_points", "alone_percent")
-BASELINE_COLUMNS = (Column("error %", "error_percent", ".2f"),)
-WORTH_COLUMNS = (
-    Column("without contexts", "none_points", ".2f"),
-    Column("with contexts", "given_points", ".2f"),
-    Column("best own", "best_own_points", ".2f"),
-    Column("gain", "gain_points", "+.2f"),
-    Column(REACH, "gain_points", f"{REACH}.2f"),
-)
-ACCOUNT_COLUMNS = (
-    Column("bought", "bought", ","),
-    Column("sold", "sold", ","),
-    Column("paid", "paid", ",.2f"),
-    Column("earned", "earned", ",.2f"),
-    Column("serving cost", "serving_cost", ",.2f"),
-    Column("balance", "balance", "+,.2f"),
-)
-PRICES = (
-    "A price is paid by the site that asks and received by the site that answers; costs of "
-    "functions and links are received by nobody."
-)
 MOST_PAIRS = 8  # named as bought at a loss
-CHOICE_COLUMNS = (
-    Column("error %", "error_percent", ".2f"),
-    Column("from", "low_percent", ".2f"),
-    Column("to", "high_percent", ".2f"),
-    Column("of rows", "rows", ","),
-    Column("drawn", "drawn", ","),
-    Column("missing", "missing", ","),
-    Column("price", "price", "g"),
-)
-PAIR_COLUMNS = (
-    Column("times", "asked", ","),
-    Column("paid", "paid", ",.1f"),
-    Column("right %", "right_percent", ".1f"),
-    Column("own best %", "best_own_percent", ".1f"),
-    Column("worth", "worth_points", "+.2f"),
-    Column(REACH, "worth_points", f"{REACH}.2f"),
-)
-ARM_COLUMNS = (
-    Column("decisions", "decisions", ","),
-    Column("labels", "judged", ","),
-    Column("cost", "cost_total", ",.2f"),
-)
-CENTRAL = (
-    "Baselines use the predictions of all functions of all sites on every row, free of charge."
-)
-OTHER_CHOICES = (
-    "What the site would have done with one choice for all rows: one arm always, or in each cell "
-    "the arm that its map prefers now. Estimated from the drawn rows, unbiased for the labelled "
-    "rows that each line names; the interval also allows for drawn rows whose answer is missing."
-)
 
 
 def replay_text(outcome: Outcome) -> str:
@@ -214,18 +175,18 @@ def replay_text(outcome: Outcome) -> str:
         *map(fill, sentences(outcome)),
     ]
     if outcome.baselines:
-        baselines = columns_table("baseline", BASELINE_COLUMNS, outcome.baselines)
-        parts += [f"{fill(CENTRAL)}\n\n{baselines}", fill(compared(outcome))]
+        baselines = columns_table("baseline", columns_named("baselines"), outcome.baselines)
+        parts += [f"{fill(sentence('central'))}\n\n{baselines}", fill(compared(outcome))]
     parts += [
-        columns_table("arm", ARM_COLUMNS, arms)
+        columns_table("arm", columns_named("arms"), arms)
         for learner in outcome.learners
         if (arms := learner.numbers.by_arm)
     ]
     if outcome.shadow is not None:
         estimates = {each.choice: each for each in outcome.shadow.estimates}
-        choices = columns_table("always", CHOICE_COLUMNS, estimates)
+        choices = columns_table("always", columns_named("choices"), estimates)
         drawn = "\n".join(map(fill, shadow_sentences(outcome.shadow)))
-        parts.append(f"{fill(OTHER_CHOICES)}\n\n{choices}\n\n{drawn}")
+        parts.append(f"{fill(sentence('choices'))}\n\n{choices}\n\n{drawn}")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -233,7 +194,7 @@ def columns_of(outcome: Outcome) -> list[Column]:
     """Return the columns that an outcome has numbers for."""
     hidden = set() if outcome.is_replayed else {*_OF_REPLAYS}
     hidden |= set() if outcome.total.alarms.count else {"alarms.count"}
-    return [column for column in _COLUMNS if column.attribute not in hidden]
+    return [column for column in columns_named("replay") if column.attribute not in hidden]
 
 
 def rows_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
@@ -296,9 +257,10 @@ def _verdict(outcome: Outcome) -> str:
         return "The gain of cooperation is unknown: the log has no true labels."
     if best_own is None or gain is None:
         return f"No site has own functions; together they were wrong on {error:.2f}%."
+    money = money_of(outcome.value, gain, total.slots, ", or ")
     gained = (
         f"a net {'gain' if gain.mean >= 0 else 'loss'} of {abs(gain.mean):.2f} points "
-        f"({interval(gain, doubt=', which may be chance')}){_money(outcome, total, ', or ')}"
+        f"({interval(gain, doubt=', which may be chance')}){money}"
     )
     if len(outcome.learners) == 1:
         return (
@@ -318,12 +280,11 @@ def _verdict(outcome: Outcome) -> str:
     )
 
 
-def _money(outcome: Outcome, numbers: LearnerNumbers | TotalNumbers, before: str) -> str:
-    """Return the net gain of all rows in money, if a right answer has a value."""
-    value, gain = outcome.value, numbers.net_gain_points
+def money_of(value: Value | None, gain: Interval | None, slots: int, before: str) -> str:
+    """Return the gain of so many slots in money, if a right answer has a value."""
     if value is None or gain is None:
         return ""
-    return f"{before}{gain.mean / 100 * numbers.slots * value.amount:+,.2f} {value.currency}"
+    return f"{before}{gain.mean / 100 * slots * value.amount:+,.2f} {value.currency}"
 
 
 def _losses(outcome: Outcome) -> list[str]:
@@ -334,7 +295,7 @@ def _losses(outcome: Outcome) -> list[str]:
         if gain is not None and gain.high is not None and gain.high < 0:
             said.append(
                 f"{name} loses by taking part: {signed(gain)} points"
-                f"{_money(outcome, learner.numbers, ', or ')}."
+                f"{money_of(outcome.value, gain, learner.numbers.slots, ', or ')}."
             )
         for pair in learner.numbers.pairs:
             worth = pair.worth_points
@@ -367,7 +328,7 @@ def account_lines(outcome: Outcome) -> list[list[str]]:
     if len(accounts) > 1 and outcome.total.account is not None:
         accounts["all"] = outcome.total.account
     value = outcome.value
-    headings = [column.heading for column in ACCOUNT_COLUMNS]
+    headings = [column.heading for column in columns_named("accounts")]
     if value is not None:
         headings[2:] = [f"{heading} {value.currency}" for heading in headings[2:]]
         names = ("paid", "earned", "serving_cost", "balance")
@@ -377,13 +338,15 @@ def account_lines(outcome: Outcome) -> list[list[str]]:
             )
             for site, own in accounts.items()
         }
-    lines = [[shorten(name), *cells(own, ACCOUNT_COLUMNS)] for name, own in accounts.items()]
+    lines = [
+        [shorten(name), *cells(own, columns_named("accounts"))] for name, own in accounts.items()
+    ]
     return [["site", *headings], *lines]
 
 
 def _accounts_text(outcome: Outcome) -> list[str]:
     lines = account_lines(outcome)
-    return [table(lines), fill(PRICES)] if lines else []
+    return [table(lines), fill(sentence("prices"))] if lines else []
 
 
 def _as_it_was(outcome: Outcome) -> str:

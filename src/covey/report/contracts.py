@@ -1,0 +1,227 @@
+"""A log replayed with and without a contract, a site or a function, and what differs."""
+
+import itertools
+import math
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from covey.config import load
+from covey.data import tables
+from covey.replay.encoding import Encoder
+from covey.replay.engine import start
+from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of, points_of
+from covey.replay.replay import chunks_of, used_columns
+from covey.types import Interval
+
+FINER = 4  # prices between those around the break-even price
+Table = Mapping[str, Any]
+Source = Path | Table  # a log, or its columns
+Sites = list[LearnerOutcome]  # of one replay
+Verdict = Literal["yes", "no", "undecided"]
+
+
+class PricePoint(msgspec.Struct, frozen=True):
+    """What a contract at one price comes to."""
+
+    price: float
+    bought: int
+    volume_percent: float  # of the buyer's rows
+    gain_points: Interval  # of the buyer, in points of its labelled rows
+    earned: float  # by the seller, in units of a right answer
+    earned_points: float  # the same in points of the buyer's rows
+
+
+class BreakEven(msgspec.Struct, frozen=True):
+    """The highest price at which the buyer gains, with its 95 % interval."""
+
+    price: float | None  # None: it does not gain at any price
+    low: float | None  # None: it may not gain at any price
+    high: float | None  # None: above the highest price that was tried
+
+    def __str__(self) -> str:
+        low = 0.0 if self.low is None else self.low
+        if self.price is None:
+            return f"none (to {self.high:.3g})" if self.high else "none"
+        if self.high is None:
+            return f"above {low:.3g}"
+        return f"{self.price:.3g} ({low:.3g} to {self.high:.3g})"
+
+
+def play(variants: Sequence[Table], source: Source) -> list[Sites]:
+    """Replay configurations that read the same columns, in one pass; runs in worker processes."""
+    setups = [load(variant) for variant in variants]
+    first = setups[0]
+    reader = tables.open_table(source, used_columns(first))
+    encoder = Encoder(first, is_typed=reader.is_typed)
+    width, labels = first.context.dimension, encoder.vocabulary.values
+    engines = [start(setup, setup.sites, width, labels) for setup in setups]
+    tallies = [OutcomeBuilder(setup.sites, setup.unit, setup.payments()) for setup in setups]
+    for log in chunks_of(first, reader, encoder):
+        for engine, tally in zip(engines, tallies, strict=True):
+            trace = engine.play(log)
+            tally.add(trace, trace)
+    return [tally.learners([[] for _ in first.sites]) for tally in tallies]
+
+
+def sweep(
+    base: Table, buyer: str, seller: str, prices: Sequence[float], source: Source
+) -> list[PricePoint]:
+    """Replay a contract at several prices, and at finer ones around the break-even price."""
+
+    def points(without: Sites, prices: Sequence[float], runs: Sequence[Sites]) -> list[PricePoint]:
+        tried = zip(prices, runs, strict=True)
+        return [_point(price, sites, without, buyer, seller) for price, sites in tried]
+
+    variants = [priced(base, buyer, seller, price) for price in (None, *prices)]
+    without, *runs = play(variants, source)
+    curve = points(without, prices, runs)
+    end = next((k for k, point in enumerate(curve) if point.gain_points.mean <= 0), 0)
+    if end:
+        finer = np.linspace(prices[end - 1], prices[end], FINER + 2)[1:-1].round(6).tolist()
+        variants = [priced(base, buyer, seller, price) for price in finer]
+        curve += points(without, finer, play(variants, source))
+    return sorted(curve, key=lambda point: point.price)
+
+
+def _point(price: float, sites: Sites, without: Sites, buyer: str, seller: str) -> PricePoint:
+    named = {site.name: site.numbers for site in sites}
+    earned = sum(
+        sign * site.numbers.account.earned
+        for sign, run in ((1, sites), (-1, without))
+        for site in run
+        if site.name == seller and site.numbers.account is not None
+    )
+    bought, slots = named[buyer].arms.get(seller, 0), max(1, named[buyer].slots)
+    gain = gain_between(sites, without, [buyer], is_buyer=True)
+    return PricePoint(
+        price=price,
+        bought=bought,
+        volume_percent=100 * bought / slots,
+        gain_points=gain or Interval(0.0),
+        earned=round(earned, 9),
+        earned_points=round(100 * earned / slots, 9),
+    )
+
+
+def gain_between(
+    sites: Sites, others: Sites, names: Collection[str], *, is_buyer: bool = False
+) -> Interval | None:
+    """Return what sites gain in points from the second replay to the first, on the same rows.
+
+    `is_buyer` leaves out what their peers pay them.
+    """
+    parts = []
+    for sign, run in ((1, sites), (-1, others)):
+        for time in (site.timeline for site in run if site.name in names):
+            gained = -np.add(time.errors, time.spent) + (0.0 if is_buyer else time.income)
+            parts.append((time.slots_per_bucket, sign * gained, np.array(time.judged) * (sign > 0)))
+    return points_of(gain_of(*aligned(parts)))
+
+
+def priced(base: Table, buyer: str, seller: str, price: float | None) -> Table:
+    """Return a configuration with another price of a pair; None: no contract."""
+
+    def change(site: Table) -> Table:
+        peers = {name: own for name, own in site["peers"].items() if name != seller}
+        return {"peers": peers if price is None else {**peers, seller: price}}
+
+    return changed(base, {buyer: change})
+
+
+def among(base: Table, members: Collection[str]) -> Table:
+    """Return a configuration in which only these sites trade with each other."""
+
+    def change(site: Table) -> Table:
+        is_in = site["name"] in members
+        return {
+            key: {name: own for name, own in site.get(key, {}).items() if is_in and name in members}
+            for key in ("peers", "context-peers")
+        }
+
+    return changed(base, {site["name"]: change for site in base["learner"]})
+
+
+def without_function(base: Table, owner: str, function: str) -> Table:
+    """Return a configuration in which a site lacks one of its functions."""
+
+    def change(site: Table) -> Table:
+        place = site["functions"].index(function)
+        listed = {
+            key: [*values[:place], *values[place + 1 :]]
+            for key in ("functions", "function-costs")
+            if (values := site.get(key))
+        }
+        free = site.get("free")
+        if isinstance(free, list):
+            listed["free"] = [name for name in free if name != function]
+        named = {
+            key: {name: own for name, own in site[key].items() if name != function}
+            for key in ("rewards", "cost-columns")
+            if key in site
+        }
+        return listed | named
+
+    return changed(base, {owner: change})
+
+
+def changed(base: Table, changes: Mapping[str, Any]) -> Table:
+    """Return a configuration with other keys of some sites."""
+    sites = [{**site, **changes.get(site["name"], lambda _: {})(site)} for site in base["learner"]]
+    return {**base, "learner": sites}
+
+
+def verdict_of(gain: Interval | None) -> Verdict:
+    """Return whether something pays, by the interval of its gain."""
+    if gain is None or gain.low is None or gain.high is None:
+        return "undecided"
+    if gain.low > 0:
+        return "yes"
+    # Without any purchase nothing is gained, and there is no doubt about it.
+    return "no" if gain.high <= 0 else "undecided"
+
+
+def more_labels(gain: Interval | None, labelled: int) -> int | None:
+    """Return how many more labels would make a gain certain, if it stays what it is now.
+
+    >>> more_labels(Interval(1.0, -1.0, 3.0), 100)  # half the width needs four times the labels
+    300
+    """
+    if gain is None or gain.high is None or not gain.mean:
+        return None
+    ratio = (gain.high - gain.mean) / abs(gain.mean)
+    return max(1, math.ceil(labelled * (ratio**2 - 1)))
+
+
+def break_even(curve: Sequence[PricePoint]) -> BreakEven:
+    """Return the price at which the gain of a buyer falls to nothing, by linear interpolation."""
+    gains = [point.gain_points for point in curve]
+    last = curve[-1].price
+    mean, low, high = (
+        _crossing([point.price for point in curve], values)
+        for values in (
+            [gain.mean for gain in gains],
+            [-math.inf if gain.low is None else gain.low for gain in gains],
+            [math.inf if gain.high is None else gain.high for gain in gains],
+        )
+    )
+    return BreakEven(
+        price=last if mean == math.inf else mean,
+        low=last if low == math.inf else low,
+        high=None if high == math.inf else high or 0.0,
+    )
+
+
+def _crossing(prices: Sequence[float], values: Sequence[float]) -> float | None:
+    """Return where values first fall to 0; None: they begin there; inf: they do not."""
+    if values[0] <= 0:
+        return None
+    points = itertools.pairwise(zip(prices, values, strict=True))
+    for (price, value), (following, lower) in points:
+        if lower <= 0:
+            share = 1.0 if math.isinf(value) else value / (value - lower)
+            return price + (following - price) * share
+    return math.inf
