@@ -171,7 +171,6 @@ def replay_text(outcome: Outcome) -> str:
         f"{extent(outcome)}\n{fill(outcome.policy)}",
         columns_table("learner", columns_of(outcome), rows_of(outcome) | totals_of(outcome)),
         *_accounts_text(outcome),
-        *([fill(best_single(outcome))] if outcome.is_replayed else []),
         *map(fill, sentences(outcome)),
     ]
     if outcome.baselines:
@@ -210,18 +209,6 @@ def totals_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
 def extent(outcome: Outcome) -> str:
     """Return how large a replay was."""
     return f"{count(outcome.learners, 'learner')}, {outcome.slots:,} slots"
-
-
-def best_single(outcome: Outcome) -> str:
-    """Return which function has the fewest errors, in a sentence."""
-    errors = {name: error for name, error in outcome.functions.items() if error is not None}
-    if not errors:
-        return "Functions cannot be judged: the log has no true labels."
-    best = min(errors, key=lambda name: errors[name])
-    return (
-        f"The best single function in hindsight is {shorten(best)}, wrong on "
-        f"{errors[best]:.2f}% of the log."
-    )
 
 
 def sentences(outcome: Outcome) -> list[str]:
