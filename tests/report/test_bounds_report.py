@@ -36,7 +36,7 @@ def test_the_summary_contains(capsys: Captured, line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "training and exploration         T^0.75 ln T    366,424     86.1",
+        "training and exploration         T^0.75 ln T  366,424     86.1",
         "mistakes of helpers                 constant     39.5      0.0",
         "- The constants are the paper's; its proofs give larger ones.",
     ],

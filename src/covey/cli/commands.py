@@ -11,7 +11,7 @@ import msgspec
 
 from covey import config, files, kernel
 from covey.bandit import bounds
-from covey.bandit.bounds import FARTHEST, Bound, BoundTable, Problem
+from covey.bandit.bounds import Bound, BoundTable, Problem
 from covey.cli import demo, init
 from covey.cli.parser import names_in, show
 from covey.data.logs import TraceFile
@@ -22,7 +22,7 @@ from covey.replay import replay as replaying
 from covey.report.advice import PRICES, advise
 from covey.report.comparison import compare
 from covey.report.results import Result, Shown, SimulationResult, check_folder
-from covey.report.text import Progress, fill, table
+from covey.report.text import Progress, fill, sentence, table
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
 from covey.toml import modules_beside
@@ -171,45 +171,31 @@ def run_bounds(options: argparse.Namespace) -> None:
     sheet = bounds.sheet(options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode(sheet).decode())
-    elif options.theorem:
-        print(bounds_details(sheet))
     else:
-        print(bounds_text(sheet))
+        print(bounds_text(sheet, has_terms=bool(options.theorem)))
 
 
 # -- the tables of `covey bounds` ------------------------------------------------------------------
 
 
-def bounds_text(sheet: BoundTable) -> str:
-    """Return one line per bound, the orders, and when CoS begins to exploit."""
-    parts = (
-        _extent(sheet),
-        table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)]),
-        fill(_verdict(sheet)),
-        fill(_BOUND_EXPLANATION),
-    )
-    return "\n\n".join(parts) + "\n"
-
-
-def bounds_details(sheet: BoundTable) -> str:
-    """Return the bounds of a sheet by term, with notes."""
-    lines = [
-        (
-            f"{bound.theorem} {term.name}",
-            (f"T^{term.exponent:.4g} " * bool(term.exponent) + term.logs).strip() or "constant",
-            figure(term.value),
-            f"{100 * term.value / bound.value if bound.value else 0.0:.1f}",
-        )
-        for bound in sheet.bounds
-        for term in bound.terms
-    ]
-    notes = dict.fromkeys(note for bound in sheet.bounds for note in bound.notes)
-    parts = (
-        _extent(sheet),
-        table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)]),
-        table([("term", "growth", "value", "share %"), *lines]),
-        "\n".join(fill(f"- {note}") for note in notes),
-    )
+def bounds_text(sheet: BoundTable, *, has_terms: bool) -> str:
+    """Return one line per bound, and what follows or the terms of the bounds with notes."""
+    bounds = table([_BOUND_HEADINGS, *map(_bound_line, sheet.bounds)])
+    parts = [_extent(sheet), bounds, fill(_verdict(sheet)), fill(sentence("bounds"))]
+    if has_terms:
+        lines = [
+            (
+                f"{bound.theorem} {term.name}",
+                (f"T^{term.exponent:.4g} " * bool(term.exponent) + term.logs).strip() or "constant",
+                figure(term.value),
+                f"{100 * term.value / bound.value if bound.value else 0.0:.1f}",
+            )
+            for bound in sheet.bounds
+            for term in bound.terms
+        ]
+        notes = dict.fromkeys(note for bound in sheet.bounds for note in bound.notes)
+        parts[2:] = [table([("term", "growth", "value", "share %"), *lines])]
+        parts += [fill(f"- {note}") for note in notes]
     return "\n\n".join(parts) + "\n"
 
 
@@ -223,12 +209,6 @@ def figure(value: float | None) -> str:
 
 
 _BOUND_HEADINGS = ("theorem", "regret <=", "per slot", "order", "below T from", "2T from")
-_BOUND_EXPLANATION = (
-    "A bound above T is void if arms are free, one above 2T always. "
-    f"Never: not up to a horizon of {figure(FARTHEST)}. Orders omit logarithms. M learners, K "
-    "arms of the learner, at most F_max functions of any learner, F of all; worst/best are the "
-    "arrivals and the correlation of contexts. In detail: covey bounds T1, or another theorem."
-)
 
 
 def _extent(sheet: BoundTable) -> str:

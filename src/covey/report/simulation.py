@@ -132,16 +132,8 @@ def _extent(comparison: Comparison) -> str:
 
 def _meanings(comparison: Comparison) -> dict[str, str]:
     first = next(iter(comparison.policies))
-    meanings = {
-        "regret": "loss against the paid oracle per 1,000 slots of a learner",
-        "exponent": "of the power law fitted to the later half of the regret; 1 is linear",
-        f"to {shorten(first, 12)}": f"regret relative to that of {first}, paired by seed",
-        "cost": "paid per slot",
-        "messages": "sent per 1,000 decisions",
-        "alarms": "of the change detection, in a run",
-        "ensemble %": "errors of the weighted vote of all learners",
-        "utility": "right answers less costs of all learners together, per slot",
-    }
+    meanings = report_text.meanings()
+    meanings[f"to {shorten(first, 12)}"] = f"regret relative to that of {first}, paired by seed"
     return {name: meanings[name] for name in _shown(comparison) if name in meanings}
 
 

@@ -59,6 +59,11 @@ def sentence(name: str) -> str:
     return str(_tables()["sentences"][name])
 
 
+def meanings() -> dict[str, str]:
+    """Return the meanings of the columns of a simulation."""
+    return dict(_tables()["meanings"])
+
+
 def shorten(name: str, length: int = NAME) -> str:
     """Return `name` in at most `length` printable characters, ending in an ellipsis if cut."""
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name)
