@@ -1,28 +1,13 @@
 """Independent sites classify their streams together: a cooperative contextual bandit.
 
-Replay and simulate:
-  replay                    replay a log of predictions; returns a Result with Summary and Trace
-  compare                   replay several policies on one log; returns a ReplayComparison
-  advise                    say who should buy from whom, and at which price; returns an Advice
-  simulate                  measure the regret of policies; returns a SimulationResult
-  open_store                read what the store of a site holds; returns a Result
-  bound                     evaluate a theorem of the paper for a Problem
+Replay and simulate: replay, compare, advise, simulate, open_store, bound with Problem; they return
+a Result with Summary and Trace, a ReplayComparison, an Advice, a SimulationResult.
 
-Run sites in this process:
-  Network                   the learners of a configuration, with real functions
-  LocalSite                 one of them: makes a Prediction; a label makes it a Settlement
-  Ensemble                  a weighted vote of several learners
-  Links                     links between sites, and the prices of peers that follow
-  columns                   a model with the names of the values that it takes
-  frozen, untrained         a model that must not learn, or has learnt nothing yet
-  functions_from            the functions of [[function]] tables
+Run sites in this process: Network, LocalSite, Prediction, Settlement, Ensemble, Links, and columns,
+frozen, untrained, functions_from for functions.
 
-Policies:
-  Auto, CoS, DCZA           records of a policy, for the argument `policy`
-  ShareUCB, Own             more of them
-  CustomPolicy, CellState   the base of a policy of your own, and what it sees
-
-Errors: every error that covey raises on purpose is a CoveyError.
+Policies: Auto, CoS, DCZA, ShareUCB, Own are records; CustomPolicy with CellState is the base of your
+own. Every error that covey raises on purpose is a CoveyError.
 
 help(covey.replay) shows the help of one name. Names that are not listed here, and modules that the
 page on the Python API does not list, are internal: they can change in any release.

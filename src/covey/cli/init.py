@@ -43,7 +43,6 @@ DAYS_OF_WEEKS, DAYS_OF_MONTHS = 14, 300  # from which weekdays and months are pr
 FEW_VECTORS = 100  # of a column that are looked at
 FEW_NUMBERS = 8  # of a text without brackets that is a vector
 MOST_ACTIVE = 2  # contexts; others are written as comments
-MOST_RANKED = 64
 IDS = ("id", "uuid", "guid", "row", "index", "key")
 DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}([ T].*)?")  # day or month first
 DECIMAL_COMMA = re.compile(r"[-+]?\d+(\.\d{3})*,\d+")
@@ -153,14 +152,14 @@ def _ranked(guessed: Guess, path: Path) -> Guess:
         return guessed
     setup = load(tomllib.loads(text(guessed._replace(context=tried), log=path.name)))
     gains, ranks = iter(context_gains(setup, path)), []
-    for entry in tried:
+    for entry in guessed.context:
         parsed = tomllib.loads(f"context = [{entry}]")["context"][0]
         own = [next(gains) for _ in range(contexts.width_of(parsed))]
         ranks.append((max(own, key=lambda gain: gain.low or 0.0), entry))
     ranks.sort(key=lambda rank: -rank[0].mean)
     # All of the intervals together hold in 95 % of the cases.
     wider = NormalDist().inv_cdf(1 - 0.025 / len(ranks)) / NormalDist().inv_cdf(0.975)
-    active, left = list[tuple[str, str]](), late
+    active, left = list[tuple[str, str]](), list[tuple[str, str]]()
     for place, (gain, entry) in enumerate(ranks, 1):
         why = f"rank {place}: alone {signed(gain)} points"
         reach = math.inf if gain.high is None else wider * (gain.high - gain.mean)

@@ -185,11 +185,7 @@ def verdict_of(gain: Interval | None) -> Verdict:
 
 
 def more_labels(gain: Interval | None, labelled: int) -> int | None:
-    """Return how many more labels would make a gain certain, if it stays what it is now.
-
-    >>> more_labels(Interval(1.0, -1.0, 3.0), 100)  # half the width needs four times the labels
-    300
-    """
+    """Return how many more labels would make a gain certain, if it stays what it is now."""
     if gain is None or gain.high is None or not gain.mean:
         return None
     ratio = (gain.high - gain.mean) / abs(gain.mean)
