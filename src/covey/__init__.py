@@ -6,8 +6,8 @@ a Result with Summary and Trace, a ReplayComparison, an Advice, a SimulationResu
 Run sites in this process: Network, LocalSite, Prediction, Settlement, Ensemble, Links, and columns,
 frozen, untrained, functions_from for functions.
 
-Policies: Auto, CoS, DCZA, ShareUCB, Own are records; CustomPolicy with CellState is the base of your
-own. Every error that covey raises on purpose is a CoveyError.
+Policies: Auto, CoS, DCZA, ShareUCB, Own are records; CustomPolicy with CellState is the base of
+your own. Every error that covey raises on purpose is a CoveyError.
 
 help(covey.replay) shows the help of one name. Names that are not listed here, and modules that the
 page on the Python API does not list, are internal: they can change in any release.

@@ -62,12 +62,6 @@ class Interval(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
 
-    def negated(self) -> "Interval":
-        """Return the interval of the opposite; never -0.0."""
-        if self.low is None or self.high is None:
-            return Interval(0.0 - self.mean)
-        return Interval(0.0 - self.mean, 0.0 - self.high, 0.0 - self.low)
-
 
 class Phase(enum.IntEnum):
     """Why an arm was chosen."""

@@ -81,7 +81,6 @@ def test_a_guessed_configuration_replays_the_log(
         "pressure is a row number or a running clock; it is left out",
         "note holds 400 different texts, too many for categories; it is left out",
         "short holds times of less than two weeks; it is left out",
-        "west_proba holds numbers from 0 to 1, not labels",
     ):
         assert sentence in warned
     assert cli.main(["replay", str(log), "--config", str(out), "--quiet"]) == 0

@@ -49,7 +49,8 @@ def run_init(options: argparse.Namespace) -> None:
 def run_replay(options: argparse.Namespace) -> None:
     if options.report is not None:
         check_folder(options.report)
-    setup, methods = config.load(options.config), baselines_in(options.baselines)
+    setup, methods = config.load(options.config), names_in(options.baselines)
+    methods = [*baselines.PLAIN] if methods == ["plain"] else methods
     with contextlib.ExitStack() as stack:
         trace = None if options.trace is None else stack.enter_context(TraceFile(options.trace))
         progress = stack.enter_context(Progress("replay", is_quiet=options.quiet))
@@ -58,11 +59,6 @@ def run_replay(options: argparse.Namespace) -> None:
         )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
     _show(result, options)
-
-
-def baselines_in(text: str) -> list[str]:
-    """Return the baselines of an argument; "plain" are all but River's."""
-    return [*baselines.PLAIN] if text == "plain" else names_in(text)
 
 
 def _show(result: Shown, options: argparse.Namespace) -> None:

@@ -70,14 +70,7 @@ SITES = {
 
 
 def write(folder: Path, *, slots: int = 4_600, seed: int = 1) -> tuple[Path, Path]:
-    """Write `log.csv` and `sites.toml` into `folder`, created if needed; return their paths.
-
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     log, sites = write(Path(folder), slots=100)
-    ...     len(log.read_text().splitlines()), sites.name
-    (101, 'sites.toml')
-    """
+    """Write `log.csv` and `sites.toml` into `folder`, created if needed; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     log, sites = folder / "log.csv", folder / "sites.toml"
     columns = _stream(slots, np.random.default_rng(seed))

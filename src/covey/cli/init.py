@@ -144,13 +144,9 @@ def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Gue
 
 def _ranked(guessed: Guess, path: Path) -> Guess:
     """Return the guess with the contexts that gain most on the log; others are left out."""
-    tried = guessed.context[:MOST_RANKED]
-    late = [
-        (entry, f"not tried: more than {MOST_RANKED}") for entry in guessed.context[MOST_RANKED:]
-    ]
-    if not tried:
+    if not guessed.context:
         return guessed
-    setup = load(tomllib.loads(text(guessed._replace(context=tried), log=path.name)))
+    setup = load(tomllib.loads(text(guessed, log=path.name)))
     gains, ranks = iter(context_gains(setup, path)), []
     for entry in guessed.context:
         parsed = tomllib.loads(f"context = [{entry}]")["context"][0]
@@ -322,27 +318,7 @@ def _functions(
                 warnings.append(
                     f"{name} lacks {fact.missing:,} predictions; it is unavailable in those rows"
                 )
-        elif _is_score(fact) and _looks_like_function(name, facts, classes):
-            warnings.append(
-                f"{name} holds numbers from 0 to 1, not labels; if it is a model's probability, "
-                "log the predicted label"
-            )
     return functions, warnings
-
-
-def _is_score(fact: ColumnFacts) -> bool:
-    numbers = fact.numbers
-    return bool(numbers) and numbers is not None and numbers[0] >= 0 and numbers[-1] <= 1
-
-
-def _looks_like_function(name: str, facts: Mapping[str, ColumnFacts], classes: set[str]) -> bool:
-    """Return whether a column is named like one that holds predictions."""
-    prefix = name.split("_", maxsplit=1)[0]
-    return any(
-        other != name and other.split("_")[0] == prefix and set(fact.values) <= classes
-        for other, fact in facts.items()
-        if "_" in name and fact.values
-    )
 
 
 def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:

@@ -8,7 +8,7 @@ import csv
 import io
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -354,20 +354,16 @@ def conclusions(summary: AdviceSummary) -> list[str]:
     gain = summary.networks[0].gain_points
     money = report_text.money_of(summary.value, gain, summary.slots, ", ")
     said = [
-        f"Of the networks that were tried, {members} gain most together: {_points(gain)} over "
+        f"Of the networks that were tried, {members} gain most together: {signed(gain)} points over "
         f"sites that work alone{money}."
     ]
     if summary.leaving:
         said.append(f"Of these, {', '.join(map(shorten, summary.leaving))} would gain by leaving.")
     for site in summary.sites:
         pairs = [pair for pair in summary.contracts if pair.buyer == site.name]
-        own = f"{shorten(site.name)} gains {_points(site.gain_points)} by taking part, with income."
+        own = f"{shorten(site.name)} gains {signed(site.gain_points)} points by taking part."
         said.append(f"{own}{''.join(map(_contract, pairs))}")
     return said
-
-
-def _points(gain: Interval | None) -> str:
-    return "an unknown number of points" if gain is None else f"{signed(gain)} points"
 
 
 def _contract(pair: PairAdvice) -> str:
@@ -396,14 +392,11 @@ class Advice(Shown):
         self, summary: AdviceSummary, *, title: str = "Advice", config: ConfigLike | None = None
     ) -> None:
         self._summary, self._title, self._config = summary, title, config
+        self._sections = _sections(summary)
 
     def summary(self) -> AdviceSummary:
         """Return the numbers, as `covey advise --json` prints them."""
         return self._summary
-
-    @cached_property
-    def _sections(self) -> list[_Section]:
-        return _sections(self._summary)
 
     def table(self) -> str:
         """Return the tables that `covey advise` prints, with the conclusions."""

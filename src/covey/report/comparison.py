@@ -232,7 +232,10 @@ def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str
     rival, lead = reference, ahead[best]
     if best == reference:
         rival = max(ahead.keys() - {best}, key=lambda name: (ahead[name].mean, name))
-        lead = ahead[rival].negated()
+        far = ahead[rival]
+        lead = Interval(0.0 - far.mean)  # not -far.mean, which can be -0.0
+        if far.low is not None and far.high is not None:
+            lead = Interval(lead.mean, 0.0 - far.high, 0.0 - far.low)
     interval = report_text.interval(lead, doubt=", so it may be chance")
     return f"{does}of cost. That is {lead.mean:.2f} points less than {rival!r} ({interval})."
 

@@ -16,7 +16,6 @@ from covey.bandit.partitions import Space, space_of
 from covey.errors import need_of, optional_module
 from covey.replay.engine import CellView
 from covey.replay.outcome import (
-    ContextNumbers,
     LearnerNumbers,
     LearnerOutcome,
     Outcome,
@@ -123,7 +122,11 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
     """
     check_extra()
     colours = figures.arm_colours(outcome.learners)
-    columns = text.columns_of(outcome)
+    columns, contexts = text.columns_of(outcome), outcome.contexts
+    worth = [
+        Row(shorten(name), text.cells(own, text.columns_named("worth of contexts")))
+        for name, own in ({**contexts.learners, "all": contexts.total} if contexts else {}).items()
+    ]
 
     def rows(numbers: Mapping[str, LearnerNumbers | TotalNumbers]) -> list[Row]:
         return [
@@ -162,8 +165,8 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
             Row(context.context, [number(context.gain_points, "+.2f"), text.best_parts(context)])
             for context in (outcome.contexts.telling if outcome.contexts else ())
         ],
-        worth=_worth(outcome.contexts.learners if outcome.contexts else {}),
-        worth_in_all=_worth({"all": outcome.contexts.total} if outcome.contexts else {}),
+        worth=worth[:-1],
+        worth_in_all=worth[-1:],
         worth_headings=text.headings("learner", "worth of contexts"),
         idle=[shorten(each.name) for each in outcome.learners if not each.numbers.slots],
         choice_headings=text.headings("always", "choices"),
@@ -187,12 +190,6 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
         **_ensemble(outcome, colours),
         **_preferences(outcome, colours),
     )
-
-
-def _worth(numbers: Mapping[str, ContextNumbers]) -> list[Row]:
-    """Return what contexts were worth, by the names of learners."""
-    columns = text.columns_named("worth of contexts")
-    return [Row(shorten(name), text.cells(own, columns)) for name, own in numbers.items()]
 
 
 def _ranked(errors: Mapping[str, float | None]) -> list[tuple[str, str]]:
@@ -301,16 +298,10 @@ def _map(outcome: Outcome, view: _View, colours: Mapping[str, str], width: int) 
         width=width,
         ticks=ticks,
     )
-    note = _space_note(view) if outcome.spaces > 1 else ""
-    return Panel(view.learner.name, markup(drawn), note, _shares(view.cells, colours))
-
-
-def _space_note(view: _View) -> str:
     space, numbers = space_of(view.cells[0].name), view.learner.numbers
-    by = f"by {shorten(space)}"
-    if not numbers.candidates:
-        return by
-    return f"{by}: {figures.percent(numbers.candidates.get(space, 0) / numbers.slots)} of slots"
+    share = figures.percent((numbers.candidates or {}).get(space, 0) / max(1, numbers.slots))
+    note = f"by {shorten(space)}: {share} of slots" if outcome.spaces > 1 else ""
+    return Panel(view.learner.name, markup(drawn), note, _shares(view.cells, colours))
 
 
 def _shares(cells: Sequence[CellView], colours: Mapping[str, str]) -> list[Key]:

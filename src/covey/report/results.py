@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -87,10 +87,6 @@ class Shown:
         return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
-if TYPE_CHECKING:
-    from covey.report.advice import Advice
-
-
 class Result(Shown):
     """What a replay found, or what the store of a site holds.
 
@@ -139,8 +135,8 @@ class Result(Shown):
         """Draw the error of each learner over time and return the matplotlib axes."""
         return figures.plot_errors(self.outcome.learners)
 
-    def advice(self, **options: Any) -> "Advice":
-        """Return advice on contracts, from more replays of the log: see `covey.advise`."""
+    def advice(self, **options: Any) -> Any:
+        """Return a `covey.Advice` on contracts, from more replays of the log; see `covey.advise`."""
         from covey.report.advice import advise
 
         if self._data is None or self._config is None:

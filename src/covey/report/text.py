@@ -172,10 +172,11 @@ MOST_PAIRS = 8  # named as bought at a loss
 
 def replay_text(outcome: Outcome) -> str:
     """Return `outcome` as a terminal table, and a sentence on the gain of cooperation."""
+    accounts = account_lines(outcome)
     parts = [
         f"{extent(outcome)}\n{fill(outcome.policy)}",
         columns_table("learner", columns_of(outcome), rows_of(outcome) | totals_of(outcome)),
-        *_accounts_text(outcome),
+        *([table(accounts), fill(sentence("prices"))] if accounts else []),
         *map(fill, sentences(outcome)),
     ]
     if outcome.baselines:
@@ -235,7 +236,7 @@ def sentences(outcome: Outcome) -> list[str]:
     ]
     said += [_alarms(learner) for learner in learners if learner.alarms]
     said += [] if outcome.contexts is None else context_sentences(outcome.contexts)
-    return said + [_candidates(learner) for learner in learners if learner.numbers.candidates]
+    return said
 
 
 def _verdict(outcome: Outcome) -> str:
@@ -302,8 +303,10 @@ def _losses(outcome: Outcome) -> list[str]:
     return said
 
 
-def signed(value: Interval) -> str:
+def signed(value: Interval | None) -> str:
     """Return a gain and its interval."""
+    if value is None:
+        return "unknown"
     if value.low is None or value.high is None:
         return f"{value.mean:+.2f}"
     return f"{value.mean:+.2f} ({value.low:+.2f} to {value.high:+.2f})"
@@ -334,11 +337,6 @@ def account_lines(outcome: Outcome) -> list[list[str]]:
         [shorten(name), *cells(own, columns_named("accounts"))] for name, own in accounts.items()
     ]
     return [["site", *headings], *lines]
-
-
-def _accounts_text(outcome: Outcome) -> list[str]:
-    lines = account_lines(outcome)
-    return [table(lines), fill(sentence("prices"))] if lines else []
 
 
 def _as_it_was(outcome: Outcome) -> str:
@@ -417,16 +415,6 @@ def _alarms(learner: LearnerOutcome) -> str:
     return f"The change detection of {name} raised {raised} at slot {learner.alarms[-1]:,}."
 
 
-def _candidates(learner: LearnerOutcome) -> str:
-    numbers = learner.numbers
-    assert isinstance(numbers.candidates, dict)
-    shares = [
-        f"{shorten(name or 'none')} in {100 * times / numbers.slots:.1f}%"
-        for name, times in numbers.candidates.items()
-    ]
-    return f"Candidate contexts that {learner.name} used: {', '.join(shares)} of its slots."
-
-
 def compared(outcome: Outcome) -> str:
     """Return what the baselines say of the sites, in a sentence, or nothing."""
     total = outcome.total
@@ -439,12 +427,11 @@ def compared(outcome: Outcome) -> str:
         return ""
     best = min(errors, key=lambda name: errors[name])
     net = total.error_percent + total.cost_points
-    than = "fewer" if errors[best] < net else "more" if errors[best] > net else "as many"
-    more = f"{abs(net - errors[best]):.2f} points {than}" if than != "as many" else than
+    than = "fewer" if errors[best] < net else "more"
     return (
-        f"The best baseline, {best}, has {errors[best]:.2f}% errors: {more} than the sites' errors "
-        f"and costs together ({net:.2f}). It sees all functions of all sites on every row, free "
-        "of charge."
+        f"The best baseline, {best}, has {errors[best]:.2f}% errors: {abs(net - errors[best]):.2f} "
+        f"points {than} than the sites' errors and costs together ({net:.2f}). It sees all "
+        "functions of all sites on every row, free of charge."
     )
 
 
