@@ -18,7 +18,7 @@ import msgspec
 from covey import files
 from covey.config import load, tables_in
 from covey.errors import ConfigError
-from covey.jobs.running import claim, worked
+from covey.jobs.running import claim, path_of, worked
 from covey.replay.replay import ConfigLike, Progress
 from covey.report import figures, page
 from covey.report import text as report_text
@@ -119,15 +119,19 @@ def advise(
             own = {**identity_of(base, source), "policy": repr(setup.settings)}
             claim(folder, own, file="advice.json", what="advice")
         done = itertools.count(1)
-        run = partial(
-            worked,
-            shared=source,
-            folder=folder,
-            workers=workers,
-            on=on,
-            is_importable=setup.settings.is_importable,
-            progress=lambda share, _: progress(share, next(done)),
-        )
+
+        def run(calls: Mapping[str, partial[Any]], kind: Any) -> dict[str, Any]:
+            paths = {name: path_of(call, folder) for name, call in calls.items() if folder}
+            return worked(
+                {name: partial(call, source) for name, call in calls.items()},
+                kind=kind,
+                paths=paths,
+                workers=workers,
+                on=on,
+                is_importable=setup.settings.is_importable,
+                progress=lambda share, _: progress(share, next(done)),
+            )
+
         summary = _Questions(base, sorted({float(price) for price in prices}), run).summary()
     title = f"Advice on {source.name}" if isinstance(source, Path) else "Advice"
     return Advice(summary, title=title, config=config)
@@ -354,8 +358,8 @@ def conclusions(summary: AdviceSummary) -> list[str]:
     gain = summary.networks[0].gain_points
     money = report_text.money_of(summary.value, gain, summary.slots, ", ")
     said = [
-        f"Of the networks that were tried, {members} gain most together: {signed(gain)} points over "
-        f"sites that work alone{money}."
+        f"Of the networks that were tried, {members} gain most together: {signed(gain)} points "
+        f"over sites that work alone{money}."
     ]
     if summary.leaving:
         said.append(f"Of these, {', '.join(map(shorten, summary.leaving))} would gain by leaving.")

@@ -136,7 +136,7 @@ class Result(Shown):
         return figures.plot_errors(self.outcome.learners)
 
     def advice(self, **options: Any) -> Any:
-        """Return a `covey.Advice` on contracts, from more replays of the log; see `covey.advise`."""
+        """Return a `covey.Advice` on contracts, from more replays; see `covey.advise`."""
         from covey.report.advice import advise
 
         if self._data is None or self._config is None:
