@@ -66,7 +66,7 @@ def _table(settings: PolicyRecord, functions: int) -> Table:
         for coordinate in range(task.SLICES):
             row = table.cells.meet(Cell(0, (coordinate,)), 1)
             for peer in range(task.ARMS - functions):
-                table.hear(row, peer, (PLENTY, 0.0, 1.0), 1)
+                table.hear(row, peer, (PLENTY, 0.0, 1.0, ()), 1)
     return table
 
 
