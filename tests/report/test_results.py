@@ -116,7 +116,6 @@ def test_data_and_arrays_cannot_be_combined() -> None:
 def test_a_result_is_described_in_a_line_and_as_a_table(by_path: covey.Result) -> None:
     assert repr(by_path).startswith("<Replay of log.csv: 4 learners, 1,500 slots, ")
     assert repr(by_path.trace).startswith("<Trace of 1,500 decisions by campus, hospital")
-    assert by_path.table() in by_path._repr_html_().replace("&gt;", ">").replace("&lt;", "<")
     assert len(by_path) == SLOTS
 
 
@@ -137,6 +136,18 @@ def test_a_result_draws_axes_with_a_line_for_each_learner(by_path: covey.Result)
     assert {text.get_text() for text in axes.get_legend().get_texts()} == {
         *("campus", "hospital", "bank", "branch")
     }
+
+
+def test_a_notebook_shows_tables_and_gains_over_time(by_path: covey.Result) -> None:
+    shown = by_path._repr_html_()
+    (*lines,) = by_path.plot("gain").get_lines()
+    learner = by_path.outcome.learners[0]
+
+    assert shown.count("<table>") == 2
+    assert "net gain" in shown
+    assert lines[0].get_ydata()[-1] == pytest.approx(sum(learner.timeline.gain))
+    with pytest.raises(ConfigError, match='"gain"'):
+        by_path.plot("gian")  # type: ignore[arg-type]
 
 
 def test_a_report_ends_with_version_date_and_configuration(

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
 from covey.replay.outcome import LearnerOutcome, Timeline
@@ -468,6 +470,24 @@ def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
     axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
     if axes.lines:
         axes.legend()
+    return axes
+
+
+def plot_gains(learners: Sequence[LearnerOutcome]) -> Any:
+    """Return axes with the gain of each learner until each slot, and its 95 % interval."""
+    axes, colours = _axes(), arm_colours(learners)
+    for learner in learners:
+        time, colour = learner.timeline, colours[learner.name]
+        gained, rows = np.array(time.gain), np.array(time.judged)
+        if not rows.any():
+            continue
+        slots = time.slots_per_bucket * np.arange(1, len(rows) + 1)
+        doubt = 1.96 * np.sqrt(np.cumsum((gained - gained.sum() / rows.sum() * rows) ** 2))
+        total = np.cumsum(gained)
+        axes.fill_between(slots, total - doubt, total + doubt, color=colour, alpha=0.15, lw=0)
+        axes.plot(slots, total, color=colour, label=shorten(learner.name, 24))
+    axes.set(xlabel="slot", ylabel="right answers net of costs, over the best own function")
+    axes.legend()
     return axes
 
 

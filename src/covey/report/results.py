@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -83,7 +83,18 @@ class Shown:
             return packed.decode()
         return msgspec.json.format(packed, indent=indent).decode() + "\n"
 
+    def _lines(self) -> list[list[Sequence[str]]]:
+        """Return tables that a notebook shows, their headings first, in place of text."""
+        return []
+
+    def _notes(self) -> list[str]:
+        """Return sentences below them."""
+        return []
+
     def _repr_html_(self) -> str:
+        if tables := self._lines():
+            notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+            return "".join(map(report_text.html_table, tables)) + notes
         return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
 
 
@@ -131,9 +142,23 @@ class Result(Shown):
         """Return the table that `covey replay` prints, with its conclusions."""
         return report_text.replay_text(self.outcome)
 
-    def plot(self) -> Any:
-        """Draw the error of each learner over time and return the matplotlib axes."""
-        return figures.plot_errors(self.outcome.learners)
+    def plot(self, what: Literal["error", "gain"] = "error") -> Any:
+        """Draw errors over time, or cumulative gains with their 95 % intervals; return axes."""
+        if what not in ("error", "gain"):
+            raise ConfigError(f'a result has no plot {what!r}; known: "error", "gain"')
+        draw = figures.plot_errors if what == "error" else figures.plot_gains
+        return draw(self.outcome.learners)
+
+    def _lines(self) -> list[list[Sequence[str]]]:
+        columns = report_text.columns_of(self.outcome)
+        rows = report_text.rows_of(self.outcome) | report_text.totals_of(self.outcome)
+        lines = [(name, *report_text.cells(own, columns)) for name, own in rows.items()]
+        headings = ("learner", *(column.heading for column in columns))
+        accounts = report_text.account_lines(self.outcome)
+        return [[headings, *lines], [*accounts]] if accounts else [[headings, *lines]]
+
+    def _notes(self) -> list[str]:
+        return report_text.sentences(self.outcome)
 
     def advice(self, **options: Any) -> Any:
         """Return a `covey.Advice` on contracts, from more replays; see `covey.advise`."""

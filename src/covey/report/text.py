@@ -6,6 +6,7 @@ import time
 import tomllib
 from collections.abc import Mapping, Sequence, Sized
 from functools import cache
+from html import escape
 from importlib import resources
 from operator import attrgetter
 from typing import Any, NamedTuple, Self
@@ -77,6 +78,21 @@ def table(lines: Sequence[Sequence[str]]) -> str:
         "  ".join([name.ljust(first), *map(str.rjust, numbers, widths)]) for name, *numbers in lines
     ]
     return "\n".join([printed[0], "-" * len(printed[0]), *printed[1:]])
+
+
+def html_table(lines: Sequence[Sequence[str]]) -> str:
+    """Return rows of cells as a table of HTML, which exports of a notebook keep."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        sides = ["left", *["right"] * (len(cells) - 1)]
+        return "".join(
+            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
+            for side, cell in zip(sides, cells, strict=True)
+        )
+
+    head, *body = lines
+    rows = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in body)
+    return f"<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
 
 
 def fill(sentence: str) -> str:
