@@ -797,7 +797,9 @@ class LocalSite:
     def _gain(self, tickets: Sequence[int], settled: Sequence[Settlement]) -> list[Settlement]:
         """Count what the answers that clients got are worth: not those of late peers."""
         for ticket, settlement in zip(tickets, settled, strict=True):
-            if settlement.is_new:
+            if settlement.is_new and self.learner.unit == 1:  # no request is made of a row for it
+                self.dealings.right += settlement.is_right
+            elif settlement.is_new:
                 request, row = self._state.find_ticket(ticket)
                 gain = self.learner.gain_of(request.answers[row], request.truths[row])
                 self.dealings.right += gain / self.learner.unit
