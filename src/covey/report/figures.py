@@ -486,7 +486,7 @@ def plot_gains(learners: Sequence[LearnerOutcome]) -> Any:
         total = np.cumsum(gained)
         axes.fill_between(slots, total - doubt, total + doubt, color=colour, alpha=0.15, lw=0)
         axes.plot(slots, total, color=colour, label=shorten(learner.name, 24))
-    axes.set(xlabel="slot", ylabel="right answers net of costs, over the best own function")
+    axes.set(xlabel="slot", ylabel="net gain in right answers")
     axes.legend()
     return axes
 
