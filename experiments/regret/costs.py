@@ -81,7 +81,7 @@ class Field:
 
     def __init__(self, settings: PolicyRecord) -> None:
         policy = settings.resolve(dimension=1, most_functions=FUNCTIONS)
-        clock = Clock(policy.scales(), policy.powers())
+        clock = Clock(*policy.curves())
         arms = FUNCTIONS + LEARNERS - 1
         self.tables = [
             table_of(clock, policy.rule(functions=FUNCTIONS, costs=(0.0,) * arms, position=place))

@@ -139,8 +139,8 @@ class LearnerSpec(NamedTuple):
             cost_columns=self.cost_columns[:own],
         )
 
-    def arms(self, names: Sequence[str] | Mapping[int, str]) -> list[str]:
-        """Return the names of its arms, given the names of all learners, or of those it asks."""
+    def arms(self, names: Sequence[str]) -> list[str]:
+        """Return the names of its arms, given the names of all learners."""
         by_context = [names[peer] + BY_CONTEXT for peer in self.context_peers]
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
@@ -624,7 +624,7 @@ def _site(
         answer_delay=member.answer_delay,
         answer_wait=member.answer_wait,
     )
-    arms = site.arms({k: members[k].name for k in (*peers, *readers)})
+    arms = site.arms([other.name for other in members])
     site = site._replace(
         rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),

@@ -27,7 +27,7 @@ def wary_table(is_wary: bool) -> Table:
         check_claims=is_wary,
     ).resolve(dimension=1, most_functions=1)
     rule = policy.rule(functions=1, costs=(0.0, 0.0), position=0)
-    return table_of(Clock(policy.scales(), policy.powers()), rule)
+    return table_of(Clock(*policy.curves()), rule)
 
 
 def phase_at(table: Table, slot: int, claim: int) -> int:

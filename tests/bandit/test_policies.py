@@ -16,7 +16,7 @@ def policy_of(settings: PolicyRecord, *, dimension: int = 1, most_functions: int
 
 
 def thresholds_of(policy: Policy) -> list[tuple[float, float]]:
-    return list(zip(policy.scales(), policy.powers(), strict=True))
+    return list(zip(*policy.curves(), strict=True))
 
 
 ROOT_17 = 17**0.5
@@ -38,8 +38,9 @@ def test_z1_and_z2_are_those_of_the_paper_in_any_dimension(
 ) -> None:
     policy = policy_of(record, dimension=dimension, most_functions=5)
 
-    assert policy.scales() == [1.0, 2.0, 1.0]
-    assert policy.powers() == pytest.approx([power] * 3)
+    scales, powers = policy.curves()
+    assert scales == [1.0, 2.0, 1.0]
+    assert powers == pytest.approx([power] * 3)
     assert policy.partition == pytest.approx(partition)
 
 

@@ -20,7 +20,7 @@ def table(costs: tuple[float, ...] = (0.0,), *, unit: int = 1, **policy: Any) ->
     """Return a learner with one function; all but the first cost are prices of peers."""
     made = policy_from({"preset": "share-ucb", **policy}).resolve(dimension=0, most_functions=1)
     rule = made.rule(functions=1, costs=costs, position=0, unit=unit)
-    one = table_of(Clock(made.scales(), made.powers()), rule)
+    one = table_of(Clock(*made.curves()), rule)
     one.cells.meet(Cell(0, NOWHERE), 1)
     return one
 

@@ -54,7 +54,7 @@ class Options:
             unit=self.unit,
             learns_costs=self.pays,
         )
-        return engine.table_of(engine.Clock(policy.scales(), policy.powers()), rule)
+        return engine.table_of(engine.Clock(*policy.curves()), rule)
 
     def reference(self, place: int = 0) -> Learner:
         setup = index_setup(

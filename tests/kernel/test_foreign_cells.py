@@ -33,7 +33,7 @@ def table(reading: dict[str, Any], **rule: Any) -> Table:
         remembers=True,
         **rule,
     )
-    return table_of(Clock(policy.scales(), policy.powers()), made)
+    return table_of(Clock(*policy.curves()), made)
 
 
 def step(one: Table, slot: int, context: tuple[float, ...]) -> int:

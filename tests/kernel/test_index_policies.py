@@ -98,7 +98,7 @@ def test_a_partly_right_answer_of_a_peer_does_not_change_which_function_is_serve
     settings = policy_from({"preset": "share-ucb", "slices": 2})
     policy = settings.resolve(dimension=1, most_functions=2)
     rule = policy.rule(position=0, functions=2, costs=(0.0, 0.0, 0.1), unit=4)
-    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(*policy.curves()), rule)
     row = table.cells.meet(KernelCell(0, (0,)), 40)
     first = arm_of(table.serve(row, 40))
 

@@ -20,7 +20,7 @@ def table(
     policy = settings_.resolve(dimension=dimension, most_functions=functions)
     costs = (0.0,) * (functions + peers)
     rule = policy.rule(functions=functions, costs=costs, position=0)
-    return table_of(Clock(policy.scales(), policy.powers()), rule)
+    return table_of(Clock(*policy.curves()), rule)
 
 
 @settings(max_examples=effort(100, plain=60, long=300))

@@ -65,7 +65,7 @@ def test_a_cell_exploits_by_its_labels_or_by_the_average_of_its_halves(
     settings_ = covey.DCZA(split_scale=100.0, inherit=True, reading=reading)
     policy = settings_.resolve(dimension=1, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0, 0.0), position=0)
-    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(*policy.curves()), rule)
     for context in (0.1, 0.9):
         table.decide((context,), 1)
     row = table.cells.find(Cell(0, (0,)))

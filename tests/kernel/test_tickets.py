@@ -26,7 +26,7 @@ class Site:
         one = learner()
         one.count_pending({})
         policy = one.policies[""]
-        self.table = table_of(Clock(policy.scales(), policy.powers()), one.rule)
+        self.table = table_of(Clock(*policy.curves()), one.rule)
         self.closed: list[Any] = []
         self.tickets = Tickets(WAIT, unknown=UNKNOWN, close=self._close, gain_of=gain_of)
         self.tickets.count_in(self.table, True)

@@ -25,7 +25,7 @@ READINGS: list[dict[str, Any]] = [
 def table(reading: dict[str, Any], **rule: Any) -> Table:
     policy = policy_from({"seed": 7, **reading}).resolve(dimension=1, most_functions=FUNCTIONS)
     made = policy.rule(functions=FUNCTIONS, costs=COSTS, position=0, context_peers=1, **rule)
-    return table_of(Clock(policy.scales(), policy.powers()), made)
+    return table_of(Clock(*policy.curves()), made)
 
 
 def masked(arms: set[int]) -> bytes | None:

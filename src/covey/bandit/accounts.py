@@ -5,7 +5,7 @@ links and cost columns are received by nobody.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -91,17 +91,8 @@ def _add(sums: dict[str, float], **more: float) -> None:
 
 
 def _account(right: float, sums: Mapping[str, float]) -> Account:
-    paid, earned, serving_cost = sums["paid"], sums["earned"], sums["serving_cost"]
-    balance = round(earned - paid - serving_cost, DIGITS) + 0.0  # not -0.0
+    balance = round(sums["earned"] - sums["paid"] - sums["serving_cost"], DIGITS) + 0.0  # not -0.0
     spent = round(sums["spent"], DIGITS) + 0.0
-    return Account(
-        bought=int(sums["bought"]),
-        sold=int(sums["sold"]),
-        paid=paid,
-        earned=earned,
-        serving_cost=serving_cost,
-        balance=balance,
-        spent=spent,
-        right=right,
-        utility=right - spent + balance,
-    )
+    whole: Any = {name: int(sums[name]) for name in ("bought", "sold")}
+    known = {**sums, **whole, "spent": spent}
+    return Account(**known, balance=balance, right=right, utility=right - spent + balance)

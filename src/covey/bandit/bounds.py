@@ -11,7 +11,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -38,9 +38,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     split_power: float | None = None  # None: the value of the theorem
 
     def __post_init__(self) -> None:
-        for name in _RANGES:
-            _check_kind(name, getattr(self, name))
-        toml.check_ranges(self, _RANGES, where="")
+        for name, (kind, low, high) in _RANGES.items():
+            key, value = name.replace("_", "-"), getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ConfigError(f"{key} is {value!r}; it must be a number")
+            if not isinstance(value, kind):
+                raise ConfigError(f"{key} is {value:g}; it must be a whole number")
+            toml.check_range(value, low, high, key)
         if self.most < self.functions:
             raise ConfigError(
                 f"most-functions is {self.most}; it must be at least functions = {self.functions}"
@@ -80,31 +86,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _OPTIONAL = ("most_functions", "split_power")
-_WHOLE = ("dimension", "learners", "functions", "most_functions", "longest_delay")
-_RANGES = {
-    "horizon": (1, 1e300),
-    "alpha": (1e-3, 64),
-    "dimension": (0, 8),
-    "lipschitz": (1e-9, 1e9),
-    "learners": (1, 10**4),
-    "functions": (1, 10**4),
-    "most_functions": (1, 10**4),
-    "label_probability": (1e-9, 1),
-    "longest_delay": (0, 2**53),
-    "split_scale": (1, 1e18),
-    "split_power": (0, 64),
+_RANGES: dict[str, tuple[Any, float, float]] = {
+    "horizon": (int | float, 1, 1e300),
+    "alpha": (int | float, 1e-3, 64),
+    "dimension": (int, 0, 8),
+    "lipschitz": (int | float, 1e-9, 1e9),
+    "learners": (int, 1, 10**4),
+    "functions": (int, 1, 10**4),
+    "most_functions": (int, 1, 10**4),
+    "label_probability": (int | float, 1e-9, 1),
+    "longest_delay": (int, 0, 2**53),
+    "split_scale": (int | float, 1, 1e18),
+    "split_power": (int | float, 0, 64),
 }
-
-
-def _check_kind(name: str, value: float | None) -> None:
-    if value is None and name in _OPTIONAL:
-        return
-    key = name.replace("_", "-")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{key} is {value!r}; it must be a number")
-    if name in _WHOLE and not isinstance(value, int):
-        raise ConfigError(f"{key} is {value:g}; it must be a whole number")
-
 
 Form = Literal["printed", "corrected"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -510,7 +510,7 @@ class Learner:
         rule_of = partial(self._rule, space, other)
         if isinstance(policy.partition, EpochCells):
             return cast("Table", Restarted(policy, rule_of))
-        return table_of(Clock(policy.scales(), policy.powers()), rule_of(policy))
+        return table_of(Clock(*policy.curves()), rule_of(policy))
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
         of_policy = {

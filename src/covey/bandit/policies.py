@@ -118,13 +118,10 @@ class Policy(NamedTuple):
             **site,
         )
 
-    def scales(self) -> list[float]:
-        """Return the scales of the three thresholds, in the kernel's order."""
-        return [self.explore.scale, self.train.scale, self.explore_peers.scale]
-
-    def powers(self) -> list[float]:
-        """Return their powers."""
-        return [self.explore.power, self.train.power, self.explore_peers.power]
+    def curves(self) -> tuple[list[float], list[float]]:
+        """Return the scales and the powers of the three thresholds, in the kernel's order."""
+        curves = (self.explore, self.train, self.explore_peers)
+        return [curve.scale for curve in curves], [curve.power for curve in curves]
 
 
 class _Called(msgspec.StructMeta):

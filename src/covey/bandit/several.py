@@ -442,7 +442,7 @@ class Restarted(Several):
     def table_of(self, epoch: int) -> Table:
         if epoch not in self.tables:
             policy = self._partition.policy_of(epoch)
-            clock = Clock(policy.scales(), policy.powers())
+            clock = Clock(*policy.curves())
             table = self.tables[epoch] = table_of(clock, self._rule_of(policy))
             self._outer[epoch] = []
             for arm, cost in self._costs.items():

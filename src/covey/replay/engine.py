@@ -138,7 +138,7 @@ class ReplayEngine:
         self._titles = space_names(self._spaces, setup.context.names) if self._names_spaces else []
         self._receivers = array("i", (k for k, site in enumerate(sites) if site.receives))
         self._policies = setup.policies(width)
-        self._clocks = [Clock(policy.scales(), policy.powers()) for policy in self._policies]
+        self._clocks = [Clock(*policy.curves()) for policy in self._policies]
         rules = self._rules()
         self.tables = [
             [table_of(clock, rule) for clock, rule in zip(self._clocks, row, strict=True)]

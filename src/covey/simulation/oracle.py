@@ -17,7 +17,7 @@ from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
 from covey.simulation.environment import Environment
-from covey.simulation.sites import unrestricted, width_of
+from covey.simulation.sites import network, width_of
 from covey.simulation.surfaces import AccuracyField
 from covey.simulation.world import WorldChunk, chances
 from covey.types import Array, Label, Phase
@@ -183,7 +183,8 @@ class Oracle:
         self, environment: Environment, settings: PolicyRecord, *, played: NetworkConfig, seed: int
     ) -> None:
         """`played` is the network under the policy; its contexts are those of the rewards."""
-        setup = unrestricted(environment, settings)
+        # It may ask any peer, even if the policy restricts that.
+        setup = network(environment, settings.unrestricted())
         self._environment = environment
         self._dimension = None if played.plan.entries else environment.dimension
         self._limits: dict[Label, float] = {}

@@ -19,7 +19,7 @@ from covey.replay.engine import start
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
-from covey.simulation.sites import WorldLog, log_of, network, unrestricted, width_of
+from covey.simulation.sites import WorldLog, log_of, network, width_of
 from covey.simulation.world import World, WorldChunk
 from covey.types import BY_CONTEXT, PHASES, Array
 
@@ -263,7 +263,7 @@ def check(
 ) -> None:
     """Raise `ConfigError` if a policy cannot run in an environment for so many slots."""
     setup = network(environment, settings)
-    seen = unrestricted(environment, settings)
+    seen = network(environment, settings.unrestricted())
     check_parts(environment, seen, parts_of(environment, seen))
     if settings.doubling is None:
         setup.policies(width_of(environment, setup))

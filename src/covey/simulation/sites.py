@@ -20,7 +20,7 @@ from covey.config import (
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
 from covey.simulation.environment import Environment, check
-from covey.simulation.world import Labelled, WorldChunk
+from covey.simulation.world import WorldChunk
 from covey.types import MILLIONTHS, Array
 
 
@@ -72,11 +72,6 @@ def network(environment: Environment, settings: PolicyRecord) -> NetworkConfig:
         for place, site in enumerate(setup.sites)
     )
     return setup._replace(sites=sites)
-
-
-def unrestricted(environment: Environment, settings: PolicyRecord) -> NetworkConfig:
-    """Return the network of the oracle: it may ask any peer, even if the policy restricts that."""
-    return network(environment, settings.unrestricted())
 
 
 def width_of(environment: Environment, setup: NetworkConfig) -> int:
@@ -138,7 +133,8 @@ class WorldLog:
         if self._context.dimension:
             changes["contexts"] = self._contexts(stretch).reshape(-1).data
         if stretch.labelled is not None:
-            changes |= self._classes(stretch.labelled)
+            changes["labels"] = stretch.labelled.labels.data
+            changes["predictions"] = stretch.labelled.answers[0].data
         if self._environment.loss is not None:
             changes["gains"] = log.predictions
             changes["predictions"] = np.zeros(np.shape(log.predictions), np.int32).data
@@ -161,9 +157,6 @@ class WorldLog:
             for points in np.moveaxis(stretch.points, 1, 0)
         ]
         return np.ascontiguousarray(np.stack(seen, axis=1))
-
-    def _classes(self, labelled: Labelled) -> Mapping[str, memoryview]:
-        return {"labels": labelled.labels.data, "predictions": labelled.answers[0].data}
 
     def _costs(self, stretch: WorldChunk) -> Array:
         drawn = [self._environment.columns[name] for name in self._cost_columns]

@@ -26,14 +26,6 @@ class Source(Protocol):
         """
 
 
-def source_of(environment: Environment, *, seed: int, horizon: int) -> Source:
-    """Return what draws the instances of the environment's world with this seed."""
-    if environment.is_embedded:
-        return EmbeddedSource(environment, seed=seed, horizon=horizon)
-    rng = np.random.Generator(bits_for(seed, Purpose.OWN))
-    return OwnSource(environment, rng, f"environment {environment.name!r}: {environment.entry}")
-
-
 class EmbeddedSource:
     """Contexts of an arrival process, accuracies of surfaces, independent answers."""
 
@@ -53,9 +45,9 @@ _OWN_SLOTS = 1_024  # that a class of the user's draws at a time, whatever the c
 class OwnSource:
     """The user's class or function; what it returns is checked."""
 
-    def __init__(self, environment: Environment, rng: np.random.Generator, where: str) -> None:
-        """Call it; `where` names the environment and the class in messages."""
-        self._where = where
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self._where = where = f"environment {environment.name!r}: {environment.entry}"
+        rng = np.random.Generator(bits_for(seed, Purpose.OWN))
         assert environment.entry is not None
         entry = toml.imported(environment.entry, where=f"environment {environment.name!r}:")
         made = self._call(entry, rng=rng, **environment.options)
@@ -162,7 +154,11 @@ class World:
         self.environment = environment
         self.horizon = horizon
         self.slots = 0
-        self._source = source_of(environment, seed=seed, horizon=horizon)
+        self._source: Source = (
+            EmbeddedSource(environment, seed=seed, horizon=horizon)
+            if environment.is_embedded
+            else OwnSource(environment, seed)
+        )
         correlation = environment.process.correlation
         self._share = None if isinstance(correlation, str) else correlation
         make = partial(_Persistent, environment.dependence) if environment.dependence else _fresh
