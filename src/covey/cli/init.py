@@ -20,6 +20,7 @@ from covey.errors import DataError
 from covey.replay.replay import context_gains
 from covey.report.text import signed
 from covey.toml import text_of
+from covey.types import Interval
 
 LABELS = (
     "label",
@@ -156,11 +157,14 @@ def _ranked(guessed: Guess, path: Path) -> Guess:
     # All of the intervals together hold in 95 % of the cases.
     wider = NormalDist().inv_cdf(1 - 0.025 / len(ranks)) / NormalDist().inv_cdf(0.975)
     active, left = list[tuple[str, str]](), list[tuple[str, str]]()
+    kept: list[Interval] = []
     for place, (gain, entry) in enumerate(ranks, 1):
         why = f"rank {place}: alone {signed(gain)} points"
         reach = math.inf if gain.high is None else wider * (gain.high - gain.mean)
-        if len(active) < MOST_ACTIVE and gain.mean > reach:
+        is_new = gain not in kept  # two columns of one quantity cut the rows alike
+        if len(active) < MOST_ACTIVE and gain.mean > reach and is_new:
             active.append((entry, why))
+            kept.append(gain)
         else:
             left.append((entry, why))
     notes = [f"context: {entry} ({why})" for entry, why in active]
