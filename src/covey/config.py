@@ -544,7 +544,7 @@ def _check_unique(names: list[str], what: str, of: str) -> None:
 def _rewards(
     member: LearnerTable, arms: list[str], common: Reward | str | None, loss: Loss | None
 ) -> tuple[AnyReward, ...]:
-    _check_arms(member, member.rewards, arms, "a reward")
+    _check_known(member, member.rewards, arms, "a reward for {!r}", "arms")
     if common is None and not member.rewards:
         return ()
     shared = reward_from(common or Reward(), where="[policy] reward", loss=loss)
@@ -556,7 +556,7 @@ def _rewards(
 
 
 def _cost_columns(member: LearnerTable, arms: list[str]) -> tuple[str | None, ...]:
-    _check_arms(member, member.cost_columns, arms, "a cost column")
+    _check_known(member, member.cost_columns, arms, "a cost column for {!r}", "arms")
     return tuple(member.cost_columns.get(arm) for arm in arms) if member.cost_columns else ()
 
 
@@ -564,13 +564,7 @@ def _free(member: LearnerTable) -> tuple[int, ...]:
     """Return the indices of the functions that every label scores."""
     if isinstance(member.free, bool):
         return tuple(range(len(member.functions))) if member.free else ()
-    owner = f"learner {member.name!r}"
-    for name in member.free:
-        if name not in member.functions:
-            raise ConfigError(
-                f"{owner} has {name!r} in free, which is not one of its functions"
-                f"{toml.nearest(name, member.functions)}"
-            )
+    _check_known(member, member.free, member.functions, "{!r} in free", "functions")
     return tuple(k for k, name in enumerate(member.functions) if name in member.free)
 
 
@@ -585,12 +579,15 @@ def _check_costs_of_free(site: LearnerSpec) -> None:
             )
 
 
-def _check_arms(member: LearnerTable, names: Iterable[str], arms: list[str], what: str) -> None:
-    for arm in names:
-        if arm not in arms:
+def _check_known(
+    member: LearnerTable, names: Iterable[str], known: list[str], what: str, kind: str
+) -> None:
+    """Raise `ConfigError` for a name that is not known; `what` is a format of it."""
+    for name in names:
+        if name not in known:
             raise ConfigError(
-                f"learner {member.name!r} has {what} for {arm!r}, which is not one of its arms"
-                f"{toml.nearest(arm, arms)}"
+                f"learner {member.name!r} has {what.format(name)}, which is not one of its {kind}"
+                f"{toml.nearest(name, known)}"
             )
 
 
@@ -629,9 +626,7 @@ def _site(
         rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),
         spaces=own,
-        views=()
-        if not member.view
-        else checked_views(
+        views=checked_views(
             member.view,
             owner=f"learner {member.name!r}",
             arms=arms,

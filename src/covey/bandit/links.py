@@ -4,9 +4,9 @@ import heapq
 import itertools
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ MOST_PRICE = 1.0  # value of a correct label
 
 Pair = tuple[str, str]  # asker and peer, or the two ends of a link
 Prices = dict[Pair, float | None]  # None: unreachable
+Reprice = Callable[[str, float], None]  # lets a learner pay a cost of a peer
 
 
 class Change(NamedTuple):
@@ -485,12 +486,6 @@ class PriceState(msgspec.Struct, frozen=True):
     costs: dict[str, float | None]  # that the site pays, of each peer; None: infinite
 
 
-class Repriced(Protocol):
-    """A learner whose prices can change."""
-
-    def reprice(self, peer: str, cost: float) -> None: ...
-
-
 class SitePrices:
     """What the peers of one site cost, slot by slot, by links that it may share with other sites.
 
@@ -517,8 +512,8 @@ class SitePrices:
     def columns(self) -> Iterable[str]:
         return self.links.tolls.values()
 
-    def apply(self, learner: Repriced, slot: int) -> bool:
-        """Let a learner pay what peers cost at `slot`; return whether a price has changed."""
+    def apply(self, reprice: Reprice, slot: int) -> bool:
+        """Tell what peers cost at `slot` where that has changed; return whether it has."""
         self.links.advance(slot)
         if self.links.version == self._version:
             return False
@@ -526,7 +521,7 @@ class SitePrices:
         before, self._costs = self._costs, self._present_costs(self.links)
         changed = {peer: cost for peer, cost in self._costs.items() if cost != before[peer]}
         for peer, cost in changed.items():
-            learner.reprice(peer, cost)
+            reprice(peer, cost)
         paths = self._present_paths()
         if paths != self._paths[-1][1]:
             self._paths.append((slot, paths))
@@ -559,14 +554,14 @@ class SitePrices:
         costs = {peer: None if cost == math.inf else cost for peer, cost in self._costs.items()}
         return PriceState(self.links.state(), [*self._paths], costs)
 
-    def restore(self, state: PriceState, learner: Repriced) -> None:
+    def restore(self, state: PriceState, reprice: Reprice) -> None:
         """Continue from a state: the learner pays what it did, until its next decision."""
         self.links.restore(state.links)
         self._version = -1  # another site may have advanced the links since
         for peer in self._costs.keys() & state.costs:
             cost = state.costs[peer]
             self._costs[peer] = math.inf if cost is None else cost
-            learner.reprice(peer, self._costs[peer])
+            reprice(peer, self._costs[peer])
         self._paths = [*state.paths]
 
     def _present_costs(self, links: LinkPrices) -> dict[str, float]:

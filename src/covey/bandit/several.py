@@ -12,7 +12,6 @@ from covey.kernel import (
     CHOICE,
     EXPLOIT,
     SERVE,
-    UNPAID,
     Clock,
     Table,
     arm_of,
@@ -163,6 +162,17 @@ class Several:
     def take_alarm(self) -> bool:
         """Return False: none of these tells peers of alarms."""
         return False
+
+
+def _noted(name: str, note: str) -> Any:
+    """Return a method of all tables that count a decision, with a note of its row."""
+    method = getattr(Several, name)
+
+    def call(self: "Spaces", decision: int, *rest: Any) -> None:
+        method(self, decision, *rest)
+        getattr(self, note)(decision)
+
+    return call
 
 
 class Spaces(Several):
@@ -328,10 +338,6 @@ class Spaces(Several):
         code: int = code_of(self._row_of(space, rows), 0, 0) | choice
         return code
 
-    def count(self, decision: int, context: Context) -> None:
-        super().count(decision, context)
-        self._hold(decision)
-
     def locate(self, context: Context, slot: int) -> int:
         return self._row_of(0, self._located(context, slot))
 
@@ -374,23 +380,11 @@ class Spaces(Several):
         self._hold(code)
         return code
 
-    def expect(self, decision: int) -> None:
-        super().expect(decision)
-        self._hold(decision)
-
-    def forget(self, decision: int) -> None:
-        super().forget(decision)
-        self._release(decision)
-
-    def retract(self, decision: int, context: Context, slot: int) -> None:
-        super().retract(decision, context, slot)
-        self._release(decision)
-
-    def settle(
-        self, decision: int, gain: int, context: Context, slot: int, paid: int = UNPAID
-    ) -> None:
-        super().settle(decision, gain, context, slot, paid)
-        self._release(decision)
+    count = _noted("count", "_hold")
+    expect = _noted("expect", "_hold")
+    forget = _noted("forget", "_release")
+    retract = _noted("retract", "_release")
+    settle = _noted("settle", "_release")
 
     def combine(self, row: int, other: Any, by: int) -> None:
         for table, own, theirs in zip(self.tables, self._rows(row), other.tables, strict=True):

@@ -581,7 +581,7 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
     learner.slot, state.latest = loaded.sources[OWN].slot, loaded.sources[OWN].latest
     StoredTables(learner, loaded, arms).fill(OWN, learner.tables)
     if learner.prices is not None and saved.prices is not None:
-        learner.prices.restore(saved.prices, learner)
+        learner.prices.restore(saved.prices, learner.reprice)
     for (peer, is_by_context), cost, now in zip(
         learner.behind(),
         saved.costs[-len(learner.behind()) :],

@@ -116,7 +116,7 @@ class SiteState:
         self.expire(first)
         # The rows of a request have the prices of its first slot.
         prices = self.learner.prices
-        if prices is not None and prices.apply(self.learner, first):
+        if prices is not None and prices.apply(self.learner.reprice, first):
             self.prices_changed()
         return first
 
@@ -876,7 +876,7 @@ class RecordedState(SiteState):
     def _restore_prices(self, state: SourceState | None) -> None:
         prices = self.learner.prices
         if prices is not None and state is not None and state.latest is not None:
-            prices.restore(msgspec.convert(state.latest[1], PriceState), self.learner)
+            prices.restore(msgspec.convert(state.latest[1], PriceState), self.learner.reprice)
         self._written_prices = self._price_state()
 
     def _source_state(self) -> SourceState:

@@ -312,8 +312,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def label_probabilities(self) -> tuple[float, ...]:
         """The probability of each learner to see a label; 0 for one that is not supervised."""
-        if not self.learner:
-            return (self.label_probability,) * len(self.names)
         return tuple(
             table.get("label-probability", self.label_probability)
             if table.get("supervised", True)

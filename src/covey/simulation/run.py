@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -123,7 +123,7 @@ class _Sums:
         self._phases = np.zeros(len(PHASES), np.int64)
         self._requests = self._labels = 0
         self._visits = _Visits(environment)
-        self._accounts = _Accounts(setup)
+        self._accounts = _Accounts(setup) if len(setup.sites) <= _MOST_ACCOUNTS else None
 
     def add(self, trace: Trace, stretch: WorldChunk, losses: Losses) -> None:
         shape = (len(stretch.points), losses.learners)
@@ -151,7 +151,8 @@ class _Sums:
             is_forwarded &= arrives[:, None]
         self._labels += int(np.count_nonzero(is_forwarded))
         self._visits.add(trace)
-        self._accounts.add(trace)
+        if self._accounts is not None:
+            self._accounts.add(trace)
 
     def best_member(self, slots: int) -> float:
         """Return the smallest share of errors of a learner, when there is an ensemble."""
@@ -169,7 +170,7 @@ class _Sums:
                 "labels": 1_000 * self._labels / decisions,
             },
             "to_liars": self._visits.shares(),
-            "accounts": self._accounts.settled(),
+            "accounts": {} if self._accounts is None else self._accounts.settled(),
         }
 
 
@@ -184,14 +185,11 @@ class _Accounts:
             *names,
             *(name + BY_CONTEXT for name in names),
         ]
-        self._is_kept = len(names) <= _MOST_ACCOUNTS
-        self._payments = setup.payments() if self._is_kept else {}
+        self._payments = setup.payments()
         self._right, self._cost = np.zeros((2, len(names)))
-        self._asked = np.zeros(len(names) * len(self._arms) if self._is_kept else 0, np.int64)
+        self._asked = np.zeros(len(names) * len(self._arms), np.int64)
 
     def add(self, trace: Trace) -> None:
-        if not self._is_kept:
-            return
         learners = len(self._sites)
         self._right += np.bincount(trace.learner, trace.correct, minlength=learners)
         self._cost += np.bincount(trace.learner, trace.cost, minlength=learners)
@@ -199,18 +197,14 @@ class _Accounts:
         self._asked += np.bincount(code, minlength=len(self._asked))
 
     def settled(self) -> dict[str, Account]:
-        if not self._is_kept:
-            return {}
         asked = self._asked.reshape(len(self._sites), -1)
         dealings = {
             site.name: Dealings(
-                float(right),
-                float(cost),
-                {self._arms[arm]: int(own[arm]) for arm in np.flatnonzero(own).tolist()},
+                float(self._right[k]),
+                float(self._cost[k]),
+                {self._arms[arm]: int(asked[k, arm]) for arm in np.flatnonzero(asked[k]).tolist()},
             )
-            for site, right, cost, own in zip(
-                self._sites, self._right, self._cost, asked, strict=True
-            )
+            for k, site in enumerate(self._sites)
         }
         serving = {site.name: site.serving_cost for site in self._sites}
         return settle_accounts(dealings, self._payments, serving)
@@ -247,15 +241,13 @@ class _Visits:
         }
 
 
-def lengths(environment: Environment, slots: int) -> Iterator[int]:
+def lengths(environment: Environment, slots: int) -> list[int]:
     answers = environment.answers
     fewest = max(1, min(1_024, _MUCH // answers))
     most = min(MOST_SLOTS, max(fewest, _MOST_ANSWERS // answers))
     most -= most % environment.batch
-    start = 0
-    for end in itertools.chain(range(most, slots, most), [slots] if slots else []):
-        yield end - start
-        start = end
+    whole, rest = divmod(slots, most)
+    return [most] * whole + [rest] * (rest > 0)
 
 
 def check(
