@@ -1,6 +1,6 @@
 """covey as a classifier of scikit-learn: it chooses among models with `partial_fit`, by context."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -136,10 +136,8 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:  # there is nothing to choose, and models may refuse it
             return
         if self._is_trained:
-            said = self._said(X)
-            for row, (record, code) in enumerate(zip(self._records(X), codes, strict=True)):
-                answers = {name: int(column[row]) for name, column in said.items()}
-                self._choice.learn(record, answers, int(code))
+            for instance, code in zip(self._instances(X, self._said(X)), codes, strict=True):
+                self._choice.learn(*instance, int(code))
         for model in self.models_.values():
             if self._is_trained:
                 model.partial_fit(X, codes)
@@ -154,17 +152,10 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         X = validate_data(self, X, reset=False)
         said = self._said(X)
+        instances = self._instances(X, said)
         if not self.context:  # one region: the same model everywhere
-            any_row = {name: int(column[0]) for name, column in said.items()}
-            return X, said, [self._choice.best({}, any_row)] * len(X)
-        return (
-            X,
-            said,
-            [
-                self._choice.best(record, {name: int(column[row]) for name, column in said.items()})
-                for row, record in enumerate(self._records(X))
-            ],
-        )
+            return X, said, [self._choice.best(*next(instances))] * len(X)
+        return X, said, [self._choice.best(*instance) for instance in instances]
 
     def _said(self, X: Any) -> dict[str, Any]:
         if len(self.classes_) < 2:
@@ -172,9 +163,9 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         with np.errstate(**QUIET):
             return {name: model.predict(X).astype(np.intp) for name, model in self.models_.items()}
 
-    def _records(self, X: Any) -> list[dict[str, Any]]:
-        """Return the rows as records by name, if contexts are made of them."""
-        if not self.context:
-            return [{}] * len(X)
+    def _instances(self, X: Any, said: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield each row by name, if contexts are made of it, and the answers to it."""
         names = getattr(self, "feature_names_in_", [f"x{k}" for k in range(X.shape[1])])
-        return [dict(zip(names, row, strict=True)) for row in X.tolist()]
+        for row, values in enumerate(X):
+            record = dict(zip(names, values.tolist(), strict=True)) if self.context else {}
+            yield record, {name: int(column[row]) for name, column in said.items()}

@@ -111,9 +111,8 @@ def test_the_page_has_a_map_for_every_candidate_and_names_the_one_used(
         assert page.count(f'aria-label="arms that north prefers by {contexts}"') == 1
     assert set(went_by) == {"x0", "x1", "x0+x1"}
     assert sum(went_by.values()) == 1_500
-    share = f"{100 * went_by['x0'] / 1_500:.1f}%"
     assert "3 context spaces" in page
-    assert f"x0 in {share}" in page
+    assert f"by x0: {100 * went_by['x0'] / 1_500:.0f}% of slots" in page
 
 
 def test_the_page_marks_peers_that_saw_the_cell_only(
@@ -126,9 +125,7 @@ def test_the_page_marks_peers_that_saw_the_cell_only(
     assert "A pale hue is a peer that receives only the cell." in page
 
 
-def test_contexts_that_cannot_be_drawn_are_left_to_the_trace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_contexts_that_cannot_be_drawn_are_left_to_the_trace(tmp_path: Path) -> None:
     given = {**log_columns(), "x2": log_columns()["fee"]}
     write_log(tmp_path, given)
     toml = TOML.format(data='candidates = ["x0", ["x0", "x1", "x2"], []]', north="", south="")
@@ -138,4 +135,3 @@ def test_contexts_that_cannot_be_drawn_are_left_to_the_trace(
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count('aria-label="arms that north prefers by x0"') == 1
     assert "more than two contexts" in page
-    assert "contexts that north used" in capsys.readouterr().out

@@ -4,7 +4,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import msgspec
 from msgspec import Meta
@@ -89,6 +89,13 @@ class Candidates(NamedTuple):
     spaces: tuple[str, ...]
     columns: tuple[Space, ...]  # places of the coordinates of each in contexts
     partitions: "tuple[Partition, ...]"
+
+    @classmethod
+    def of(cls, listed: Sequence[tuple[str, Space, Partition]]) -> Self:
+        """Return spaces as one; contexts have their coordinates in the order of first mention."""
+        names, spaces, partitions = zip(*listed, strict=True)
+        own = list(dict.fromkeys(itertools.chain(*spaces)))
+        return cls(names, tuple(tuple(map(own.index, space)) for space in spaces), partitions)
 
     @property
     def dimension(self) -> int:

@@ -490,15 +490,9 @@ def _candidates(
 ) -> dict[str, Candidates]:
     """Return the candidates of all learners that have several, by the names of their spaces."""
     found = {}
-    for place, site in enumerate(setup.sites):
-        if len(site.spaces) > 1:
-            coordinates = setup.plan.coordinates_of(place)
-            spaces = [setup.plan.spaces[k] for k in site.spaces]
-            found[BETWEEN.join(titles[k] for k in site.spaces)] = Candidates(
-                tuple(titles[k] for k in site.spaces),
-                tuple(tuple(map(coordinates.index, space)) for space in spaces),
-                tuple(policies[k].partition for k in site.spaces),
-            )
+    for own in dict.fromkeys(site.spaces for site in setup.sites if len(site.spaces) > 1):
+        listed = [(titles[k], setup.plan.spaces[k], policies[k].partition) for k in own]
+        found[BETWEEN.join(titles[k] for k in own)] = Candidates.of(listed)
     return found
 
 

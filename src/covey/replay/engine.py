@@ -224,15 +224,8 @@ class ReplayEngine:
         tables = self.tables[place]
         found: dict[tuple[int, ...], Table] = {(k,): table for k, table in enumerate(tables)}
         for spaces in {site.spaces for site in self.sites if len(site.spaces) > 1}:
-            columns = [self._spaces[k] for k in spaces]
-            own = list(dict.fromkeys(itertools.chain(*columns)))
-            several = Spaces(
-                Candidates(
-                    tuple(map(str, spaces)),
-                    tuple(tuple(map(own.index, space)) for space in columns),
-                    tuple(self._policies[k].partition for k in spaces),
-                )
-            )
+            listed = [(str(k), self._spaces[k], self._policies[k].partition) for k in spaces]
+            several = Spaces(Candidates.of(listed))
             several.join([tables[k] for k in spaces])
             found[spaces] = cast("Table", several)
         return found

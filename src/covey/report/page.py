@@ -299,8 +299,9 @@ def _map(outcome: Outcome, view: _View, colours: Mapping[str, str], width: int) 
         ticks=ticks,
     )
     space, numbers = space_of(view.cells[0].name), view.learner.numbers
-    share = figures.percent((numbers.candidates or {}).get(space, 0) / max(1, numbers.slots))
-    note = f"by {shorten(space)}: {share} of slots" if outcome.spaces > 1 else ""
+    note = f"by {shorten(space)}" if outcome.spaces > 1 else ""
+    if numbers.candidates:
+        note += f": {figures.percent(numbers.candidates.get(space, 0) / numbers.slots)} of slots"
     return Panel(view.learner.name, markup(drawn), note, _shares(view.cells, colours))
 
 
