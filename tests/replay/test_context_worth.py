@@ -77,6 +77,19 @@ def test_the_context_that_tells_functions_apart_is_found_with_its_border_in_its_
     assert high.low == pytest.approx(100, abs=5)
 
 
+def test_a_category_that_tells_functions_apart_is_named() -> None:
+    names = np.where(LOAD < 50, "ES", np.where(LOW, "FR", "PT"))
+    scale = {"column": "country", "scale": "category", "values": ["ES", "FR", "PT"]}
+    worth = covey.replay(config(scale), {**COLUMNS, "country": names}).outcome.contexts
+
+    assert worth is not None
+    (telling,) = worth.telling
+    assert [(best.low, best.high, best.function) for best in telling.best] == [
+        ("ES", "FR", "a"),
+        ("PT", "PT", "b"),
+    ]
+
+
 def test_contexts_that_tell_nothing_are_said_to_gain_nothing() -> None:
     result = covey.replay(config("noise"), COLUMNS)
     worth = result.outcome.contexts

@@ -327,9 +327,13 @@ def _merged(
         low: float | str = edges[first]
         high: float | str = edges[last]
         if setup.context.dimension:
-            ends = [[edges[k]] * setup.context.dimension for k in (first, last)]
-            low, high = setup.context.bounds_at(*ends)[context]
-        merged.append(BestFunction(low, high, function))
+            # A row at an edge between parts belongs to the part below it.
+            ends = [math.nextafter(x, 2.0) if 0 < x < 1 else x for x in (edges[first], edges[last])]
+            low, high = setup.context.bounds_at(*([end] * setup.context.dimension for end in ends))[
+                context
+            ]
+        if high != "":  # else no category lies there
+            merged.append(BestFunction(low, high, function))
         first = last
     return merged
 

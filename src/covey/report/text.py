@@ -415,7 +415,9 @@ def _telling(context: TellingContext) -> str:
 def best_parts(context: TellingContext) -> str:
     """Return the best function in each part of an axis."""
     return ", ".join(
-        f"{shorten(best.function)} from {_end(best.low)} to {_end(best.high)}"
+        f"{shorten(best.function)} for {_end(best.low)}"
+        if best.low == best.high
+        else f"{shorten(best.function)} from {_end(best.low)} to {_end(best.high)}"
         for best in context.best
     )
 
