@@ -1,7 +1,7 @@
 """The sites of an environment: the configuration of a replay, and its instances as a log."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -117,40 +117,36 @@ def log_of(stretch: WorldChunk) -> EncodedLog:
     )
 
 
-class WorldLog:
+class WorldLog(NamedTuple):
     """Makes the rows of a log from the chunks of a world, in order."""
 
-    def __init__(self, environment: Environment, setup: NetworkConfig) -> None:
-        self._environment = environment
-        self._context = setup.context
-        # The kernel writes answers from stored labels into further rows, one per learner.
-        self._cost_columns = setup.cost_columns
-        self._answer_delays = setup.answer_delays
+    environment: Environment
+    setup: NetworkConfig
 
     def rows(self, stretch: WorldChunk) -> EncodedLog:
         log = log_of(stretch)
         changes: dict[str, Any] = {}
-        if self._context.dimension:
+        if self.setup.context.dimension:
             changes["contexts"] = self._contexts(stretch).reshape(-1).data
         if stretch.labelled is not None:
             changes["labels"] = stretch.labelled.labels.data
             changes["predictions"] = stretch.labelled.answers[0].data
-        if self._environment.loss is not None:
+        if self.environment.loss is not None:
             changes["gains"] = log.predictions
             changes["predictions"] = np.zeros(np.shape(log.predictions), np.int32).data
-        if self._cost_columns:
+        if self.setup.cost_columns:
             changes["costs"] = self._costs(stretch).data
-        if self._environment.batch > 1:
-            changes["batches"] = (np.arange(len(stretch.points)) // self._environment.batch).data
-        if any(self._answer_delays):
+        if self.environment.batch > 1:
+            changes["batches"] = (np.arange(len(stretch.points)) // self.environment.batch).data
+        if any(self.setup.answer_delays):
             changes["busy"] = self._busy(stretch).data
         return log._replace(**changes)
 
     def _contexts(self, stretch: WorldChunk) -> Array:
         """Return what the sites see: slot, stream, coordinate."""
-        names = self._environment.coordinates
+        names = self.environment.coordinates
         seen = [
-            self._context.extract(
+            self.setup.context.extract(
                 dict(zip(names, np.ascontiguousarray(points.T), strict=True)),
                 first_slot=stretch.first_slot,
             )
@@ -159,18 +155,18 @@ class WorldLog:
         return np.ascontiguousarray(np.stack(seen, axis=1))
 
     def _costs(self, stretch: WorldChunk) -> Array:
-        drawn = [self._environment.columns[name] for name in self._cost_columns]
+        drawn = [self.environment.columns[name] for name in self.setup.cost_columns]
         values = [
             column.low + (column.high - column.low) * stretch.columns[name]
-            for name, column in zip(self._cost_columns, drawn, strict=True)
+            for name, column in zip(self.setup.cost_columns, drawn, strict=True)
         ]
         return np.rint(np.array(values) * MILLIONTHS).astype(np.int32)
 
     def _busy(self, stretch: WorldChunk) -> Array:
-        busy = np.empty((len(stretch.points), len(self._answer_delays)), np.int64)
-        for learner, delay in enumerate(self._answer_delays):
+        busy = np.empty((len(stretch.points), len(self.setup.answer_delays)), np.int64)
+        for learner, delay in enumerate(self.setup.answer_delays):
             if isinstance(delay, str):
-                column = self._environment.columns[delay]
+                column = self.environment.columns[delay]
                 values = column.low + (column.high - column.low + 1) * stretch.columns[delay]
                 busy[:, learner] = values.astype(np.int64)
             else:
