@@ -626,7 +626,9 @@ def _site(
         rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         cost_columns=_cost_columns(member, arms),
         spaces=own,
-        views=checked_views(
+        views=()
+        if not member.view
+        else checked_views(
             member.view,
             owner=f"learner {member.name!r}",
             arms=arms,
