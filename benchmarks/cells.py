@@ -125,7 +125,7 @@ def _run(arena: Any, stream: tuple[np.ndarray, ...], opened: int) -> float:
 def _arena(setup: NetworkConfig, width: int) -> Any:
     """Return the network before its first slot."""
     (policy,) = setup.policies(width)
-    clock = kernel.Clock(policy.scales(), policy.powers())
+    clock = kernel.Clock(*policy.curves())
     tables, seats = [], []
     for position, site in enumerate(setup.sites):
         rule = policy.rule(functions=len(site.functions), costs=site.costs, position=position)

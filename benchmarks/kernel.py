@@ -61,7 +61,7 @@ def _makers() -> dict[str, Maker]:
 def _table(settings: PolicyRecord, functions: int) -> Table:
     policy = settings.resolve(dimension=1, most_functions=2)
     rule = policy.rule(functions=functions, costs=(0.0,) * task.ARMS, position=0)
-    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(*policy.curves()), rule)
     if functions < task.ARMS:
         for coordinate in range(task.SLICES):
             row = table.cells.meet(Cell(0, (coordinate,)), 1)

@@ -44,7 +44,7 @@ def measure(effort: str) -> Figure:
 def _fill(settings: PolicyRecord) -> tuple[float, float]:
     policy = settings.resolve(dimension=2, most_functions=2)
     rule = policy.rule(functions=2, costs=(0.0,) * ARMS, position=0)
-    table = table_of(Clock(policy.scales(), policy.powers()), rule)
+    table = table_of(Clock(*policy.curves()), rule)
     rng = np.random.default_rng(0)
     worst = 0.0
     slot = 0
