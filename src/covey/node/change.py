@@ -180,13 +180,13 @@ def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[CountedArm]:
 
 def _changed_settings(path: str, old: str, new: str) -> list[str]:
     """Return which settings differ; raise `StoreError` if contexts do."""
-    found = [
+    lines = [
         difference for difference in differences(old, new) if not difference.startswith("arm: ")
     ]
-    refused = [one for one in found if not one.startswith(COUNTED_AGAIN)]
+    refused = [line for line in lines if not line.startswith(COUNTED_AGAIN)]
     if refused:
-        raise StoreError(f"{path} was written with other settings: {'; '.join(found)}: {WHY_NOT}")
-    return found
+        raise StoreError(f"{path} was written with other settings: {'; '.join(lines)}: {WHY_NOT}")
+    return lines
 
 
 def _steps(wanted: Sequence[WantedArm], loaded: Loaded) -> tuple[list[ArmStep], list[Arm]]:
@@ -210,8 +210,8 @@ def _steps(wanted: Sequence[WantedArm], loaded: Loaded) -> tuple[list[ArmStep], 
         else:
             what = "add" if before is None else "renew"
             fresh = Arm(_new_id(want, taken), *want[:3], since=slot, number=len(taken))
-            known = (one for one in retired if (one.name, one.kind, one.version) == want[:3])
-            arm = next(known, fresh)
+            same = (arm for arm in retired if (arm.name, arm.kind, arm.version) == want[:3])
+            arm = next(same, fresh)
             what = "return" if arm is not fresh else what
         taken.add(arm.id)
         arms.append(msgspec.structs.replace(arm, place=place, until=None))
@@ -302,7 +302,7 @@ class _Recount:
         if space not in tables:
             tables[space] = empty_table(self._learner, space)
             if space in self._learner.candidates:
-                self._learner.join(tables[space], space, lambda one: self._table(source, one))
+                self._learner.join(tables[space], space, lambda name: self._table(source, name))
         return tables[space]
 
     def _own(self, request: Request, row: int) -> None:

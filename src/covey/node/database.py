@@ -102,19 +102,19 @@ class DatabaseUrl:
 
     def __init__(self, url: str) -> None:
         """Raise `ConfigError` if it is none; the message repeats nothing of it."""
-        found = _URL.fullmatch(url)
-        if found is None:
+        match = _URL.fullmatch(url)
+        if match is None:
             raise ConfigError(
                 "the URL of the store cannot be read; write it like postgresql://user@host/database"
                 ", with %40 for @, %2F for / and %3A for : in a name or a password"
             )
         self.url = url
-        user, hosts, database, more = found.group("user", "hosts", "database", "more")
-        given = [one for one in parse_qsl(more or "") if one[0] in _SHOWN]
+        user, hosts, database, more = match.group("user", "hosts", "database", "more")
+        options = [option for option in parse_qsl(more or "") if option[0] in _SHOWN]
         shown = f"{user}@{hosts}" if user else hosts
         self._text = f"postgresql://{shown}/{database or ''}"
-        if given:
-            self._text += "?" + "&".join(f"{name}={value}" for name, value in given)
+        if options:
+            self._text += "?" + "&".join(f"{name}={value}" for name, value in options)
 
     def __str__(self) -> str:
         return self._text

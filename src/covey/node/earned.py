@@ -123,7 +123,7 @@ class Relation(msgspec.Struct):
             other = self.waiting[k]
             if other.is_first == is_first or other.function != function:
                 continue
-            region = next((one for one in regions if one in other.regions), None)
+            region = next((region for region in regions if region in other.regions), None)
             if region is not None:
                 del self.waiting[k]
                 difference = gain - other.gain if is_first else other.gain - gain
@@ -156,7 +156,7 @@ class Relation(msgspec.Struct):
         needed.update(self.functions)
         nothing = Bets(0.0)
         # Each of the functions must be shown to agree: no share of the level is needed.
-        return all(self.wide.get(one, nothing).both >= 1.0 / self.level for one in needed)
+        return all(self.wide.get(name, nothing).both >= 1.0 / self.level for name in needed)
 
     def _turn(self, slot: int) -> None:
         if self.differs:
@@ -169,7 +169,7 @@ class Relation(msgspec.Struct):
                 capital[name] = max(capital.get(name, 0.0), bets.worth / bets.weight)
             most = max(capital.values())
             self.functions = sorted(
-                name for name, one in capital.items() if one >= min(most, SUSPECT)
+                name for name, worth in capital.items() if worth >= min(most, SUSPECT)
             )
         self.differs = not self.differs
         self.since = slot
@@ -272,17 +272,17 @@ class ChangeTest:
         after = before + moved / (weight + PAST_WEIGHT)
         # Of what counts as unchanged, that which is nearest to what is so now.
         before = min(max(after, before - UNCHANGED), before + UNCHANGED)
-        before, after = (min(1.0 - LEAST, max(LEAST, one)) for one in (before, after))
+        before, after = (min(1.0 - LEAST, max(LEAST, rate)) for rate in (before, after))
         return gain * log(after / before) + (1.0 - gain) * log((1.0 - after) / (1.0 - before))
 
     def _is_shown(self, pooled: Collection[str]) -> bool:
         """Return whether the capital of all starts is large, without the largest of sources."""
-        known = [self._pasts[one].evidence for one in pooled if one in self._pasts]
+        known = [self._pasts[source].evidence for source in pooled if source in self._pasts]
         kept = len(known) - max(1, (len(known) - 1) // 2)
         own = self._common.own.evidence
         capital = 0.0
         for start in self._starts():
-            least = sorted([one.get(start, 0.0) for one in known])[:kept]
+            least = sorted([evidence.get(start, 0.0) for evidence in known])[:kept]
             capital += share(start) * exp(min(MOST_EVIDENCE, own.get(start, 0.0) + sum(least)))
         return capital >= 1.0 / CHANGE_LEVEL
 
@@ -291,8 +291,8 @@ class ChangeTest:
     def changes(self) -> list[RelationLine]:
         """Return what has changed since the last call, as it is stored."""
         changed, self._changed = sorted(self._changed), set()
-        parts = [(one, self._pasts[one] if one else self._common) for one in changed]
-        return [RelationLine(OWN, one, msgspec.json.encode(part).decode()) for one, part in parts]
+        parts = [(name, self._pasts[name] if name else self._common) for name in changed]
+        return [RelationLine(OWN, name, msgspec.json.encode(part).decode()) for name, part in parts]
 
     def load(self, source: str, state: str) -> None:
         """Continue from what is stored of a source."""
@@ -354,11 +354,11 @@ class Regions:
 
     def around(self, context: Context) -> list[str]:
         """Return the regions of all sizes around a context."""
-        found = [
-            self._name(side, [min(int(one * side), side - 1) for one in context])
+        names = [
+            self._name(side, [min(int(value * side), side - 1) for value in context])
             for side in self._sides
         ]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(names))
 
     def _name(self, side: int, coordinates: Sequence[int]) -> str:
         if side > self._finest:
@@ -406,8 +406,8 @@ class EarnedTrust:
         why, since = self._parted.get(source, ""), own.since
         if why and not own.differs:
             since = max(other.since for other in self._others(source) if other.differs)
-        told = why or f"{own.pairs} labels compared with the site's own"
-        return TrustState(source, "parted" if why else "pooled", since, own.pairs, told)
+        reason = why or f"{own.pairs} labels compared with the site's own"
+        return TrustState(source, "parted" if why else "pooled", since, own.pairs, reason)
 
     # -- labels ---------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ class EarnedTrust:
         if space in self._candidates:
             several = self._candidates[space]
             space, context = several.spaces[0], several.points(context)[0]
-        regions = [f"{space}/{one}" for one in self._regions[space].around(context)]
+        regions = [f"{space}/{region}" for region in self._regions[space].around(context)]
         return self._take_as_own(regions, function, gain, slot)
 
     def _take_as_own(self, regions: Sequence[str], function: str, gain: float, slot: int) -> bool:
@@ -467,7 +467,7 @@ class EarnedTrust:
         return source not in self._parted and self._is_change(source, function, regions[0], gain)
 
     def _is_change(self, source: str, function: str, region: str, gain: float) -> bool:
-        pooled = [one for one in self._active if one not in self._parted]
+        pooled = [active for active in self._active if active not in self._parted]
         test = self._change_test
         return test is not None and test.take(source, function, region, gain, pooled)
 
@@ -512,8 +512,8 @@ class EarnedTrust:
 
     def _others(self, source: str) -> list[Relation]:
         return [
-            one
-            for key, one in self._relations.items()
+            relation
+            for key, relation in self._relations.items()
             if source in key and key[1] != OWN and set(key) <= set(self._active)
         ]
 
@@ -529,8 +529,8 @@ class EarnedTrust:
                 self._parted[source] = (
                     f"its labels differ from those of {against} of {len(self._active) - 1} others"
                 )
-        turned = [one for one in self._active if (one in before) != (one in self._parted)]
-        self.turned += [self._state(one) for one in turned]
+        turned = [name for name in self._active if (name in before) != (name in self._parted)]
+        self.turned += [self._state(name) for name in turned]
         if self._change_test is not None:
             for source in turned:
                 self._change_test.drop(source)
@@ -542,7 +542,7 @@ class EarnedTrust:
         changed, self._changed = self._changed, {}
         labels, self._unwritten = self._unwritten[-PERIOD:], []
         lines = [
-            RelationLine(*key, msgspec.json.encode(one).decode()) for key, one in changed.items()
+            RelationLine(*key, msgspec.json.encode(item).decode()) for key, item in changed.items()
         ]
         tested = [] if self._change_test is None else self._change_test.changes()
         return [*lines, *labels, *tested]
@@ -556,7 +556,7 @@ class EarnedTrust:
                 relations.append(RELATION.decode(line.state))
             elif self._change_test is not None:
                 self._change_test.load(line.other, line.state)
-        for relation in sorted(relations, key=lambda one: one.number):
+        for relation in sorted(relations, key=lambda relation: relation.number):
             self._relations[relation.first, relation.second] = relation
             if relation.second == OWN and relation.first in self._sources:
                 self._active.append(relation.first)

@@ -234,9 +234,9 @@ class VotingHandler(Handler):
             raise own
         for place in range(count):
             votes = {self._ensemble.own: own[place]}
-            for peer, given in zip(voters, answers, strict=True):
-                if not isinstance(given, PeerError) and given[place].label is not NO_ANSWER:
-                    votes[peer] = given[place].label
+            for peer, answer in zip(voters, answers, strict=True):
+                if not isinstance(answer, PeerError) and answer[place].label is not NO_ANSWER:
+                    votes[peer] = answer[place].label
             draft.scored[place] = {ROW_ID: ids[place], **votes}
         return [
             self._ensemble.elect(
@@ -349,7 +349,7 @@ class LocalEnsemble:
         """Return what another one continues from."""
         weights = kept_weights(self._ensemble, self._known)
         weights.classes = list(weights.classes)
-        ballots = {ticket: msgspec.structs.replace(one) for ticket, one in self._ballots.items()}
+        ballots = {ticket: msgspec.structs.replace(vote) for ticket, vote in self._ballots.items()}
         return Votes(weights, ballots, self._latest)
 
     def restore(self, votes: Votes) -> None:

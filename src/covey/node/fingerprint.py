@@ -100,7 +100,7 @@ def _describe_forgetting(kernel: Mapping[str, Any]) -> str:
 def describe_scale(scale: Scale) -> str:
     """Return the name of a coordinate, its scale and the bounds of that."""
     kinds = [*SCALES.items(), *VECTOR_SCALES.items()]
-    kind = next(name for name, one in kinds if type(scale) is one)
+    kind = next(name for name, scale_type in kinds if type(scale) is scale_type)
     options: Any = scale
     named = [
         f"{field.encode_name} {_describe_value(getattr(options, field.name))}"
@@ -126,8 +126,8 @@ def _values(fingerprint: str) -> dict[str, list[str]]:
 
 
 def _change(before: list[str], now: list[str]) -> str:
-    removed = [one for one in before if one not in now]
-    added = [one for one in now if one not in before]
+    removed = [line for line in before if line not in now]
+    added = [line for line in now if line not in before]
     if not removed and not added:
         return "the same in another order"
     return f"{_listed(removed)} before, {_listed(added)} now"

@@ -220,10 +220,10 @@ class Decisions:
             if isinstance(report, PeerError):
                 self._close(draft, peer, report)
                 continue
-            arrivals, low, high, told = report
+            arrivals, low, high, logs = report
             # A peer has seen what it answered, whatever it reports.
             seen = max(arrivals, self._state.answered(row, self._peers[peer]))
-            reports.append((peer, (seen + self._about_to_ask(draft, row, peer), low, high, told)))
+            reports.append((peer, (seen + self._about_to_ask(draft, row, peer), low, high, logs)))
         return reports
 
     def _close(self, draft: Draft, peer: int, reason: PeerError) -> None:
@@ -342,7 +342,7 @@ class OtherFunctions:
             if closed is None or not closed[function]
             for group in self._groups(function, arms, context_of)
         ]
-        calls = [self._labels(one[0].function, self._share(rows, one)) for one in groups]
+        calls = [self._labels(group[0].function, self._share(rows, group)) for group in groups]
         answers: dict[int, dict[str, Label]] = {}
         for (choice, _, places), labels in zip(
             groups, await self._runner.gather(calls), strict=True
@@ -362,7 +362,7 @@ class OtherFunctions:
         views = [ALL] * len(places)
         if self._views and context_of is not None:
             views = [shown(self._views, choice.arm, context_of(place)) for place in places]
-        return [(choice, view, [places[k] for k in some]) for view, some in grouped(views).items()]
+        return [(choice, view, [places[k] for k in part]) for view, part in grouped(views).items()]
 
     async def _labels(self, function: int, rows: Rows) -> list[Label]:
         try:
@@ -532,7 +532,7 @@ class Handler:
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
         """Run own functions; return those that failed."""
-        results = await self._driver.gather([self._call(draft, one, into) for one in groups])
+        results = await self._driver.gather([self._call(draft, group, into) for group in groups])
         return {
             group[0].function: result
             for group, result in zip(groups, results, strict=True)
@@ -561,23 +561,23 @@ class Handler:
         may_be_late = len(draft.codes) == 1 and not choice.is_by_context
         answers = await self._driver.ask(choice.peer, rows, may_be_late=may_be_late)
         is_missing = False
-        for place, row, one in zip(places, rows, answers, strict=True):
-            draft.predictions[place] = one.label
-            own_id = row.id if one.id is None else one.id
-            draft.helped[place] = PeerAnswer(one.function, own_id, one.is_awaited)
-            is_missing |= one.label is NO_ANSWER or type(one.label) is Late
+        for place, row, answer in zip(places, rows, answers, strict=True):
+            draft.predictions[place] = answer.label
+            own_id = row.id if answer.id is None else answer.id
+            draft.helped[place] = PeerAnswer(answer.function, own_id, answer.is_awaited)
+            is_missing |= answer.label is NO_ANSWER or type(answer.label) is Late
         return is_missing
 
     async def _fall_back(self, draft: Draft, failed: Failed) -> list[Any]:
         """Let own functions answer where a peer or a function gave no answer."""
         missing = []
-        for place, one in enumerate(draft.predictions):
-            if type(one) is Late:
-                if await self._driver.has_come(one):
-                    draft.predictions[place] = one.label()
+        for place, prediction in enumerate(draft.predictions):
+            if type(prediction) is Late:
+                if await self._driver.has_come(prediction):
+                    draft.predictions[place] = prediction.label()
                 else:
                     missing.append(place)
-            elif one is NO_ANSWER:
+            elif prediction is NO_ANSWER:
                 missing.append(place)
         if not missing:
             return draft.predictions
@@ -647,13 +647,13 @@ class Handler:
         arms = arm_of(np.asarray(draft.codes)[where])
         groups: list[Group] = []
         for arm in np.flatnonzero(np.bincount(arms)).tolist():
-            mine = where[arms == arm].tolist()
-            choice = learner.choice(int(draft.codes[mine[0]]))
+            rows = where[arms == arm].tolist()
+            choice = learner.choice(int(draft.codes[rows[0]]))
             if not views:
-                groups.append((choice, ALL, mine))
+                groups.append((choice, ALL, rows))
                 continue
-            by_view = grouped(shown(views, choice.arm, draft.context(row)) for row in mine)
-            groups += [(choice, view, [mine[k] for k in some]) for view, some in by_view.items()]
+            by_view = grouped(shown(views, choice.arm, draft.context(row)) for row in rows)
+            groups += [(choice, view, [rows[k] for k in part]) for view, part in by_view.items()]
         return groups
 
     def _share(self, rows: Rows, group: Group) -> Rows:

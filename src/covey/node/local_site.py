@@ -200,17 +200,17 @@ class Peeking:
 
     def _told(self, cell: Cell) -> list[tuple[float, int]]:
         """Return what peers say of the accuracy of their answers."""
-        found = []
+        estimates = []
         for name, is_by_context in self._site.learner.behind():
             peer = self._others[name]
             table = _copy_at(peer, cell)
             row = table.cells.meet(cell, 0)
             if is_by_context:
                 _, count, labels = _seen(peer, cell)
-                found.append((count / labels if labels else 0.0, labels))
+                estimates.append((count / labels if labels else 0.0, labels))
             else:
-                found.append(table.estimate(row))
-        return found
+                estimates.append(table.estimate(row))
+        return estimates
 
     def _fallen_back(
         self, table: Table, row: int, context: Context, instance: Any
@@ -298,12 +298,12 @@ def _seen(peer: "LocalSite", cell: Cell) -> tuple[Any, int, int]:
 def _said(function: Function, instance: Any) -> Label | Any:
     """Return the answer of a function; `NO_ANSWER`: it has none yet."""
     try:
-        said = function.ask(instance)
+        answer = function.ask(instance)
     except NoAnswerYet:
         return NO_ANSWER
-    if type(said) is not Late:
-        return said
-    return said.label() if said.is_there() else NO_ANSWER
+    if type(answer) is not Late:
+        return answer
+    return answer.label() if answer.is_there() else NO_ANSWER
 
 
 def _estimates(
@@ -311,15 +311,15 @@ def _estimates(
 ) -> dict[str, ArmEstimate]:
     accuracies = table.accuracies(row, context)
     rows = [table.basis(row), *reversed(table.cells.around(context))]
-    found = {}
+    estimates = {}
     for arm, name in enumerate(learner.arms):
-        records = [(one, *table.record(one, arm)) for one in rows]
+        records = [(level, *table.record(level, arm)) for level in rows]
         at, labels, right = next((record for record in records if record[1]), (row, 0, 0))
         gained, accuracy = right / learner.unit, None
         if labels:
             accuracy = accuracies[arm] if at == rows[0] else gained / labels
-        found[name] = ArmEstimate(labels, gained, accuracy)
-    return found
+        estimates[name] = ArmEstimate(labels, gained, accuracy)
+    return estimates
 
 
 Given = TypeVar("Given")
@@ -459,11 +459,11 @@ class LocalDriver:
                 shares.setdefault(request.group(row).peer, {})[cast("int", answer.id)] = label
         for peer, share in shares.items():
             other = self._others[peer]
-            known = {ticket: one for ticket, one in share.items() if other.state.knows(ticket)}
+            known = {ticket: label for ticket, label in share.items() if other.state.knows(ticket)}
             try:
-                for found, rows in other.parts(known):
-                    await other.handler.prepare(found, rows)
-                    self._prepared.append((other, found, rows))
+                for peer_request, rows in other.parts(known):
+                    await other.handler.prepare(peer_request, rows)
+                    self._prepared.append((other, peer_request, rows))
             except BaseException:
                 self.discard()
                 raise
@@ -880,11 +880,11 @@ class LocalSite:
                 self._state.check(request, {row: label})
                 self._takes_text = kind is str
             if cost is None and self._is_supervised:
-                found = self._tickets.settle(ticket, label)
-                if found >= 0:
+                result = self._tickets.settle(ticket, label)
+                if result >= 0:
                     self._tell_alarm()
-                    return SETTLED[found]
-                done = self.rows.learn(ticket, label, found)
+                    return SETTLED[result]
+                done = self.rows.learn(ticket, label, result)
                 if done is not None:
                     self._tell_alarm()
                     return done
@@ -942,18 +942,18 @@ class LocalSite:
         self._driver.settle_peers()
         done: dict[int, Settlement] = {}
         for request, rows in parts:
-            new = {row: one for row, one in rows.items() if request.number + row not in kept}
+            new = {row: label for row, label in rows.items() if request.number + row not in kept}
             costs_by_row = {row: paid.get(request.number + row) for row in new}
             settled = self._state.settle(request, new, costs_by_row)
             self._tell_alarm()
             for row, is_new, is_right in zip(new, settled.is_new, settled.is_right, strict=True):
                 done[request.number + row] = Settlement(is_new, is_right)
-        found = []
+        settlements = []
         for ticket in tickets:
-            found.append(KEPT if ticket in kept else done[ticket])
+            settlements.append(KEPT if ticket in kept else done[ticket])
             if ticket in done:  # the same ticket again in the batch has no effect
                 done[ticket] = Settlement(False, done[ticket].is_right)
-        return found
+        return settlements
 
     def join(self) -> list[Settlement]:
         """Settle the labels that were kept for a busy peer's answer, where that has come by now.
@@ -997,11 +997,11 @@ class LocalSite:
 
     def parts(self, truths: Mapping[int, Any]) -> list[tuple[Request, dict[int, Any]]]:
         """Return labels by request and row; raise `UnknownTicket`."""
-        found: dict[int, tuple[Request, dict[int, Any]]] = {}
+        parts: dict[int, tuple[Request, dict[int, Any]]] = {}
         for ticket, label in truths.items():
             request, row = self._state.find_ticket(ticket)
-            found.setdefault(request.number, (request, {}))[1][row] = label
-        return list(found.values())
+            parts.setdefault(request.number, (request, {}))[1][row] = label
+        return list(parts.values())
 
     def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
         request, row = self._state.find_ticket(ticket)

@@ -158,7 +158,7 @@ class Network(Mapping[str, LocalSite]):
             self._members[site.name] = LocalSite(
                 site, learner, own, self._members, wait, contexts, self._lock, self._times
             )
-            has_async |= any(one.is_async for one in own)
+            has_async |= any(function.is_async for function in own)
         _check_all_used(setup, functions)
         if has_async:  # while one is awaited, other instances are decided
             for member in self._members.values():
@@ -214,11 +214,11 @@ class Network(Mapping[str, LocalSite]):
             there = ", ".join(site.name for site in saved.sites)
             raise StoreError(f"{where} has the sites {there}; the configuration has others")
         for site in saved.sites:
-            found = differences(site.meaning, self._members[site.name].meaning)
-            if found:
+            changes = differences(site.meaning, self._members[site.name].meaning)
+            if changes:
                 raise StoreError(
                     f"{where} was saved with other settings of learner {site.name!r}: "
-                    f"{'; '.join(found)}; give the configuration that it was saved with"
+                    f"{'; '.join(changes)}; give the configuration that it was saved with"
                 )
         self._times.restore(saved.times)
         for site in saved.sites:
@@ -227,9 +227,9 @@ class Network(Mapping[str, LocalSite]):
             self._ensemble.restore(saved.votes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        for what, given in (("the configuration", self._given.config), *self._named_functions()):
+        for what, value in (("the configuration", self._given.config), *self._named_functions()):
             try:
-                pickle.dumps(given)
+                pickle.dumps(value)
             except Exception as error:
                 raise DataError(
                     f"{what} cannot be pickled: {type(error).__name__}: {error}; define it at the "
@@ -288,8 +288,8 @@ class Network(Mapping[str, LocalSite]):
     ) -> None:
         """Continue with other functions of a site; None: there is none of that name."""
         site, own = self[name], {**self._given.functions, **functions}
-        listed = {one for learner in config["learner"] for one in learner["functions"]}
-        own = {key: one for key, one in own.items() if key in listed and one is not None}
+        listed = {name for learner in config["learner"] for name in learner["functions"]}
+        own = {key: arm for key, arm in own.items() if key in listed and arm is not None}
         self._check_can_alter(site, own, listed)
         saved = self._saved()
         other = Network.__new__(Network)
@@ -334,7 +334,7 @@ class Network(Mapping[str, LocalSite]):
 
     def _voting(self, setup: NetworkConfig, functions: Mapping[str, Any]) -> LocalEnsemble:
         voters = [site for site in setup.sites if site.receives]
-        own = [one for site in voters for one in functions_of(site, functions)]
+        own = [function for site in voters for function in functions_of(site, functions)]
         return LocalEnsemble(
             {site.name: self._members[site.name] for site in voters},
             cast("Weighing", setup.ensemble),
@@ -376,7 +376,7 @@ class Network(Mapping[str, LocalSite]):
         """
         site = self._sites.get(asker)
         if site is None or peer not in site:
-            known = [f"{one} -> {other}" for one, peers in self._sites.items() for other in peers]
+            known = [f"{name} -> {other}" for name, peers in self._sites.items() for other in peers]
             raise ConfigError(
                 f"{asker!r} has no peer {peer!r}{nearest(f'{asker} -> {peer}', known)}"
             )
@@ -481,7 +481,7 @@ def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: LinkPrices) -> 
     """Return the prices of a site that change by slot, or are learnt."""
     is_carried = setup.settings.carry_serving_costs
     peers = [setup.sites[peer] for peer in site.peers]
-    carried = {one.name: one.serving_cost if is_carried else 0.0 for one in peers}
+    carried = {peer.name: peer.serving_cost if is_carried else 0.0 for peer in peers}
     return SitePrices(links, site.name, carried, label_wait=setup.settings.live_wait)
 
 
@@ -489,11 +489,11 @@ def _candidates(
     setup: NetworkConfig, titles: Sequence[str], policies: Sequence[Policy]
 ) -> dict[str, Candidates]:
     """Return the candidates of all learners that have several, by the names of their spaces."""
-    found = {}
+    candidates = {}
     for own in dict.fromkeys(site.spaces for site in setup.sites if len(site.spaces) > 1):
         listed = [(titles[k], setup.plan.spaces[k], policies[k].partition) for k in own]
-        found[BETWEEN.join(titles[k] for k in own)] = Candidates.of(listed)
-    return found
+        candidates[BETWEEN.join(titles[k] for k in own)] = Candidates.of(listed)
+    return candidates
 
 
 def check_can_run(setup: NetworkConfig) -> None:
@@ -689,12 +689,12 @@ def plain_config(table: Any) -> Any:
     named = [policy.get(key, "") for key in ("preset", "policy", "reward")]
     for learner in table.get("learner", []):
         named += [*learner.get("rewards", {}).values()]
-    return None if any(isinstance(one, str) and ":" in one for one in named) else table
+    return None if any(isinstance(name, str) and ":" in name for name in named) else table
 
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _is_plain(one) for key, one in value.items())
+        return all(isinstance(key, str) and _is_plain(item) for key, item in value.items())
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or type(value) in (str, int, bool) or _is_finite(value)
@@ -763,9 +763,9 @@ def _packed(value: Any, ticket: int, learner: str) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufU":
         return {"array": [value.dtype.str, list(value.shape), value.tobytes()]}
     if type(value) in (list, tuple):
-        return {type(value).__name__: [_packed(one, ticket, learner) for one in value]}
+        return {type(value).__name__: [_packed(item, ticket, learner) for item in value]}
     if type(value) is dict:
-        pairs = [[_packed(one, ticket, learner) for one in pair] for pair in value.items()]
+        pairs = [[_packed(item, ticket, learner) for item in pair] for pair in value.items()]
         return {"dict": pairs}
     raise DataError(
         f"ticket {ticket} of learner {learner!r} is to train a function with a "
@@ -785,8 +785,8 @@ def _unpacked(packed: Any) -> Any:
         flat = np.frombuffer(msgspec.convert(content, bytes), np.dtype(dtype))
         return flat.reshape(shape).copy()
     if kind == "dict":
-        return {_unpacked(key): _unpacked(one) for key, one in value}
-    values = [_unpacked(one) for one in value]
+        return {_unpacked(key): _unpacked(item) for key, item in value}
+    values = [_unpacked(item) for item in value]
     return tuple(values) if kind == "tuple" else values
 
 
@@ -842,14 +842,14 @@ def without_function(tables: Mapping[str, Any], site: str, name: str) -> Mapping
     place = _place(own, site, name)
     if len(own["functions"]) == 1:
         raise ConfigError(f"{name!r} is the last function of learner {site!r}; add another first")
-    own["functions"] = [one for one in own["functions"] if one != name]
+    own["functions"] = [function for function in own["functions"] if function != name]
     if own.get("function-costs"):
         own["function-costs"] = [cost for k, cost in enumerate(own["function-costs"]) if k != place]
     for key in BY_ARM:
         if name in own.get(key, {}):
-            own[key] = {arm: one for arm, one in own[key].items() if arm != name}
+            own[key] = {arm: value for arm, value in own[key].items() if arm != name}
     if isinstance(own.get("free"), list):
-        own["free"] = [one for one in own["free"] if one != name]
+        own["free"] = [function for function in own["free"] if function != name]
     return changed
 
 

@@ -355,10 +355,10 @@ class Node:
         asked = Question(OWN, self.new_id()) if question is None else question
 
         def points(first: int) -> Any:
-            found = contexts(first) if callable(contexts) else contexts
-            if len(rows) == 1 and isinstance(found, list) and len(found) == 1:
-                return found
-            return points_of(found, rows, dimension=self.learner.dimension)
+            values = contexts(first) if callable(contexts) else contexts
+            if len(rows) == 1 and isinstance(values, list) and len(values) == 1:
+                return values
+            return points_of(values, rows, dimension=self.learner.dimension)
 
         async def answer() -> Request:
             request = await self._decide(asked, rows, points, slot=slot)
@@ -449,10 +449,10 @@ class Node:
         self, source: str, id: str, *, may_be_row: bool = True
     ) -> tuple[Request, int | None]:
         """Return the request of an id, and the row if the id is that of a row."""
-        found = (await self._find(source, [id])).get(id)
-        if found is not None:
-            await self._training.free((source, found[0].id))
-            return found
+        pair = (await self._find(source, [id])).get(id)
+        if pair is not None:
+            await self._training.free((source, pair[0].id))
+            return pair
         row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
         if row is None:
             raise UnknownTicket(f"unknown id {id!r}")
@@ -468,8 +468,8 @@ class Node:
             await self._journal.flush()  # their labels may be on their way to the store
             stored = await self._stored(source, away)
         # They may have been answered meanwhile, and labels belong to the request in memory.
-        found = {id_: self._state.find(source, id_) or stored.get(id_) for id_ in ids}
-        return {id_: one for id_, one in found.items() if one is not None}
+        pairs = {id_: self._state.find(source, id_) or stored.get(id_) for id_ in ids}
+        return {id_: pair for id_, pair in pairs.items() if pair is not None}
 
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
         (self._labels.check_own if is_own(source) else self._labels.check)(labels)
@@ -535,8 +535,8 @@ class Node:
             for row, id_ in zip(rows, ids, strict=True)
         ]
         with along(route):
-            given = await self._driver.ask(route.to, sent)
-        return self._state.relay(rows, cells, given, source=source, peer=route.to, ids=ids)
+            answers = await self._driver.ask(route.to, sent)
+        return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
 
     async def report(
         self,
@@ -641,8 +641,8 @@ class Node:
         key = (asked.source, asked.id)
         keys = [key, *((asked.source, id_) for id_ in more_ids)]
         await self._in_progress.free(keys)
-        found = None if is_new else self._state.find(*key)
-        request = None if found is None else found[0]
+        pair = None if is_new else self._state.find(*key)
+        request = None if pair is None else pair[0]
         if request is None:
             self._check_alive()
             self._in_progress.check_room(asked.source, self._state, rows)

@@ -192,14 +192,14 @@ class CircuitBreaker:
         return [self._checked(answer) for answer in answers]
 
     async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
-        arrivals, low, high, told = await self._call(lambda: self._peer.report(cell, slot, what))
+        arrivals, low, high, logs = await self._call(lambda: self._peer.report(cell, slot, what))
         if type(arrivals) is not int or not 0 <= arrivals < MOST_WHOLE:
             raise self._failed(f"{arrivals!r} arrivals")
         if not (-1.0 if what == "arrivals" else 0.0) <= low <= high <= MOST_ACCURACY:
             raise self._failed(f"an accuracy between {low!r} and {high!r}")
-        if len(told) > MOST_TOLD or not all(abs(number) < MOST_WHOLE for number in told):
-            raise self._failed(f"{reprlib.repr(told)} besides its accuracy")
-        return arrivals, low, high, tuple(told)
+        if len(logs) > MOST_TOLD or not all(abs(number) < MOST_WHOLE for number in logs):
+            raise self._failed(f"{reprlib.repr(logs)} besides its accuracy")
+        return arrivals, low, high, tuple(logs)
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         """Deliver true labels; an open circuit does not stop that, as the labels wait."""
@@ -306,14 +306,14 @@ def peers_of(
     learner: Learner, peers: Mapping[str, Peer], voters: Sequence[str] = ()
 ) -> dict[str, Peer]:
     """Return the peers that a learner may ask, and those that vote with it."""
-    found: dict[str, Peer] = {}
+    asked: dict[str, Peer] = {}
     for peer in [*(peer for peer, _ in learner.behind()), *voters]:
         if peer not in peers:
             raise ConfigError(
                 f"learner {learner.name!r} may ask {peer!r}, but there is no address for it"
             )
-        found[peer] = peers[peer]
-    return found
+        asked[peer] = peers[peer]
+    return asked
 
 
 def checked_slot(slot: int) -> int:
@@ -436,10 +436,10 @@ class LateAnswer:
 
     def result(self) -> Label:
         """Return the answer, or raise the error that prevented it."""
-        (one,) = self.answers.result()
-        if not one.is_given:
+        (answer,) = self.answers.result()
+        if not answer.is_given:
             raise PeerError("the peer gave no label")
-        return one.label
+        return answer.label
 
 
 class LateAnswers:

@@ -190,9 +190,9 @@ class PostgresDatabase:
             ("server_encoding", "UTF8", "make a database with encoding UTF8"),
             ("fsync", "on", "acknowledged labels would be lost with the power; set fsync = on"),
         ):
-            (found,) = self.execute(f"SHOW {name}").fetchone()
-            if found != wanted:
-                raise StoreError(f"{self._name} has {name} = {found}: {advice}")
+            (setting,) = self.execute(f"SHOW {name}").fetchone()
+            if setting != wanted:
+                raise StoreError(f"{self._name} has {name} = {setting}: {advice}")
         self.execute(LOCK)
         self.execute("SET lock_timeout TO 0")
 
@@ -274,9 +274,9 @@ class PostgresDatabase:
     # -- opening and checking -------------------------------------------------------------------
 
     def form(self) -> Form | None:
-        found = {name for (name,) in self.execute(TABLES)}
-        if FORM not in found:
-            return Form(0, 0) if found else None
+        names = {name for (name,) in self.execute(TABLES)}
+        if FORM not in names:
+            return Form(0, 0) if names else None
         row = self.execute(f"SELECT application, version FROM {FORM}").fetchone()
         return Form(*row) if row else Form(0, 0)
 
@@ -300,10 +300,10 @@ class PostgresDatabase:
         """Do nothing: there are no files to watch."""
 
     def faults(self) -> list[str]:
-        found: dict[str, tuple[str, ...]] = {}
+        columns: dict[str, tuple[str, ...]] = {}
         for table, column in self.execute(COLUMNS):
-            found[table] = (*found.get(table, ()), column)
-        is_changed = found != {name: one.columns for name, one in tables.TABLES.items()}
+            columns[table] = (*columns.get(table, ()), column)
+        is_changed = columns != {name: table.columns for name, table in tables.TABLES.items()}
         return [tables.CHANGED] if is_changed else []
 
     # -- errors ---------------------------------------------------------------------------------
@@ -323,8 +323,8 @@ class PostgresDatabase:
     def refused_table(self, error: Exception) -> str | None:
         if not isinstance(error, self._driver.IntegrityError):
             return None
-        found: str | None = error.diag.table_name
-        return found
+        table: str | None = error.diag.table_name
+        return table
 
     def give_up(self) -> None:
         """Close the socket under the call that waits for the server."""
@@ -407,8 +407,8 @@ def _is_near(host: str) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    found = getattr(getattr(error, "diag", None), "message_primary", None)
-    text: str = found or " ".join(str(error).split())
+    message = getattr(getattr(error, "diag", None), "message_primary", None)
+    text: str = message or " ".join(str(error).split())
     return text
 
 

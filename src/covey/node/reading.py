@@ -118,9 +118,9 @@ def known_rows(
 def _answered(request: Request, row: int) -> dict[str, Any]:
     """Return what the chosen arm and free functions answered."""
     answers = {arm: label for arm, label in request.scored.get(row, {}).items() if arm}
-    group, said = request.group(row), request.predictions[row]
+    group, answer = request.group(row), request.predictions[row]
     if group.arm:
-        answers[group.counted_as] = None if said is NO_ANSWER else said
+        answers[group.counted_as] = None if answer is NO_ANSWER else answer
     return answers
 
 
@@ -395,8 +395,8 @@ def _sizes(fingerprint: str) -> list[tuple[str, int | None]]:
     """Return the names of the contexts in a fingerprint, and the sizes of vectors."""
     lines = [line for line in fingerprint.splitlines() if line.startswith("context: ")]
     parts = [line.removeprefix("context: ").rpartition(" (") for line in lines]
-    found = [re.match(r"\w+, size (\d+)", scale) for _, _, scale in parts]
-    pairs = zip(parts, found, strict=True)
+    sizes = [re.match(r"\w+, size (\d+)", scale) for _, _, scale in parts]
+    pairs = zip(parts, sizes, strict=True)
     return [(name, None if size is None else int(size[1])) for (name, _, _), size in pairs]
 
 

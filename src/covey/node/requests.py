@@ -147,8 +147,8 @@ class Request(msgspec.Struct, eq=False, gc=False, kw_only=True):
     def codes(self) -> np.ndarray:
         """The kernel's decisions, row by row."""
         codes = np.array([group.code for group in self.groups], np.int64)
-        found: np.ndarray = codes[np.asarray(self.group_of)]
-        return found
+        by_row: np.ndarray = codes[np.asarray(self.group_of)]
+        return by_row
 
     @property
     def pending(self) -> list[int]:
@@ -161,8 +161,8 @@ class Request(msgspec.Struct, eq=False, gc=False, kw_only=True):
         """Return the kernel's decisions on some rows."""
         if len(rows) <= FEW:
             return [self.group(row).code for row in rows]
-        found: list[int] = self.codes[rows].tolist()
-        return found
+        codes: list[int] = self.codes[rows].tolist()
+        return codes
 
     def slot_of(self, row: int) -> int:
         return self.slot + row if self.slots is None else self.slots[row]
@@ -264,8 +264,8 @@ def scored_gains(
 
 def said_in(request: Request, row: int) -> Label | None:
     """Return what the arm of a row answered; None: nothing."""
-    said: Label = request.predictions[row]
-    return None if said is NO_ANSWER else said
+    answer: Label = request.predictions[row]
+    return None if answer is NO_ANSWER else answer
 
 
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
@@ -284,14 +284,14 @@ def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
 
 def truths_of(request: Request, rows: Sequence[int], labels: Any) -> dict[int, Label]:
     """Return the label of each row; raise `DataError`, `UnknownRow` or `ConflictingLabel`."""
-    given = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if len(rows) != len(given):
-        raise DataError(f"there are {len(rows)} rows and {len(given)} labels; give one for each")
+    values = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if len(rows) != len(values):
+        raise DataError(f"there are {len(rows)} rows and {len(values)} labels; give one for each")
     for row in (min(rows), max(rows)) if len(rows) else ():
         checked_row(request, row)
-    check_plain(given)
-    truths: dict[int, Label] = dict(zip(rows, given, strict=True))
-    for row, label in zip(rows, given, strict=True) if len(truths) < len(rows) else ():
+    check_plain(values)
+    truths: dict[int, Label] = dict(zip(rows, values, strict=True))
+    for row, label in zip(rows, values, strict=True) if len(truths) < len(rows) else ():
         if truths[row] != label:
             raise ConflictingLabel(
                 f"row {row} of {request.id!r} is given two labels; none was taken"
@@ -579,6 +579,6 @@ def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) ->
 
 
 def add_counts(sums: dict[Key, tuple[int, int]], more: Mapping[Key, tuple[int, int]]) -> None:
-    for key, (one, other) in more.items():
+    for key, (first, second) in more.items():
         old = sums.get(key, (0, 0))
-        sums[key] = old[0] + one, old[1] + other
+        sums[key] = old[0] + first, old[1] + second

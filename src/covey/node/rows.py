@@ -363,10 +363,10 @@ class RowHandler:
 
     def is_told(self, ticket: int, label: Label) -> bool:
         """Take the label of a row answered for a peer, if it is open; False: that takes more."""
-        found = self._tickets.settle(ticket, label)
-        if found >= 0 or ticket < self._tickets.first:
+        result = self._tickets.settle(ticket, label)
+        if result >= 0 or ticket < self._tickets.first:
             return True
-        return self.learn(ticket, label, found) is not None
+        return self.learn(ticket, label, result) is not None
 
     def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
         request, row = self._state.find_ticket(ticket)

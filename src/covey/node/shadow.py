@@ -160,9 +160,9 @@ class Shadow:
                 with contextlib.suppress(StoreError):
                     await self._journal.flush()
                 continue
-            one = self._waiting.popleft()
+            drawn = self._waiting.popleft()
             self._is_running = True
-            await self._run(one)
+            await self._run(drawn)
             self._is_running = False
             if not self._waiting:
                 self._has_rows.clear()
@@ -177,8 +177,8 @@ class Shadow:
         ]
         context = request.context(row)
         self._driver.begin(SHADOW)
-        found = await self._others.run(functions, one.instance, [chosen], None, lambda _: context)
-        answers: dict[str, Any] = found.get(0, {})
+        by_row = await self._others.run(functions, one.instance, [chosen], None, lambda _: context)
+        answers: dict[str, Any] = by_row.get(0, {})
         self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
         self._state.add_shadow(ShadowRow(request.number, row, answers))
         self._is_unwritten = True

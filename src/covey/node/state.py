@@ -207,8 +207,8 @@ class SiteState:
 
     def undo_reports(self, undo: Sequence[tuple[int, int, int]]) -> None:
         """Undo reports of peers in own cells: row, peer, and its training counter before."""
-        for one in reversed(undo):
-            self.learner.table.unrefresh(*one)
+        for report in reversed(undo):
+            self.learner.table.unrefresh(*report)
 
     # -- rows of peers --------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class SiteState:
             is_new, right = [True] * len(rows), is_right
         else:
             is_new = [known[row] is UNKNOWN for row in truths]
-            right = [one for one, new in zip(is_right, is_new, strict=True) if new]
+            right = [was_right for was_right, new in zip(is_right, is_new, strict=True) if new]
         if rows:
             labels = [truths[row] for row in rows]
             self._learn(request, rows, labels, costs)
@@ -379,9 +379,9 @@ class SiteState:
         learner.settle_rows(contexts, slots, codes, gains, paid, request.space)
         if learner.remembers:
             points = map(tuple, contexts.tolist())
-            said = [request.predictions[row] for row in rows]
+            answers = [request.predictions[row] for row in rows]
             for code, label, point, slot, answer in zip(
-                codes.tolist(), labels, points, slots.tolist(), said, strict=True
+                codes.tolist(), labels, points, slots.tolist(), answers, strict=True
             ):
                 learner.remember(code, label, point, slot, request.space, answer)
 
@@ -461,7 +461,7 @@ class RecordedState(SiteState):
         self.pending_rows = 0
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
         self._next_number = loaded.latest_number + 1
-        self._answered = {(one.cell, one.peer): one for one in loaded.of(AnsweredRows)}
+        self._answered = {(rows.cell, rows.peer): rows for rows in loaded.of(AnsweredRows)}
         self._dirty = DirtyCells(learner, self._arms, alarms=self.counters.alarms)
         self._load(loaded)
         self.latest_slot = learner.slot
@@ -624,10 +624,10 @@ class RecordedState(SiteState):
         names = self.learner.names
         groups = [RowGroup(names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
         answers = {
-            k: PeerAnswer(one.function, id_)
-            for k, (one, id_) in enumerate(zip(given, ids, strict=True))
+            k: PeerAnswer(answer.function, id_)
+            for k, (answer, id_) in enumerate(zip(given, ids, strict=True))
         }
-        labels, own_ids = [one.label for one in given], [row.id for row in rows]
+        labels, own_ids = [answer.label for answer in given], [row.id for row in rows]
         request = Request(
             slot=slots[0],
             slots=slots,
@@ -805,8 +805,8 @@ class RecordedState(SiteState):
         """
         queue = self._queues.get(OWN if self.sources.is_pooled(source) else source, deque())
         while self.learner.shares_slots and self.held(source) > most:
-            mine = (one for one in queue if holder(one.source) == holder(source))
-            oldest = next(mine, None)
+            requests = (request for request in queue if holder(request.source) == holder(source))
+            oldest = next(requests, None)
             if oldest is None:
                 return
             queue.remove(oldest)
@@ -836,8 +836,8 @@ class RecordedState(SiteState):
 
     def open_requests(self) -> list[Request]:
         """Return the requests whose labels are accepted, in order."""
-        found = [request for queue in self._queues.values() for request in queue]
-        return sorted(found, key=lambda request: request.number)
+        requests = [request for queue in self._queues.values() for request in queue]
+        return sorted(requests, key=lambda request: request.number)
 
     def take(self) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""

@@ -289,11 +289,11 @@ class Tally(NamedTuple):
     cost: int = 0
 
     def plus(self, other: "Tally") -> "Tally":
-        return Tally(*(one + two for one, two in zip(self, other, strict=True)))
+        return Tally(*(own + more for own, more in zip(self, other, strict=True)))
 
     def since(self, before: "Tally") -> "Tally":
         """Return what was added; nothing if counting began again."""
-        added = Tally(*(one - two for one, two in zip(self, before, strict=True)))
+        added = Tally(*(now - then for now, then in zip(self, before, strict=True)))
         return added if min(added) >= 0 else Tally()
 
     def most(self, other: "Tally") -> "Tally":
@@ -326,12 +326,12 @@ class SiteHistory:
         for (size, at), bucket in self._buckets.items():
             if size == of_s:
                 whole = sums.setdefault((every_s, at // every_s * every_s), {})
-                for arm, one in bucket.items():
-                    whole[arm] = whole.get(arm, Tally()).plus(one)
-        for key, found in sums.items():
+                for arm, tally in bucket.items():
+                    whole[arm] = whole.get(arm, Tally()).plus(tally)
+        for key, tallies in sums.items():
             known = self._buckets.get(key, {})
             # Of an old span the store no longer has all parts.
-            most = {arm: one.most(known.get(arm, Tally())) for arm, one in found.items()}
+            most = {arm: tally.most(known.get(arm, Tally())) for arm, tally in tallies.items()}
             if known != known | most:
                 self._buckets[key] = known | most
                 self._changed.add(key)
@@ -345,8 +345,8 @@ class SiteHistory:
         before, self._totals = self._totals, totals
         if before is None:
             return
-        added = {arm: one.since(before[arm]) for arm, one in totals.items() if arm in before}
-        added = {arm: one for arm, one in added.items() if any(one)}
+        added = {arm: tally.since(before[arm]) for arm, tally in totals.items() if arm in before}
+        added = {arm: tally for arm, tally in added.items() if any(tally)}
         if added:
             for every_s in (MINUTE_S, HOUR_S, DAY_S):
                 self._add((every_s, int(now_s) // every_s * every_s), added)
@@ -354,8 +354,8 @@ class SiteHistory:
 
     def _add(self, key: tuple[int, int], added: Mapping[str, Tally]) -> None:
         bucket = self._buckets.setdefault(key, {})
-        for arm, one in added.items():
-            bucket[arm] = bucket.get(arm, Tally()).plus(one)
+        for arm, tally in added.items():
+            bucket[arm] = bucket.get(arm, Tally()).plus(tally)
         self._changed.add(key)
         if key[0] == MINUTE_S:
             self._due_s = min(self._due_s, key[1] + TOGETHER_S)
@@ -390,7 +390,7 @@ class SiteHistory:
         self._due_s = min(minutes, default=math.inf) + TOGETHER_S
 
     def _line(self, key: tuple[int, int]) -> SeriesLine:
-        return SeriesLine(*key, {arm: tuple(one) for arm, one in self._buckets[key].items()})
+        return SeriesLine(*key, {arm: tuple(tally) for arm, tally in self._buckets[key].items()})
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -166,9 +166,9 @@ class Store:
         execute = self._base.lookup or self._base.execute
         with self._sentences("read"):
             places: dict[str, tuple[int, int]] = {}
-            for some in _parts(ids):
-                query = tables.with_places(tables.FIND, len(some))
-                for id_, request, row, number in execute(query, (source,) * 3 + (*some,)):
+            for part in _parts(ids):
+                query = tables.with_places(tables.FIND, len(part))
+                for id_, request, row, number in execute(query, (source,) * 3 + (*part,)):
                     if number is not None or request is not None:
                         places[id_] = (number, 0) if request is None else (request, row)
             if not places:
@@ -176,8 +176,8 @@ class Store:
             requests: dict[int, Request] = {}
             for numbers in _parts(sorted({number for number, _ in places.values()})):
                 listed = tables.with_places(tables.LISTED, len(numbers))
-                found = self._requests(listed, numbers, execute)
-                requests |= {request.number: request for request in found}
+                loaded = self._requests(listed, numbers, execute)
+                requests |= {request.number: request for request in loaded}
         return {
             id_: (requests[number], row if requests[number].row_ids else None)
             for id_, (number, row) in places.items()
@@ -229,13 +229,13 @@ class Store:
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
         with self._sentences("read"):
-            found = self._base.faults()
-        return found if tables.CHANGED in found else found + self._all_differences()
+            faults = self._base.faults()
+        return faults if tables.CHANGED in faults else faults + self._all_differences()
 
     def _all_differences(self) -> list[str]:
         with self._sentences("read"):
-            found = list(tables.damaged(self._base))
-        return found or self._differences()  # what is damaged cannot be counted
+            damage = list(tables.damaged(self._base))
+        return damage or self._differences()  # what is damaged cannot be counted
 
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
@@ -254,9 +254,9 @@ class Store:
         """
         with self._sentences("written"), self._transaction():
             yield lambda table, rows: self._execute(tables.insert(table), rows)
-            found = self._all_differences()
-            if found:
-                raise StoreError(f"{self._path} cannot be a copy: {found[0]}; nothing was written")
+            faults = self._all_differences()
+            if faults:
+                raise StoreError(f"{self._path} cannot be a copy: {faults[0]}; nothing was written")
 
     def size(self) -> dict[str, int]:
         """Return how many requests, rows, labels and undelivered labels there are."""
@@ -326,9 +326,9 @@ class Store:
             )
         count = self._number("SELECT COUNT(*) FROM requests")
         self._tell(f"{self._path} has {count} requests; their labels are counted")
-        found = self._differences()
-        if found:
-            raise StoreError(f"{self._path} is damaged: {found[0]}; restore it from a copy")
+        differences = self._differences()
+        if differences:
+            raise StoreError(f"{self._path} is damaged: {differences[0]}; restore it from a copy")
 
     def _differences(self) -> list[str]:
         kept = self.counters()
@@ -388,7 +388,7 @@ class Store:
         write(tables.insert_new("outbox"), map(tables.columns_of, commit.deliveries))
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
-            [(one.peer, one.id) for one in commit.delivered],
+            [(delivery.peer, delivery.id) for delivery in commit.delivered],
         )
         old = tables.outdated(commit.of(SeriesLine))
         base.executemany("DELETE FROM series WHERE every_s = ? AND at < ?", old)
@@ -397,9 +397,9 @@ class Store:
         """Raise `StoreError` if a row has two labels; a first part needs no look at the store."""
         rows = {part.request: list(part.rows) for part in parts if not part.part}
         later = [part.request for part in parts if part.part]
-        for some in _parts(later):
-            found = self._base.execute(tables.with_places(tables.LABELS_OF, len(some)), some)
-            for request, places in found:
+        for numbers in _parts(later):
+            stored = self._base.execute(tables.with_places(tables.LABELS_OF, len(numbers)), numbers)
+            for request, places in stored:
                 rows.setdefault(request, []).extend(tables.row_numbers(places))
         if any(len(set(row)) < len(row) for row in rows.values()):
             raise StoreError(self._not_waited_for())
@@ -426,11 +426,11 @@ class Store:
         for size in tables.SIZES:
             whole = (len(waiting) - done) // size * size
             if whole:
-                given = [
+                values = [
                     list(chain.from_iterable(waiting[start : start + size]))
                     for start in range(done, done + whole, size)
                 ]
-                self._base.executemany(tables.statement_for(statement, size), given)
+                self._base.executemany(tables.statement_for(statement, size), values)
                 done += whole
 
     # -- pruning --------------------------------------------------------------------------------
@@ -461,9 +461,9 @@ class Store:
         between = (oldest[0][0], oldest[-1][0])
         counts = count_labels(base, tables.BETWEEN, between)
         self._execute(tables.add_labels("folded"), _rows(counts))
-        names = [(one[2], id_) for one in oldest for id_ in msgspec.json.decode(one[3] or "[]")]
+        names = [(row[2], id_) for row in oldest for id_ in msgspec.json.decode(row[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
-        numbers = [(one[0],) for one in oldest]
+        numbers = [(row[0],) for row in oldest]
         base.executemany("DELETE FROM labels WHERE request = ?", numbers)
         base.executemany("DELETE FROM shadow_rows WHERE request = ?", numbers)
         base.execute(f"DELETE FROM requests WHERE {tables.BETWEEN}", between)

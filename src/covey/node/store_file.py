@@ -98,11 +98,11 @@ class SqliteFile:
             self.execute("ROLLBACK")
 
     def form(self) -> Form | None:
-        found = Form(self._number("PRAGMA application_id"), self._number("PRAGMA user_version"))
+        form = Form(self._number("PRAGMA application_id"), self._number("PRAGMA user_version"))
         if self._number("SELECT COUNT(*) FROM sqlite_schema"):
-            return found
+            return form
         # A store that was begun has the number of the application, and no version yet.
-        if self._has_files and found != Form(tables.APPLICATION, 0):
+        if self._has_files and form != Form(tables.APPLICATION, 0):
             raise StoreError(_empty(self.path))
         return None
 
@@ -117,9 +117,9 @@ class SqliteFile:
         """Check the pages of the file."""
         size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
         tell(f"{self.path} has {size / 1e6:.1f} MB; its pages are checked")
-        (found,) = self.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise StoreError(f"{self.path} is damaged ({found}); restore it from a copy")
+        (answer,) = self.execute("PRAGMA quick_check(1)").fetchone()
+        if answer != "ok":
+            raise StoreError(f"{self.path} is damaged ({answer}); restore it from a copy")
 
     def is_set_up(self) -> None:
         self.execute("PRAGMA foreign_keys = ON")
@@ -134,12 +134,12 @@ class SqliteFile:
     def faults(self) -> list[str]:
         """Return what SQLite finds in its pages, and whether the schema has changed."""
         broken = [row[0] for row in self.execute("PRAGMA integrity_check")]
-        found = [] if broken == ["ok"] else [f"SQLite finds: {one}" for one in broken]
+        faults = [] if broken == ["ok"] else [f"SQLite finds: {fault}" for fault in broken]
         with contextlib.closing(sqlite3.connect(MEMORY)) as fresh:
             for statement in tables.SCHEMA.split(";"):
                 fresh.execute(statement)
             is_changed = _schema(fresh) != _schema(self._base)
-        return [*found, tables.CHANGED] if is_changed else found
+        return [*faults, tables.CHANGED] if is_changed else faults
 
     def failure(self, verb: str, error: Exception) -> StoreError:
         name = str(getattr(error, "sqlite_errorname", ""))
@@ -152,8 +152,8 @@ class SqliteFile:
     def refused_table(self, error: Exception) -> str | None:
         if not isinstance(error, sqlite3.IntegrityError):
             return None
-        found = re.search(r"failed: (\w+)\.", str(error))
-        return found[1] if found else "labels" if "FOREIGN KEY" in str(error) else None
+        match = re.search(r"failed: (\w+)\.", str(error))
+        return match[1] if match else "labels" if "FOREIGN KEY" in str(error) else None
 
     def give_up(self) -> None:
         """Do nothing: a disk that does not answer cannot be left."""
@@ -223,8 +223,8 @@ def _sentence(path: str, verb: str, name: str, error: Exception) -> str:
 
 
 def _schema(base: sqlite3.Connection) -> list[Any]:
-    found = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
-    return [tuple(row) for row in found]
+    rows = base.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name")
+    return [tuple(row) for row in rows]
 
 
 class StoreFile:
@@ -259,11 +259,11 @@ class StoreFile:
 
     def check(self, base: sqlite3.Connection) -> None:
         """Raise `StoreError` if what was written went to files that the next start cannot find."""
-        found = self._identities()
-        if not self._files or found == self._files:
+        identities = self._identities()
+        if not self._files or identities == self._files:
             return
-        place = next(k for k, one in enumerate(found) if one != self._files[k])
-        now = found[place]
+        place = next(k for k, identity in enumerate(identities) if identity != self._files[k])
+        now = identities[place]
         what = "removed" if now is None else "replaced" if now[2] else "emptied"
         text = f"{self._watched[place]} was {what} while the site ran"
         if what == "emptied":
@@ -357,10 +357,10 @@ def _in_use(path: object) -> str:
 
 def _identity(path: Path, *, may_be_empty: bool = False) -> tuple[int, int, bool] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, may_be_empty or found.st_size > 0
+    return status.st_dev, status.st_ino, may_be_empty or status.st_size > 0
 
 
 def _check_there(path: Path, *, is_new_allowed: bool) -> None:

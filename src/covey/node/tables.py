@@ -304,8 +304,8 @@ def sealed_flagged(columns: Sequence[Any]) -> tuple[Any, ...]:
 
     So a statement can clear the flag without the other columns.
     """
-    found = zlib.crc32(_encode(columns[:-1])) - 0x80000000
-    return *columns, found if columns[-1] else ~found
+    checksum = zlib.crc32(_encode(columns[:-1])) - 0x80000000
+    return *columns, checksum if columns[-1] else ~checksum
 
 
 SEALS = {name: sealed_flagged if name in FLAGGED else sealed for name in NAMES if name not in SUMS}

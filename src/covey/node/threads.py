@@ -73,7 +73,7 @@ class Trainer:
         self._given_up = given_up
         self._untrained = untrained
         self._failures: Counter[int] = Counter()  # of each function, in a row
-        self.trainable = {k for k, one in enumerate(functions) if one.teach is not None}
+        self.trainable = {k for k, function in enumerate(functions) if function.teach is not None}
 
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train with the labels of rows, each function with all its rows at once.
@@ -87,19 +87,19 @@ class Trainer:
         for number, id_ in sorted(
             {(places.get(training[row][0], -1), training[row][0]) for row in rows}
         ):
-            mine = {row: training.pop(row) for row in rows if training.get(row, ("",))[0] == id_}
+            part = {row: training.pop(row) for row in rows if training.get(row, ("",))[0] == id_}
             if number not in self.trainable:
                 continue
             function = self._functions[number]
-            instances = [instance for _, instance in mine.values()]
-            training_of = Training(function, instances, [truths[row] for row in mine])
+            instances = [instance for _, instance in part.values()]
+            training_of = Training(function, instances, [truths[row] for row in part])
             try:
                 await self._run(function, training_of)
             except FunctionBusy:
-                self._untrained(function, len(mine) - training_of.done)
+                self._untrained(function, len(part) - training_of.done)
             except FunctionError as error:
                 done = training_of.done
-                training.update(list(mine.items())[done:])
+                training.update(list(part.items())[done:])
                 self._failures[number] = 1 if done else self._failures[number] + 1
                 if self._failures[number] >= MOST_FAILURES and number in self.trainable:
                     self.trainable.discard(number)
@@ -285,7 +285,7 @@ class FunctionThread:
             if self._is_stuck:
                 log.warning("%s has returned, after its deadline", self._name)
             busy = FunctionBusy(f"{self._name} is busy; try again later")
-            release(busy, self._jobs.remove(lambda one: one.patience_s < math.inf))
+            release(busy, self._jobs.remove(lambda job: job.patience_s < math.inf))
         else:
             self._is_late, self._pause_s = False, FIRST_PAUSE_S
         self._is_stuck = False
@@ -303,7 +303,7 @@ class FunctionThread:
             self._give_up()
             return
         if busy_s >= self._taken_s:
-            waiting = self._jobs.remove(lambda one: not one.is_begun and one.patience_s <= busy_s)
+            waiting = self._jobs.remove(lambda job: not job.is_begun and job.patience_s <= busy_s)
             release(FunctionBusy(f"{self._name} is busy; try again later"), waiting)
         left_s = (self._taken_s if busy_s < self._taken_s else self._timeout_s) - busy_s
         self._timer = loop.call_later(left_s, self._watch, loop)
@@ -586,7 +586,7 @@ class FunctionProcesses:
         """
         if self._is_stopped:
             raise RuntimeError(f"{self._name} is stopped")
-        count = sum(one.is_up for one in self._processes)
+        count = sum(process.is_up for process in self._processes)
         if not count or (patience_s < math.inf and not self.is_available):
             raise self._busy()
         loop, size = asyncio.get_running_loop(), -(-len(call.rows) // count)
@@ -646,7 +646,7 @@ class FunctionProcesses:
             answer = process.answer(rows)
             await asyncio.wait([answer], timeout=self._taken_s)
             if not answer.done() and not self.is_available:
-                release(self._busy(), self._jobs.remove(lambda one: one.patience_s < math.inf))
+                release(self._busy(), self._jobs.remove(lambda job: job.patience_s < math.inf))
             await asyncio.wait([answer], timeout=self._timeout_s - self._taken_s)
             result, cause = answer.result()
         except asyncio.InvalidStateError:  # there is none yet
@@ -668,7 +668,7 @@ class FunctionProcesses:
         """Start another process; if that one is lost as well, there is a pause before the next."""
         process.leave()
         process.began_s = math.inf
-        if not any(one.is_up for one in self._processes):
+        if not any(process.is_up for process in self._processes):
             release(self._busy(), self._jobs.remove(is_any))
         while not (process.is_up or self._is_stopped):
             if process.losses:

@@ -336,7 +336,7 @@ class SourceStatistics:
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
         overlay, row = self._meet(source, cell, slot)
-        arrivals, low, high, told = self._combined(
+        arrivals, low, high, logs = self._combined(
             overlay,
             cell.space,
             row,
@@ -344,7 +344,7 @@ class SourceStatistics:
             self.added(cell.space, source),
         )
         # A decision from before the cell was foreign may have been taken back since.
-        return max(0, arrivals), low, high, told
+        return max(0, arrivals), low, high, logs
 
     def estimate(
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool

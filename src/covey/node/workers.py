@@ -159,8 +159,8 @@ class ThreadWorkers:
         if self._store.finds_at_once:
             return self._store.find_many(source, ids)
         async with self._lock:
-            found: dict[str, Found] = await self._on_disk(self._store.find_many, source, ids)
-            return found
+            requests: dict[str, Found] = await self._on_disk(self._store.find_many, source, ids)
+            return requests
 
     async def _on_disk(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """Return what a call of the store returns, unless its server takes too long."""
@@ -274,8 +274,8 @@ class NodeDriver:
         learner = self._state.learner
         closed = learner.closed(
             peer
-            for peer, one in self._breakers.items()
-            if one.is_open or self._payments.is_over(peer)
+            for peer, breaker in self._breakers.items()
+            if breaker.is_open or self._payments.is_over(peer)
         )
         busy = [not self._workers.is_available(function) for function in self._functions]
         if True not in busy:
@@ -288,23 +288,23 @@ class NodeDriver:
         self, function: int, rows: Any, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
         """Return the labels of rows; every failure is a `FunctionError`, and counted."""
-        one, source = self._functions[function], _SOURCE.get()
+        own, source = self._functions[function], _SOURCE.get()
         # Where there is no other function, own clients wait for it.
         can_wait = len(self._functions) == 1 and is_own(source)
         patience_s = math.inf if can_wait else TAKEN_S
-        answering = Answering(one, _as_taken(one, rows), source, patience_s)
+        answering = Answering(own, _as_taken(own, rows), source, patience_s)
         try:
-            with self._workers.spans.function(one.name, len(rows)):
-                labels = await self._workers.run(one, answering)
+            with self._workers.spans.function(own.name, len(rows)):
+                labels = await self._workers.run(own, answering)
         except FunctionError as error:
             labels = error
         if isinstance(labels, list) and self._valid.unfit(labels):
             # Without the label: it may quote an instance, and this is logged.
             labels = FunctionError(
-                f"{one} returned a label that is not {self._valid.wanted}; correct the function, "
+                f"{own} returned a label that is not {self._valid.wanted}; correct the function, "
                 "or list the label in [node] classes"
             )
-        return self._failed(one, labels) if isinstance(labels, CoveyError) else labels
+        return self._failed(own, labels) if isinstance(labels, CoveyError) else labels
 
     def _failed(self, function: Function, error: CoveyError) -> FunctionError:
         """Count and log a failure; return it as a `FunctionError`."""
@@ -513,8 +513,8 @@ class Journal:
                         await self._write_one(commit, waiting)
                 _release(waiting)
         except asyncio.CancelledError:
-            for one in (*waiting, *self._waiting):
-                one.cancel()
+            for future in (*waiting, *self._waiting):
+                future.cancel()
         except StoreError as error:
             self._fail(error, waiting)
         except Exception as error:  # the state of the disk is unknown then, too
@@ -559,10 +559,10 @@ class Journal:
 
 
 def _release(waiting: Sequence[Waiting], error: StoreError | None = None) -> None:
-    for one in waiting:
-        if one.done():
+    for future in waiting:
+        if future.done():
             continue
         if error is None:
-            one.set_result(None)
+            future.set_result(None)
         else:
-            one.set_exception(error)
+            future.set_exception(error)

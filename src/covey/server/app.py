@@ -364,7 +364,7 @@ class ServedSite:
                 is_relay=served.is_relay,
                 shadow=served.serving.shadow,
             ),
-            trust={name: one.trust for name, one in served.neighbours.items()},
+            trust={name: neighbour.trust for name, neighbour in served.neighbours.items()},
             timeouts=served.timeouts,
             labels=served.labels,
             limits=limits,
@@ -493,7 +493,7 @@ def own_certificate(
 
 async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None:
     """Return the store; with `stop` it is waited for, and None is returned once that is set."""
-    loop, told = asyncio.get_running_loop(), ""
+    loop, logged = asyncio.get_running_loop(), ""
     opened = partial(Store, served.store, rows_kept=served.limits.tickets_kept, tell=log.info)
     while True:
         try:
@@ -502,9 +502,9 @@ async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store |
         except StoreAway as error:
             if stop is None:
                 raise
-            if str(error) != told:
-                told = str(error)
-                log.warning("waits for its store: %s", told)
+            if str(error) != logged:
+                logged = str(error)
+                log.warning("waits for its store: %s", logged)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), STORE_AGAIN_S)
             return None

@@ -535,7 +535,7 @@ class ClientApi:
             columns = _columns_of(answered, oip.OUTPUTS)
             parameters = {name: columns[name][0] for name in HOW}
         else:
-            columns = _columns_of(answered, [one.name for one in oip.wanted_of(request)])
+            columns = _columns_of(answered, [wanted.name for wanted in oip.wanted_of(request)])
         return oip.answer(columns, request, model=self._serving.name, id=id_, parameters=parameters)
 
     async def _answer(self, rows: TensorTable, question: Question, slot: int | None) -> Request:
@@ -593,8 +593,8 @@ class ClientApi:
             )
             return oip.Settled(id_, many.is_new, many.is_right)
         cost = cast("Any", feedback.cost)
-        one = await self._node.learn(id_, truth, source=source, cost=cost)
-        return oip.Settled(id_, one.is_new, one.is_right)
+        settlement = await self._node.learn(id_, truth, source=source, cost=cost)
+        return oip.Settled(id_, settlement.is_new, settlement.is_right)
 
     def _previous_label(self) -> Label | None:
         """Return the label to look back at; None if it is from before the classes were changed."""

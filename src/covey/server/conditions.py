@@ -65,7 +65,7 @@ class Conditions:
 
     def latest(self) -> list[SiteCondition]:
         """Return the conditions, errors first."""
-        return sorted(self._present.values(), key=lambda one: (one.level != "error", one.since))
+        return sorted(self._present.values(), key=lambda item: (item.level != "error", item.since))
 
     def look(self, facts: Facts, now_s: float) -> list[SiteCondition]:
         """Return what holds now."""

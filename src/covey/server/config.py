@@ -70,18 +70,18 @@ def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, Pe
     for number, table in enumerate(tables, first):
         name = table.get("name") if isinstance(table, Mapping) else None
         where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {number}"
-        one = _checked(toml.read(table, PeerConfig, where=where), where)
-        if one.name == own_name:
+        peer = _checked(toml.read(table, PeerConfig, where=where), where)
+        if peer.name == own_name:
             raise ConfigError(f"{where} is this site itself; list other sites only")
-        if one.name in known:
+        if peer.name in known:
             raise ConfigError(f"duplicate {where}; keep one table per site")
-        known[one.name] = one
+        known[peer.name] = peer
     return known
 
 
 def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
     """Return the allow list: names and keys."""
-    return {name: one.key for name, one in neighbours.items()}
+    return {name: neighbour.key for name, neighbour in neighbours.items()}
 
 
 def furnished(
@@ -99,8 +99,8 @@ def furnished(
         )
     default: dict[str, float] | None = None if "link" in tables.links else {}
     own = [_own(member, own_name, neighbours, default) for member in tables.members]
-    own = [_with_free(one, free) if one.name == own_name else one for one in own]
-    names = [one.name for one in own]
+    own = [_with_free(member, free) if member.name == own_name else member for member in own]
+    names = [member.name for member in own]
     _check_relays(neighbours, own, has_links=default is None)
     others = [
         LearnerTable(
@@ -127,8 +127,8 @@ def _check_relays(
 ) -> None:
     """Raise `ConfigError` if the paths of relays are given twice."""
     named = [member.name for member in members]
-    for name, one in neighbours.items():
-        if one.relays and (has_links or name in named):
+    for name, neighbour in neighbours.items():
+        if neighbour.relays and (has_links or name in named):
             where = "[[link]] tables" if has_links else f"a [[learner]] table {name!r}"
             raise ConfigError(
                 f"{WHERE} {name!r} has relays, but the file has {where}; remove relays, and set "
@@ -148,21 +148,21 @@ def check_site(
         ("context-peers", site.context_peers, "context"),
     ):
         for name in [relays.get(names[place], names[place]) for place in places]:
-            one = neighbours.get(name)
-            if one is None:
+            neighbour = neighbours.get(name)
+            if neighbour is None:
                 raise ConfigError(
                     f"learner {site.name!r} asks {name!r}, but {WHERE} {name!r} is missing; add it"
                 )
             listed = f"learner {site.name!r} has {name!r} in {key}"
-            if one.url is None:
+            if neighbour.url is None:
                 raise ConfigError(
                     f"{listed}, but {WHERE} {name!r} has no url; add "
                     f'url = "https://...", or remove it from {key}'
                 )
-            if not one.may_see(needed):
+            if not neighbour.may_see(needed):
                 raise ConfigError(
                     f"{listed}, which needs share = {needed!r}, but "
-                    f"{WHERE} {name!r} has share = {one.share!r}; change one of them"
+                    f"{WHERE} {name!r} has share = {neighbour.share!r}; change one of them"
                 )
 
 
@@ -342,8 +342,8 @@ def _from_table(
     serving = toml.read(table.pop("node"), NodeTable, where="[node]")
     identity = _identity(serving, folder)
     address, peer_address = _addresses(serving, identity)
-    known_functions = {} if before is None else {one.name: one for one in before.functions}
-    given = functions_from(
+    known_functions = {} if before is None else {old.name: old for old in before.functions}
+    loaded = functions_from(
         table.pop("function", []),
         owner=serving.name,
         folder=folder,
@@ -352,7 +352,7 @@ def _from_table(
     )
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
-    free = [name for name, function in given.items() if function.table.free]
+    free = [name for name, function in loaded.items() if function.table.free]
     tables = furnished(config.read(table), known, own_name=serving.name, free=free)
     setup = config.assemble(tables)
     setup = setup._replace(settings=setup.settings.checked())
@@ -369,7 +369,7 @@ def _from_table(
     check_site(asked, names, known, relays)
     _check_keys(serving, asked, known)
     learner = _learner(serving, setup, place, known)
-    functions = functions_of(site, given)
+    functions = functions_of(site, loaded)
     labels = _labels(serving, contexts, functions, setup.data.loss)
     limits = http.read_limits(bounds, label_wait=learner.label_wait)
     is_outside = not is_loopback(address.host)
@@ -451,21 +451,21 @@ OF_PORTS = {
 
 def of_node(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a file without what is of the ports alone."""
-    found = dict(content)
+    rest = dict(content)
     for name, keys_of_ports in OF_PORTS.items():
         tables = content.get(name, [] if name == "peer" else {})
         several = tables if isinstance(tables, list) else [tables]
-        found[name] = [
+        rest[name] = [
             {key: value for key, value in table.items() if key not in keys_of_ports}
             | {"is asked": "url" in table}
             for table in several
         ]
-    return found
+    return rest
 
 
 def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
     """Raise `ConfigError` if a running site cannot become another without a restart."""
-    for key, one, other in (
+    for key, old, new in (
         ("[node] name", before.serving.name, now.serving.name),
         ("[node] store", _resolved(before.store), _resolved(now.store)),
         ("[node] address", before.address, now.address),
@@ -473,7 +473,7 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
         ("[node] tls", before.has_tls, now.has_tls),
         ("[node] traces", before.serving.traces, now.serving.traces),
     ):
-        if one != other:
+        if old != new:
             raise ConfigError(f"{key} has changed, which needs a restart")
 
 
@@ -560,10 +560,10 @@ def _budgets(
             "peers = { south = 0.1 }, or remove the budget"
         )
     peers: dict[str, int] = {}
-    for name, one in known.items():
-        if one.budget is None:
+    for name, peer in known.items():
+        if peer.budget is None:
             continue
-        asked = [peer for peer in prices if relays.get(peer, peer) == name]  # by way of it, too
+        asked = [arm for arm in prices if relays.get(arm, arm) == name]  # by way of it, too
         where, price = f"{WHERE} {name!r}", max((prices[peer] for peer in asked), default=0.0)
         if not price and not (asked and are_learnt):
             what = "its answers are free" if name in prices else "it is never asked"
@@ -571,10 +571,10 @@ def _budgets(
                 f"{where} has a budget, but {what}; list it with a price in peers of the learner, "
                 f"like peers = {{ {name} = 0.1 }}, or remove the budget"
             )
-        peers[name] = one.budget.millionths(where)
-        if price > one.budget.per_day:
+        peers[name] = peer.budget.millionths(where)
+        if price > peer.budget.per_day:
             raise ConfigError(
-                f"{where} budget per-day is {one.budget.per_day:g}, less than the price {price:g} "
+                f"{where} budget per-day is {peer.budget.per_day:g}, less than the price {price:g} "
                 "of one answer; it would never be asked"
             )
     return Budgets(peers, total)
@@ -656,8 +656,8 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
             f"learner {site.name!r} asks peers; [node] needs certificate and key: create them with "
             "`covey keys new`"
         )
-    for name, one in known.items():
-        if one.may_ask and serving.peer_address is None:
+    for name, neighbour in known.items():
+        if neighbour.may_ask and serving.peer_address is None:
             raise ConfigError(
                 f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, such as "
                 '"0.0.0.0:8443"'

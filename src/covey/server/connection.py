@@ -537,7 +537,7 @@ class Connection(asyncio.BufferedProtocol):
         return msgspec.structs.replace(call, body=b"".join(parts))
 
     def _drop_pending(self) -> None:
-        self._port.held_bytes -= sum(one.size for one in self._pending)
+        self._port.held_bytes -= sum(exchange.size for exchange in self._pending)
         self._pending.clear()
 
     def _reply(self, exchange: Exchange, reply: HttpResponse) -> None:
@@ -653,10 +653,10 @@ class TokenAuth:
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         if head.path in self._open_paths:
             return Caller()
-        found = tokens.find(self._present(), head.headers.get("authorization"))
-        if isinstance(found, tokens.Refused):
-            raise HttpProblem(401, "no_token", found.sentence, {"WWW-Authenticate": "Bearer"})
-        return Caller(found.name, frozenset(found.scopes))
+        token = tokens.find(self._present(), head.headers.get("authorization"))
+        if isinstance(token, tokens.Refused):
+            raise HttpProblem(401, "no_token", token.sentence, {"WWW-Authenticate": "Bearer"})
+        return Caller(token.name, frozenset(token.scopes))
 
     def _present(self) -> tuple[tokens.Token, ...]:
         """Return the tokens of the file as it is now."""

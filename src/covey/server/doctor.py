@@ -58,11 +58,11 @@ Look = Callable[[SiteConfig], Iterable[Finding]]
 def examine(path: Path) -> list[Finding]:
     """Check a site's file and all that it names."""
     served: list[SiteConfig] = []
-    found = list(_safely("file", partial(_file, path, served)))
+    findings = list(_safely("file", partial(_file, path, served)))
     for site in served:
         for what, look in LOOKS.items():
-            found += _safely(what, partial(look, site))
-    return found
+            findings += _safely(what, partial(look, site))
+    return findings
 
 
 def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
@@ -92,7 +92,7 @@ def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
 def _tables(table: Mapping[str, Any], path: Path, first: CoveyError) -> Iterator[Finding]:
     """Check each table of an invalid file by itself, so that one run names all that is wrong."""
     rest = {key: value for key, value in table.items() if key in network_config.TABLES}
-    found = [
+    findings = [
         *_failures("file", partial(network_config.check_tables, table, config.TABLES)),
         *_failures("file", partial(toml.read, table.get("node", {}), NodeTable, where="[node]")),
         *_failures("file", partial(toml.read, table.get("limits", {}), Limits, where="[limits]")),
@@ -103,11 +103,11 @@ def _tables(table: Mapping[str, Any], path: Path, first: CoveyError) -> Iterator
     reading = partial(functions_from, owner=owner, folder=path.parent, remember=replay_training)
     for key, read in (("function", reading), ("peer", partial(read_peers, own_name=owner))):
         tables = table.get(key, [])
-        for place, one in enumerate(tables if isinstance(tables, list) else [], 1):
-            name = one.get("name") if isinstance(one, Mapping) else None
+        for place, entry in enumerate(tables if isinstance(tables, list) else [], 1):
+            name = entry.get("name") if isinstance(entry, Mapping) else None
             what = f"{key} {name if isinstance(name, str) else place}"
-            found += _failures(what, partial(read, [one], first=place))
-    yield from found or [Finding("file", FAILURE, str(first))]
+            findings += _failures(what, partial(read, [entry], first=place))
+    yield from findings or [Finding("file", FAILURE, str(first))]
 
 
 def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
@@ -149,7 +149,7 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("tokens", OK, "none: all clients on this machine have all scopes")
         return
     known = tokens.listed(site.tokens)
-    good = [one for one in known if tokens.is_current(one)]
+    good = [token for token in known if tokens.is_current(token)]
     if not good:
         yield Finding("tokens", WARNING, f"{site.tokens} admits no client: `covey tokens new`")
     elif site.tokens.stat().st_mode & 0o077:
@@ -157,9 +157,9 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
         yield Finding("tokens", WARNING, text)
     else:
         yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
-    for one in of_tokens(site.tokens, datetime.now(UTC)):
-        if one.level == "warning":
-            yield Finding("tokens", WARNING, f"{one.text}; {REMEDIES['tokens']}")
+    for condition in of_tokens(site.tokens, datetime.now(UTC)):
+        if condition.level == "warning":
+            yield Finding("tokens", WARNING, f"{condition.text}; {REMEDIES['tokens']}")
 
 
 def _ports(site: SiteConfig) -> Iterator[Finding]:
@@ -189,11 +189,11 @@ def _is_served(site: SiteConfig) -> bool:
 
 
 def _trust(site: SiteConfig) -> Iterator[Finding]:
-    asking = {name: one.trust for name, one in site.neighbours.items() if one.may_ask}
+    asking = {name: peer.trust for name, peer in site.neighbours.items() if peer.may_ask}
     learns = [name for name, trust in asking.items() if trust in ("earned", "full")]
-    told = f"labels of {len(learns)} of {len(asking)} peers that may ask count for this site"
+    counted = f"labels of {len(learns)} of {len(asking)} peers that may ask count for this site"
     if site.learner.is_supervised or learns:
-        yield Finding("trust", OK, told)
+        yield Finding("trust", OK, counted)
         return
     why = "supervised = false and no peer with may-ask = true"
     if asking:
@@ -287,8 +287,8 @@ def _functions(site: SiteConfig) -> Iterator[Finding]:
 def _answering(site: SiteConfig, function: Function) -> Finding:
     what = f"function {function.name}"
     try:
-        given = [_made_up(site, function.name, k) for k in (0, 1)]
-        answers = _called(function, given)
+        instances = [_made_up(site, function.name, k) for k in (0, 1)]
+        answers = _called(function, instances)
     except (FunctionError, DataError) as error:
         has_text = "BYTES" in site.serving.features.values()
         hint = "; made-up text may be unknown to it" if has_text else ""
@@ -344,7 +344,7 @@ def _peers(site: SiteConfig) -> Iterator[Finding]:
             yield from (Finding(f"peer {name}", WARNING, text) for name in site.neighbours)
             return
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        looks = pool.map(lambda one: list(_peer(site, one)), site.neighbours.values())
+        looks = pool.map(lambda peer: list(_peer(site, peer)), site.neighbours.values())
         yield from chain.from_iterable(looks)
 
 
@@ -386,16 +386,16 @@ def _right(what: str, asks: peer_client.Asks, code: str) -> Finding:
 
 
 def _relaying(site: SiteConfig) -> Iterator[Finding]:
-    for name, one in site.neighbours.items():
-        for far in one.relays:
+    for name, neighbour in site.neighbours.items():
+        for far in neighbour.relays:
             if far not in site.learner.arms and far != site.serving.name:
                 text = f"{far!r} is in relays of {name!r}, but is never asked: {name!r} is not in"
                 text = f"{text} peers of the learner, or the path costs more than 1"
                 yield Finding("relay", WARNING, f"{text}; correct the prices")
     if not site.is_relay:
         return
-    asking = [name for name, one in site.neighbours.items() if one.may_ask]
-    peers = [one for place, one in enumerate(site.setup.sites) if place in site.site.peers]
+    asking = [name for name, peer in site.neighbours.items() if peer.may_ask]
+    peers = [other for place, other in enumerate(site.setup.sites) if place in site.site.peers]
     names = ", ".join(peer.name for peer in peers)
     if asking:
         text = f"forwards questions of {len(asking)} peers that may ask to {names}"

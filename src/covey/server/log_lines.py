@@ -33,7 +33,7 @@ class _Line(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "from": record.name,
-            "event": "".join(one if one.isprintable() else repr(one)[1:-1] for one in short),
+            "event": "".join(char if char.isprintable() else repr(char)[1:-1] for char in short),
         }
         if record.exc_info and record.exc_info[0] is not None:
             event["error"] = record.exc_info[0].__name__

@@ -316,7 +316,7 @@ class _NodeCollector(Collector):
         yield "peer_rows", {(peer.name,): peer.asked for peer in state.peers}
         unfit = self._node.unfit_answers.items()
         yield "peer_unfit_answers", {(peer,): count for peer, count in unfit}
-        yield "peer_pooled", {(one.source,): one.state == "pooled" for one in state.trust}
+        yield "peer_pooled", {(peer.source,): peer.state == "pooled" for peer in state.trust}
 
 
 def _cumulated(waits: Mapping[int, int]) -> list[tuple[str, float]]:

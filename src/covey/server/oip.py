@@ -542,7 +542,7 @@ class Model(NamedTuple):
     def config(self) -> ModelConfig:
         """Return the same in the form of Triton."""
         known = self.metadata()
-        given, made = (
+        inputs, outputs = (
             [
                 TensorConfig(
                     one.name, DATA_TYPES.get(one.datatype, f"TYPE_{one.datatype}"), one.shape
@@ -551,7 +551,7 @@ class Model(NamedTuple):
             ]
             for tensors in (known.inputs, known.outputs)
         )
-        return ModelConfig(known.name, known.platform, known.platform, 0, given, made)
+        return ModelConfig(known.name, known.platform, known.platform, 0, inputs, outputs)
 
     def statistics(self, success: Duration, fail: Duration) -> Statistics:
         stats = InferenceStats(success, fail, success)
@@ -657,9 +657,9 @@ def answer(
     """Return the answer to a request: the columns that it wants, in JSON or in bytes."""
     is_usual = _is_said(request.parameters, ALL_BINARY)
     outputs, bodies, has_binary = [], [], False
-    for one in wanted_of(request):
-        is_binary = _is_said(one.parameters, IN_BYTES, is_usual)
-        output, body = output_of(one.name, columns[one.name], is_binary=is_binary)
+    for wanted in wanted_of(request):
+        is_binary = _is_said(wanted.parameters, IN_BYTES, is_usual)
+        output, body = output_of(wanted.name, columns[wanted.name], is_binary=is_binary)
         outputs.append(output)
         bodies.append(body)
         has_binary |= is_binary
@@ -703,15 +703,15 @@ def _pairs(value: dict[str, Any]) -> int:
         if type(inner) is dict:
             count += _pairs(inner)
         elif type(inner) is list and inner and type(inner[0]) is dict:
-            count += sum([_pairs(one) for one in inner if type(one) is dict])
+            count += sum([_pairs(item) for item in inner if type(item) is dict])
     return count
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("duplicate key in an object")
-    return found
+    return members
 
 
 _SORTED = msgspec.json.Encoder(order="sorted")

@@ -71,12 +71,12 @@ class OtelSpans(Spans):
 
     def __init__(self, site: str, paths: Mapping[str, str], processor: SpanProcessor) -> None:
         """`paths` are the names of known paths; which traces are sampled, the environment says."""
-        told = {
+        resource = {
             "service.name": site,
             "service.namespace": "covey",
             "service.version": version("covey"),
         }
-        self._provider = TracerProvider(resource=Resource.create(told), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
         self._tracer = self._provider.get_tracer("covey", version("covey"))
         self._paths = paths
@@ -99,18 +99,18 @@ class OtelSpans(Spans):
 
     def commit(self, waiting: Sequence[object]) -> Span:
         """Begin a span within the first request that waits, with links to the others."""
-        known = [one for one in waiting if isinstance(one, trace.SpanContext)]
+        known = [span for span in waiting if isinstance(span, trace.SpanContext)]
         if not known:
             return NO_SPAN  # of nothing that is traced
-        known.sort(key=lambda one: not one.trace_flags.sampled)
+        known.sort(key=lambda span: not span.trace_flags.sampled)
         parent = trace.set_span_in_context(trace.NonRecordingSpan(known[0]), Context())
-        links = [trace.Link(one) for one in known[1:]]
+        links = [trace.Link(span) for span in known[1:]]
         noted = {"covey.requests": len(known)}
         return OtelSpan(self._begin("store commit", "INTERNAL", noted, parent, links))
 
     def here(self) -> object | None:
-        found = trace.get_current_span().get_span_context()
-        return found if found.is_valid else None
+        span = trace.get_current_span().get_span_context()
+        return span if span.is_valid else None
 
     def _begin(
         self,

@@ -118,15 +118,15 @@ class PeerApi:
             raise HttpProblem(503, "busy", f"{peer.in_flight} requests of yours are running")
         self._use.in_flight[peer.name] += 1
         try:
-            given = await answer(call, peer)
+            reply = await answer(call, peer)
         except CoveyError as error:
             raise _problem_of(error) from error
         finally:
             self._use.in_flight[peer.name] -= 1
         headers = self._headers
-        if isinstance(given, peer_messages.HelloReply) and given.spaces:
+        if isinstance(reply, peer_messages.HelloReply) and reply.spaces:
             headers = self._greeting_headers
-        return HttpResponse(200, peer_messages.write(given), KIND, headers)
+        return HttpResponse(200, peer_messages.write(reply), KIND, headers)
 
     async def _ask(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
@@ -137,14 +137,14 @@ class PeerApi:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
         route = peer_messages.route_of(query)
         async with self._queue:
-            given = await self._node.assist(rows, source=peer.name, route=route)
-        return peer_messages.helped(query, given)
+            answers = await self._node.assist(rows, source=peer.name, route=route)
+        return peer_messages.helped(query, answers)
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = self._read(call, peer, peer_messages.ReportQuery)
         cell = self._local(query.cell, call, peer)
-        arrivals, low, high, told = await self._node.report(
+        arrivals, low, high, logs = await self._node.report(
             cell, query.slot, query.what, source=peer.name, route=peer_messages.route_of(query)
         )
         return peer_messages.ReportReply(
@@ -153,7 +153,7 @@ class PeerApi:
             arrivals=arrivals,
             low=low,
             high=high,
-            told=list(told),
+            told=list(logs),
         )
 
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
@@ -178,8 +178,8 @@ class PeerApi:
             incarnation=self._node.starts,
             preset=preset_of(learner.policies) if knows_cells else "",
             spaces=[
-                peer_messages.SpaceInfo(name, describe_cells(one), one.dimension)
-                for name, one in learner.policies.items()
+                peer_messages.SpaceInfo(name, describe_cells(policy), policy.dimension)
+                for name, policy in learner.policies.items()
                 if knows_cells
             ],
             instance=self._instance if knows_data else "",

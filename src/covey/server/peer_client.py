@@ -78,13 +78,13 @@ class PeerClient:
         self._chance = chance
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
-        given: list[Assistance] = []
+        helps: list[Assistance] = []
         for start in range(0, len(requests), MOST_ROWS):
             rows = requests[start : start + MOST_ROWS]
             check_may_see(self.neighbour.share, rows)
             query = peer_messages.ask(rows, **self._head(), **self._route())
-            given += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
-        return given
+            helps += peer_messages.helps_of(await self._send("ask", query, peer_messages.AskReply))
+        return helps
 
     async def report(self, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         query = peer_messages.ReportQuery(
@@ -318,7 +318,7 @@ MOST_SHOWN = 40  # characters of a name that a peer has sent
 
 def asks_of(site: SiteConfig, name: str) -> "Asks | None":
     """Return what a site shows a peer that it asks directly; None: it does not."""
-    place = [one.name for one in site.setup.sites].index(name)
+    place = [member.name for member in site.setup.sites].index(name)
     if place in site.asked.peers and name not in site.relays:
         return "data"
     return "context" if place in site.site.context_peers else None
@@ -328,15 +328,15 @@ def misfit(site: SiteConfig, peer: PeerConfig, seen: "Probe") -> str:
     """Return why this site and a peer would refuse questions of each other; empty: they fit."""
     asks = asks_of(site, peer.name)
     by_data = asks == "data" or (asks is None and not peer.asks_by_context)
-    found = [
+    differences = [
         difference
         for is_asked, is_used in ((True, asks is not None), (False, peer.may_ask))
         if is_used
         for difference in _differences(site, seen, is_asked=is_asked, by_data=by_data)
     ]
-    if not found:
+    if not differences:
         return ""
-    why = "; ".join(dict.fromkeys(found))
+    why = "; ".join(dict.fromkeys(differences))
     return f"{why}; so questions would be refused: write the same settings in both files"
 
 
@@ -347,23 +347,23 @@ def _differences(site: SiteConfig, seen: "Probe", *, is_asked: bool, by_data: bo
     compared; presets and instances matter only if data is sent.
     """
     greeting = seen.greeting
-    found = list(_of_cells(site, seen, is_asked=is_asked)) if greeting.spaces else []
+    differences = list(_of_cells(site, seen, is_asked=is_asked)) if greeting.spaces else []
     if not by_data:
-        return found
+        return differences
     preset = preset_of(site.learner.policies)
     if greeting.preset and greeting.preset != preset:
-        found.append(f"the preset is {preset!r} here and {_shown(greeting.preset)} there")
+        differences.append(f"the preset is {preset!r} here and {_shown(greeting.preset)} there")
     if greeting.features and not site.site.views:  # views show each arm something else
-        found += _of_instances(site, greeting)
-    return found
+        differences += _of_instances(site, greeting)
+    return differences
 
 
 def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[str]:
     """Compare the spaces in which one site asks with those that the other knows."""
-    here, told = site.spaces, seen.greeting.spaces
+    here, announced = site.spaces, seen.greeting.spaces
     policies = site.learner.policies
-    if not here.known or len(seen.known) < len(told):  # clients send the contexts
-        there = {one.name: one for one in told}
+    if not here.known or len(seen.known) < len(announced):  # clients send the contexts
+        there = {space.name: space for space in announced}
         for space in site.learner.own_spaces:
             if space in there:
                 yield from _of_forms(policies[space], there[space])
@@ -372,7 +372,7 @@ def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[st
                 yield f"contexts are {name} here, and it has none of these"
         return
     ours = dict(zip(here.known, policies.values(), strict=False))  # candidates come last
-    theirs = dict(zip(seen.known, told, strict=False))
+    theirs = dict(zip(seen.known, announced, strict=False))
     who, whom = ("this site", "it") if is_asked else ("it", "this site")
     asking, knowing = (here.own, seen.known) if is_asked else (seen.own, here.known)
     for one in asking:

@@ -238,7 +238,7 @@ def _shown(value: str) -> str:
 
 def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: Any) -> AskQuery:
     """Return the message that asks for labels; raise `DataError` if instances cannot be sent."""
-    instances = [one.instance for one in requests if one.instance is not NO_INSTANCE]
+    instances = [row.instance for row in requests if row.instance is not NO_INSTANCE]
     if instances and len(instances) != len(requests):
         raise DataError("a batch must hold either every instance or none")
     try:
@@ -249,7 +249,7 @@ def ask(requests: Sequence[AskRow], *, request: str, deadline_ms: int, **route: 
         version=VERSION,
         request=request,
         deadline_ms=deadline_ms,
-        rows=[AskEntry(one.id, str(one.cell), one.slot) for one in requests],
+        rows=[AskEntry(row.id, str(row.cell), row.slot) for row in requests],
         price=requests[0].price,
         values=values,
         **route,
@@ -280,8 +280,8 @@ def requests_of(query: AskQuery) -> list[AskRow]:
 def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
     """Return the answer to a question."""
     rows = [
-        AskAnswer(None if one.label is NO_ANSWER else _sent(one.label), one.function)
-        for one in given
+        AskAnswer(None if answer.label is NO_ANSWER else _sent(answer.label), answer.function)
+        for answer in given
     ]
     return AskReply(version=VERSION, request=query.request, given=rows)
 
@@ -289,8 +289,8 @@ def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
 def helps_of(answer: AskReply) -> list[Assistance]:
     """Return what a peer answered."""
     return [
-        Assistance(NO_ANSWER if one.label is None else one.label, one.function)
-        for one in answer.given
+        Assistance(NO_ANSWER if row.label is None else row.label, row.function)
+        for row in answer.given
     ]
 
 

@@ -39,7 +39,7 @@ class SpaceNames:
 
         None are there if clients send the contexts: then nothing is announced or compared.
         """
-        self._by_digest = {one.digest: space for space, one in meanings.items()}
+        self._by_digest = {meaning.digest: space for space, meaning in meanings.items()}
         self.own = [meanings[space] for space in own if space in meanings]  # in which it decides
         self.known = list(meanings.values())  # about which peers may ask
         self._site = site
@@ -72,8 +72,8 @@ class SpaceNames:
     def refusal(self, meaning: Meaning, *, sender: str) -> str:
         """Return why cells of another site are not known here."""
         name = meaning.name[:MOST_SHOWN]
-        here = ", ".join(repr(one.name) for one in self.known)
-        if any(one.name == meaning.name for one in self.known):
+        here = ", ".join(repr(other.name) for other in self.known)
+        if any(other.name == meaning.name for other in self.known):
             return (
                 f"contexts {name!r} of {sender!r} are scaled in another way than those of "
                 f"{self._site!r}; write the same scales in both files"
@@ -120,9 +120,9 @@ def _written(meanings: Sequence[Meaning]) -> str:
 
 def _read(header: str) -> dict[str, Meaning]:
     """Return the spaces of a header by their names; those that cannot be read are left out."""
-    found = {}
+    meanings = {}
     for part in header.split(","):
         name, _, digest = part.strip().partition("=")
         if digest:
-            found[unquote(name)] = Meaning(unquote(name), digest)
-    return found
+            meanings[unquote(name)] = Meaning(unquote(name), digest)
+    return meanings

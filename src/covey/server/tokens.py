@@ -94,7 +94,7 @@ def new(
         sha256=_hash(secret),
     )
     with _changing(path) as held:
-        if any(one.name == name for one in held):
+        if any(token.name == name for token in held):
             raise ConfigError(f"{path} has a token named {name!r}; revoke it, or choose a new name")
         held.append(token)
     return secret, token
@@ -104,11 +104,11 @@ def revoke(path: Path, name: str) -> Token:
     """Remove a token from a file, so that it is refused from now on."""
     listed(path)
     with _changing(path) as held:
-        for one in held:
-            if one.name == name:
-                held.remove(one)
-                return one
-        hint = nearest(name, [one.name for one in held])
+        for token in held:
+            if token.name == name:
+                held.remove(token)
+                return token
+        hint = nearest(name, [token.name for token in held])
         raise ConfigError(f"{path} has no token named {name[:64]!r}{hint}")
 
 
@@ -139,10 +139,10 @@ def find(
         return Refused("malformed")
     digest = _hash(match[1]).encode()
     # Every token is compared, so that the time taken does not show which one is similar.
-    found = [token for token in known if hmac.compare_digest(token.sha256.encode(), digest)]
-    if not found:
+    matches = [token for token in known if hmac.compare_digest(token.sha256.encode(), digest)]
+    if not matches:
         return Refused("unknown")
-    return found[-1] if is_current(found[-1], now=now) else Refused("expired")
+    return matches[-1] if is_current(matches[-1], now=now) else Refused("expired")
 
 
 def is_current(token: Token, *, now: datetime | None = None) -> bool:
