@@ -12,8 +12,8 @@ from covey.kernel import row_of
 from covey.kernel.rules import Cell
 from covey.node.handler import Handler
 from covey.node.local_site import run
-from covey.node.recorded import RecordedState
 from covey.node.requests import OWN, Loaded, SourceState
+from covey.node.state import RecordedState
 from covey.node.trust import Trust
 
 FUNCTIONS = ("f", "g", "h")
@@ -155,7 +155,7 @@ class AskedSite:
         self.learner = Learner(
             "north", functions=FUNCTIONS, peers=(), costs=COSTS, policy=made, position=0
         )
-        loaded = Loaded({OWN: SourceState(OWN, 0)}, {}, {}, [], {}, 1, [], 0)
+        loaded = Loaded({SourceState: [SourceState(OWN, 0)]})
         self.state = RecordedState(self.learner, loaded, dict.fromkeys(SOURCES, trust))
         self._handler = Handler(self.state, (), self)
 
