@@ -194,7 +194,7 @@ class NetworkConfig(NamedTuple):
         Nobody receives the costs of links.
         """
         names = [site.name for site in self.sites]
-        found = {}
+        payments = {}
         for site in self.sites:
             own = len(site.functions)
             peers = (*site.peers, *site.context_peers)
@@ -210,8 +210,8 @@ class NetworkConfig(NamedTuple):
                         costs = [self.wiring.links.cost(*pair) for pair in itertools.pairwise(path)]
                         amounts = [carried + sum(costs[k:]) for k in range(len(costs))]
                 pairs = zip(itertools.pairwise(path), amounts, strict=True)
-                found[site.name, arm] = tuple(Payment(*ends, amount) for ends, amount in pairs)
-        return found
+                payments[site.name, arm] = tuple(Payment(*ends, amount) for ends, amount in pairs)
+        return payments
 
     def contexts_of(self, place: int) -> contexts.Contexts:
         """Return the contexts that the learner at `place` sees."""

@@ -28,10 +28,10 @@ def create(path: Path, content: bytes, *, mode: int) -> None:
 def version(path: Path) -> tuple[int, ...]:
     """Return a value that changes when the file changes."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return ()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager

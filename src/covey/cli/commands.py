@@ -162,8 +162,8 @@ def run_simulate(options: argparse.Namespace) -> None:
 
 
 def run_bounds(options: argparse.Namespace) -> None:
-    given = {name: getattr(options, name) for name in Problem.__struct_fields__}
-    problem = Problem(**{name: value for name, value in given.items() if value is not None})
+    values = {name: getattr(options, name) for name in Problem.__struct_fields__}
+    problem = Problem(**{name: value for name, value in values.items() if value is not None})
     sheet = bounds.sheet(options.theorem, problem, form=options.form)
     if options.json:
         print(msgspec.json.encode(sheet).decode())

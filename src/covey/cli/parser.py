@@ -52,8 +52,8 @@ class CommandParser(argparse.ArgumentParser):
             else:
                 add_arguments(self, table["arguments"])
                 add_common(self, run)
-        for given in itertools.takewhile("--".__ne__, sys.argv[1:] if args is None else args):
-            option = given.partition("=")[0]
+        for argument in itertools.takewhile("--".__ne__, sys.argv[1:] if args is None else args):
+            option = argument.partition("=")[0]
             known = [name for name in self._option_string_actions if name.startswith("--")]
             is_known = any(name.startswith(option) for name in known)
             if option.startswith("--") and not is_known and self._subparsers is None:
@@ -64,8 +64,8 @@ class CommandParser(argparse.ArgumentParser):
         """Print the usage and a message, and exit with 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice is not None:
-            given, known = choice[1], re.findall(r"[\w-]+", choice[2])
-            message = f"unknown command {given!r}{_hint(given, known)}; known: {', '.join(known)}"
+            name, known = choice[1], re.findall(r"[\w-]+", choice[2])
+            message = f"unknown command {name!r}{_hint(name, known)}; known: {', '.join(known)}"
         super().error(message)
 
 

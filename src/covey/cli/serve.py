@@ -120,7 +120,7 @@ def _head(state: State) -> str:
     ]
     ready = "ready" if state.is_ready else "not ready: its store cannot be written"
     title = f"site {_plain(state.name)}, {ready}"
-    needs = [f"{one.level}: {_plain(one.text, 200)}; {one.remedy}" for one in state.conditions]
+    needs = [f"{need.level}: {_plain(need.text, 200)}; {need.remedy}" for need in state.conditions]
     return "\n".join([title, *needs, "", *(f"{what:<22}{value}" for what, value in facts if value)])
 
 

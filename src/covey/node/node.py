@@ -198,7 +198,7 @@ class Node:
         )
         self._shadow.continue_from(store.all(ShadowSpan), dependencies.rng)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
-        others = {peer: one for peer, one in dependencies.peers.items() if peer not in asked}
+        others = {name: peer for name, peer in dependencies.peers.items() if name not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
         self._delivery = LabelDelivery(
             self._recipients, loaded.of(Delivery), dependencies.rng, self._mark_delivered

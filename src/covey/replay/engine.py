@@ -222,13 +222,13 @@ class ReplayEngine:
     def _tables_for(self, place: int) -> dict[tuple[int, ...], Table]:
         """Return the tables of a learner, by the spaces in which an instance is decided."""
         tables = self.tables[place]
-        found: dict[tuple[int, ...], Table] = {(k,): table for k, table in enumerate(tables)}
+        by_spaces: dict[tuple[int, ...], Table] = {(k,): table for k, table in enumerate(tables)}
         for spaces in {site.spaces for site in self.sites if len(site.spaces) > 1}:
             listed = [(str(k), self._spaces[k], self._policies[k].partition) for k in spaces]
             several = Spaces(Candidates.of(listed))
             several.join([tables[k] for k in spaces])
-            found[spaces] = cast("Table", several)
-        return found
+            by_spaces[spaces] = cast("Table", several)
+        return by_spaces
 
     def play(self, log: EncodedLog) -> Trace:
         slots = len(slot_starts(log, are_shared=self._are_slots_shared)) - 1

@@ -211,7 +211,7 @@ def context_run(setup: NetworkConfig, labels: Sequence[Label]) -> ContextRun | N
 
 def _numbers(pairs: Sequence[tuple[RowLosses, RowLosses]]) -> ContextNumbers | None:
     """Return the numbers of learners together, from their losses with contexts and without."""
-    given, rows = aligned([(each.slots, each.lost, each.rows) for each, _ in pairs])
+    with_all, rows = aligned([(each.slots, each.lost, each.rows) for each, _ in pairs])
     none, _ = aligned([(each.slots, each.lost, each.rows) for _, each in pairs])
     total = rows.sum()
     if not total:
@@ -220,9 +220,9 @@ def _numbers(pairs: Sequence[tuple[RowLosses, RowLosses]]) -> ContextNumbers | N
     lost = sum(each for each in best if each is not None)
     return ContextNumbers(
         none_points=float(100 * none.sum() / total),
-        given_points=float(100 * given.sum() / total),
+        given_points=float(100 * with_all.sum() / total),
         best_own_points=None if None in best else float(100 * lost / total),
-        gain_points=points_of(gain_of(none - given, rows)),
+        gain_points=points_of(gain_of(none - with_all, rows)),
     )
 
 
@@ -261,16 +261,16 @@ class _Sample:
         self, setup: NetworkConfig, names: Sequence[str], functions: Sequence[str]
     ) -> list[TellingContext]:
         right = self.right
-        found = []
+        contexts = []
         for k, name in enumerate(names if len(right) else ()):
             edges, part = self._parts(k)
             gain = _gain(part, right)
             if gain.low is not None and gain.low > 0:
                 best = [functions[_best(right[:, part == each])] for each in range(len(edges) + 1)]
                 pieces = _merged(setup, k, [0.0, *edges.tolist(), 1.0], best)
-                found.append(TellingContext(name, gain, pieces))
-        found.sort(key=lambda context: -context.gain_points.mean)
-        return found[:MOST_LISTED]
+                contexts.append(TellingContext(name, gain, pieces))
+        contexts.sort(key=lambda context: -context.gain_points.mean)
+        return contexts[:MOST_LISTED]
 
     def gains(self) -> list[Interval]:
         """Return the gain by each context."""

@@ -116,7 +116,7 @@ class Rounds:
         self._players, self._clocks = players, clocks
         self._hidden_from, self._wait = hidden_from, label_wait
         self._are_slots_shared = are_slots_shared
-        self._offsets = [*itertools.accumulate((one.functions for one in players), initial=0)]
+        self._offsets = [*itertools.accumulate((player.functions for player in players), initial=0)]
         self._streams = 1 + max(player.seat.stream for player in players)
         self._due: dict[int, list[tuple[_Decided, bool]]] = defaultdict(list)
         self._known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
@@ -171,8 +171,8 @@ class Rounds:
                 self._ask(player, row, context, slot, closed)
                 code = table.choose(row, slot, True, closed)
         else:
-            told = self._estimates(player, row, context, slot)
-            code = table.weigh(row, context, told, closed)
+            accuracies = self._estimates(player, row, context, slot)
+            code = table.weigh(row, context, accuracies, closed)
         decided = _Decided(player, place, t, slot, context, code)
         arm = arm_of(code)
         if arm < player.functions:
@@ -203,10 +203,10 @@ class Rounds:
         """Return a function, or the most accurate of its learner that has an answer to a row."""
         if not self._has_gaps or self._answers(player, owner, function, t):
             return function
-        told = self._players[owner].tables[player.spaces].accuracies(row, context)
+        accuracies = self._players[owner].tables[player.spaces].accuracies(row, context)
         functions = range(self._players[owner].functions)
         able = [k for k in functions if self._answers(player, owner, k, t)]
-        return max(able, key=lambda k: told[k], default=function)
+        return max(able, key=lambda k: accuracies[k], default=function)
 
     def _meet(
         self, player: Player, helper: int, row: int, context: Context, slot: int
@@ -383,9 +383,9 @@ class Rounds:
                 asked.forget(decided.served)
             return
         shown = self._shown_context(decided)
-        told = player.rule.unit - decided.gain if player.seat.misleads else decided.gain
+        reported = player.rule.unit - decided.gain if player.seat.misleads else decided.gain
         if asked is not None:
-            asked.settle(decided.served, told, shown, decided.slot)
+            asked.settle(decided.served, reported, shown, decided.slot)
         table.settle(decided.code, decided.gain, decided.context, decided.slot, decided.paid)
         self._settle_more(decided, shown)
         if table.take_alarm():
@@ -412,14 +412,14 @@ class Rounds:
         if self._players[decided.helper].rule.remembers:
             there.remember(decided.served, label, shown, slot, answer)
         for function, gain in decided.free_there:
-            told = player.rule.unit - gain if player.seat.misleads else gain
-            there.score(decided.served, function, told, shown, slot)
+            reported = player.rule.unit - gain if player.seat.misleads else gain
+            there.score(decided.served, function, reported, shown, slot)
 
     def _score(self, decided: _Decided) -> None:
         """Note the label and what the answer and free functions are worth by it, for later."""
         line, t = self._line(decided), decided.t
-        said = decided.recalled if line < 0 else self._predictions[line * self._slots + t]
-        decided.label, decided.answer = self._labels[t], said if said >= 0 else None
+        answer = decided.recalled if line < 0 else self._predictions[line * self._slots + t]
+        decided.label, decided.answer = self._labels[t], answer if answer >= 0 else None
         chosen = arm_of(decided.code)
         decided.free = self._free_gains(decided, decided.place, chosen)
         if decided.is_helped:

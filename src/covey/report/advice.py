@@ -267,8 +267,8 @@ class _Questions:
             if len(site["functions"]) > 1
         ]
         data = self._base.get("data", {})
-        given = data.get("context", [])
-        entries = [given] if isinstance(given, Mapping) else given
+        context = data.get("context", [])
+        entries = [context] if isinstance(context, Mapping) else context
         titles = [entry if isinstance(entry, str) else _title(entry) for entry in entries]
         jobs = {
             f"function {name}": [without_function(self._base, owner, name)]
@@ -357,17 +357,17 @@ def conclusions(summary: AdviceSummary) -> list[str]:
     members = ", ".join(map(shorten, summary.best))
     gain = summary.networks[0].gain_points
     money = report_text.money_of(summary.value, gain, summary.slots, ", ")
-    said = [
+    lines = [
         f"Of the networks that were tried, {members} gain most together: {signed(gain)} points "
         f"over sites that work alone{money}."
     ]
     if summary.leaving:
-        said.append(f"Of these, {', '.join(map(shorten, summary.leaving))} would gain by leaving.")
+        lines.append(f"Of these, {', '.join(map(shorten, summary.leaving))} would gain by leaving.")
     for site in summary.sites:
         pairs = [pair for pair in summary.contracts if pair.buyer == site.name]
         own = f"{shorten(site.name)} gains {signed(site.gain_points)} points by taking part."
-        said.append(f"{own}{''.join(map(_contract, pairs))}")
-    return said
+        lines.append(f"{own}{''.join(map(_contract, pairs))}")
+    return lines
 
 
 def _contract(pair: PairAdvice) -> str:
@@ -408,8 +408,8 @@ class Advice(Shown):
             f"{each.title}\n\n{report_text.table([each.headings, *each.lines])}"
             for each in self._sections
         ]
-        said = map(report_text.fill, [*self._summary.conclusions, report_text.sentence("advice")])
-        return "\n\n".join([self._extent(), *tables, *said]) + "\n"
+        lines = map(report_text.fill, [*self._summary.conclusions, report_text.sentence("advice")])
+        return "\n\n".join([self._extent(), *tables, *lines]) + "\n"
 
     def plot(self) -> Any:
         """Draw the gain of each contract over its price, and return matplotlib axes."""

@@ -127,8 +127,8 @@ class Result(Shown):
     @property
     def outcome(self) -> Outcome:
         """All counts, by learner, cell and time; computed on first use."""
-        found = self._found if isinstance(self._found, Outcome) else self._found.outcome
-        return cast("Outcome", found)
+        outcome = self._found if isinstance(self._found, Outcome) else self._found.outcome
+        return cast("Outcome", outcome)
 
     @cached_property
     def _summary(self) -> Summary:

@@ -236,23 +236,23 @@ def extent(outcome: Outcome) -> str:
 def sentences(outcome: Outcome) -> list[str]:
     """Return what follows from the numbers, in sentences."""
     learners = outcome.learners
-    said = [_verdict(outcome)]
-    said += _losses(outcome)
-    said += [
+    lines = [_verdict(outcome)]
+    lines += _losses(outcome)
+    lines += [
         f"{learner.name} gets no labels, and in {learner.blind:,} of {learner.numbers.slots:,} "
         "slots none of its peers had any either: there it cannot learn."
         for learner in learners
         if learner.blind
     ]
-    said += [
+    lines += [
         f"In {learner.numbers.stood_in:,} of {learner.numbers.slots:,} slots of {learner.name} the "
         "chosen peer did not answer in time; its own best function answered."
         for learner in learners
         if learner.numbers.stood_in
     ]
-    said += [_alarms(learner) for learner in learners if learner.alarms]
-    said += [] if outcome.contexts is None else context_sentences(outcome.contexts)
-    return said
+    lines += [_alarms(learner) for learner in learners if learner.alarms]
+    lines += [] if outcome.contexts is None else context_sentences(outcome.contexts)
+    return lines
 
 
 def _verdict(outcome: Outcome) -> str:
@@ -298,11 +298,11 @@ def money_of(value: Value | None, gain: Interval | None, slots: int, before: str
 
 def _losses(outcome: Outcome) -> list[str]:
     """Return which sites lose by taking part, and what they should not buy."""
-    said, pairs = [], []
+    lines, pairs = [], []
     for learner in outcome.learners if outcome.is_replayed else ():
         gain, name = learner.numbers.net_gain_points, shorten(learner.name)
         if gain is not None and gain.high is not None and gain.high < 0:
-            said.append(
+            lines.append(
                 f"{name} loses by taking part: {signed(gain)} points"
                 f"{money_of(outcome.value, gain, learner.numbers.slots, ', or ')}."
             )
@@ -315,8 +315,8 @@ def _losses(outcome: Outcome) -> list[str]:
                 )
     if pairs:
         more = f"; and {len(pairs) - MOST_PAIRS} more pairs" if len(pairs) > MOST_PAIRS else ""
-        said.append(f"{'; '.join(pairs[:MOST_PAIRS])}{more}.")
-    return said
+        lines.append(f"{'; '.join(pairs[:MOST_PAIRS])}{more}.")
+    return lines
 
 
 def signed(value: Interval | None) -> str:
@@ -391,20 +391,20 @@ def context_sentences(worth: ContextWorth) -> list[str]:
     total = worth.total
     own = total.best_own_points
     best = "" if own is None else f", with the best own function of each site {own:.2f}"
-    said = (
+    text = (
         f"Errors and costs are {total.given_points:.2f} points with the given contexts, "
         f"{total.none_points:.2f} without any{best}"
     )
     if total.gain_points is not None:
         gain = total.gain_points
-        said += (
+        text += (
             f": contexts {'gain' if gain.mean >= 0 else 'lose'} {abs(gain.mean):.2f} points "
             f"({interval(gain, doubt=', which may be chance')})"
         )
         if gain.high is not None and gain.high < 0:
-            said += "; leave them out, or give others"
+            text += "; leave them out, or give others"
     telling = "; ".join(_telling(context) for context in worth.telling[:3])
-    return [f"{said}.", *([f"Functions are told apart by {telling}."] if telling else [])]
+    return [f"{text}.", *([f"Functions are told apart by {telling}."] if telling else [])]
 
 
 def _telling(context: TellingContext) -> str:
@@ -457,18 +457,18 @@ def shadow_sentences(shadow: ShadowNumbers) -> list[str]:
     """Return what was drawn, and what it tells of peers, in sentences."""
     missing = shadow.drawn - shadow.complete
     lost = f"; for {missing:,} of them some answers are missing" if missing else ""
-    said = [
+    lines = [
         f"Of {shadow.rows:,} rows since shadow mode is on, {shadow.drawn:,} were drawn{lost}. "
         f"{shadow.labelled:,} rows have a label; {number(shadow.served_percent, '.2f')}% of their "
         "answers were wrong."
     ]
     for peer in shadow.peers:
         name = shorten(peer.peer)
-        said.append(
+        lines.append(
             f"{name} was wrong on {peer.error_percent:.2f}% of the {peer.rows:,} drawn rows that "
             f"it answered; {peer.best_own}, the best own function there, on "
             f"{peer.best_own_percent:.2f}%."
             if peer.rows
             else f"{name} answered none of the drawn rows with a label."
         )
-    return said
+    return lines

@@ -545,9 +545,9 @@ class Model(NamedTuple):
         inputs, outputs = (
             [
                 TensorConfig(
-                    one.name, DATA_TYPES.get(one.datatype, f"TYPE_{one.datatype}"), one.shape
+                    item.name, DATA_TYPES.get(item.datatype, f"TYPE_{item.datatype}"), item.shape
                 )
-                for one in tensors
+                for item in tensors
             ]
             for tensors in (known.inputs, known.outputs)
         )
