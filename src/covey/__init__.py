@@ -107,15 +107,15 @@ if not TYPE_CHECKING:  # else every misspelt name would be an attribute
         if name == "__version__":
             from importlib.metadata import version
 
-            found = version("covey")
+            value = version("covey")
         elif name in _SOURCES:
-            found = getattr(_importlib.import_module(f"covey.{_SOURCES[name]}"), name)
+            value = getattr(_importlib.import_module(f"covey.{_SOURCES[name]}"), name)
         elif name in _MODULES:
-            found = _importlib.import_module(f"covey.{name}")
+            value = _importlib.import_module(f"covey.{name}")
         else:
             raise AttributeError(f"module 'covey' has no attribute {name!r}")
-        globals()[name] = found
-        return found
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -77,17 +77,17 @@ class CoveyClassifier(_Classifier):  # type: ignore[misc]
 
     def predict_one(self, x: dict[Any, Any]) -> Any:
         """Return the answer of the chosen model; None while no model has one."""
-        said = self._said(x)
-        return said[self._choice.best(x, said)]
+        answers = self._said(x)
+        return answers[self._choice.best(x, answers)]
 
     def predict_proba_one(self, x: dict[Any, Any]) -> dict[Any, float]:
         """Return the probabilities of the chosen model; 1 for its answer if it has none."""
-        said = self._said(x)
-        best = self._choice.best(x, said)
+        answers = self._said(x)
+        best = self._choice.best(x, answers)
         try:
             shares = self._models[best].predict_proba_one(x)
         except NotImplementedError:
-            shares = {} if said[best] is None else {said[best]: 1.0}
+            shares = {} if answers[best] is None else {answers[best]: 1.0}
         if not shares:  # all labels seen so far are alike
             return dict.fromkeys(self._labels, 1 / max(1, len(self._labels)))
         return {**self._labels, **shares}

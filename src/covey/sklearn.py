@@ -91,18 +91,18 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Any:
         """Return the answer of the chosen model for each row."""
-        X, said, chosen = self._chosen(X)
-        codes = [said[name][row] for row, name in enumerate(chosen)]
+        X, answers, chosen = self._chosen(X)
+        codes = [answers[name][row] for row, name in enumerate(chosen)]
         return self.classes_[np.array(codes, np.intp)]
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities of the chosen model; 1 for its answer if it has none."""
-        X, said, chosen = self._chosen(X)
+        X, answers, chosen = self._chosen(X)
         probabilities = np.zeros((len(X), len(self.classes_)))
         for name in dict.fromkeys(chosen):
             rows = np.flatnonzero([model_name == name for model_name in chosen])
             model = self.models_[name]
-            probabilities[rows, said[name][rows]] = 1.0
+            probabilities[rows, answers[name][rows]] = 1.0
             if hasattr(model, "predict_proba") and len(self.classes_) > 1:
                 with np.errstate(**QUIET):
                     shares = model.predict_proba(X[rows])
@@ -151,11 +151,11 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
 
         check_is_fitted(self)
         X = validate_data(self, X, reset=False)
-        said = self._said(X)
-        instances = self._instances(X, said)
+        answers = self._said(X)
+        instances = self._instances(X, answers)
         if not self.context:  # one region: the same model everywhere
-            return X, said, [self._choice.best(*next(instances))] * len(X)
-        return X, said, [self._choice.best(*instance) for instance in instances]
+            return X, answers, [self._choice.best(*next(instances))] * len(X)
+        return X, answers, [self._choice.best(*instance) for instance in instances]
 
     def _said(self, X: Any) -> dict[str, Any]:
         if len(self.classes_) < 2:

@@ -385,8 +385,8 @@ class Learner:
         `answer` is what the arm said; None or `NO_ANSWER`: nothing.
         """
         if self.remembers:
-            said = None if answer is NO_ANSWER else answer
-            self._at(space).remember(code, label, context, slot, said)
+            heard = None if answer is NO_ANSWER else answer
+            self._at(space).remember(code, label, context, slot, heard)
 
     def forget_rows(self, codes: Sequence[int], space: str | None = None) -> None:
         """Count the labels of decisions as pending no longer."""
@@ -529,7 +529,7 @@ class Learner:
 
     def join(self, table: Any, space: str, table_at: Callable[[str], Table]) -> None:
         """Let the table of candidates count in the tables of their spaces."""
-        table.join([table_at(one) for one in self.candidates[space].spaces])
+        table.join([table_at(name) for name in self.candidates[space].spaces])
 
     def _at(self, space: str | None) -> Table:
         return self.table if space is None else self.tables[space]

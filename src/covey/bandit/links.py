@@ -146,20 +146,20 @@ class Links:
 
         Of paths with the same cost the one with the fewest links counts.
         """
-        found: dict[str, _Step] = {}
+        steps: dict[str, _Step] = {}
         waiting = [(0.0, 0, asker, asker)]
         while waiting:
             cost, links, here, before = heapq.heappop(waiting)
-            if here in found:
+            if here in steps:
                 continue
-            found[here] = _Step(cost, before)
+            steps[here] = _Step(cost, before)
             if here != asker and self.relays is not None and here not in self.relays:
                 continue
             for end, link in self._links[here].items():
                 total = cost + link.estimate
-                if end not in found and total <= MOST_PRICE:
+                if end not in steps and total <= MOST_PRICE:
                     heapq.heappush(waiting, (total, links + 1, end, here))
-        return found
+        return steps
 
     def _add(self, start: str, end: str, cost: "_Cost") -> None:
         is_there = self.has(start, end)
@@ -310,20 +310,20 @@ def _parsed(
     if "link" not in table:
         raise ConfigError("[[link-change]] without [[link]]; list the links first")
     tables = list(_tables(table["link"], LinkTable, "[[link]]"))
-    for where, one in tables:
-        _check_source(one, where)
-    pairs = [(pair, one, where) for where, one in tables for pair in _pairs(one, where)]
-    priced = [(pair, one.cost, where) for pair, one, where in pairs if one.cost is not None]
+    for where, link in tables:
+        _check_source(link, where)
+    pairs = [(pair, link, where) for where, link in tables for pair in _pairs(link, where)]
+    priced = [(pair, link.cost, where) for pair, link, where in pairs if link.cost is not None]
     listed = [Change(1, *pair, _cost(cost, where)) for pair, cost, where in priced]
-    tolls = {pair: one.cost_column for pair, one, _ in pairs if one.cost_column is not None}
+    tolls = {pair: link.cost_column for pair, link, _ in pairs if link.cost_column is not None}
     links = Links(
         learners,
         [(start, end, cost or 0.0) for _, start, end, cost in listed],
-        learnt=[(*pair, one.guess or 0.0) for pair, one, _ in pairs if one.cost is None],
+        learnt=[(*pair, link.guess or 0.0) for pair, link, _ in pairs if link.cost is None],
         relays=relays,
     )
     changes = _changes(table.get("link-change", []), deepcopy(links), listed, tolls)
-    links.apply(one for one in listed if one.cost is None)
+    links.apply(change for change in listed if change.cost is None)
     for _, start, end, cost in listed:
         if cost is not None and cost > MOST_PRICE:
             warnings.warn(
@@ -339,8 +339,8 @@ def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> f
     links = deepcopy(links)
     links.apply(Change(1, *pair, 0.0) for pair in learnt)
     later = price_changes(links, changes)
-    found = {(asker, peer) for _, asker, peer, price in later if price is not None}
-    return frozenset(found | links.prices().keys())
+    pairs = {(asker, peer) for _, asker, peer, price in later if price is not None}
+    return frozenset(pairs | links.prices().keys())
 
 
 def _check_source(table: LinkTable, where: str) -> None:
@@ -354,15 +354,15 @@ def _changes(
     tables: object, listed: Links, first: Iterable[Change], tolls: Mapping[Pair, str]
 ) -> list[Change]:
     """Return the changes in order of their slots; each is of a listed link."""
-    now = {(one.start, one.end): one for one in first}
+    now = {(change.start, change.end): change for change in first}
     changes: list[Change] = []
-    for where, one in _tables(tables, ChangeTable, "[[link-change]]"):
-        if changes and one.slot < changes[-1].slot:
+    for where, table in _tables(tables, ChangeTable, "[[link-change]]"):
+        if changes and table.slot < changes[-1].slot:
             raise ConfigError(
-                f"{where} slot is {one.slot}, but the previous one is {changes[-1].slot}; list "
+                f"{where} slot is {table.slot}, but the previous one is {changes[-1].slot}; list "
                 "changes in order"
             )
-        for start, end in _pairs(one, where):
+        for start, end in _pairs(table, where):
             if not listed.has(start, end):
                 raise ConfigError(
                     f"{where}: no [[link]] from {start!r} to {end!r}; add one, with "
@@ -373,7 +373,7 @@ def _changes(
                     f"{where}: the cost of the link from {start!r} to {end!r} is learnt from "
                     f"{tolls[start, end]!r}; remove the change, or set a cost for the link"
                 )
-            change = Change(one.slot, start, end, _cost(one.cost, where))
+            change = Change(table.slot, start, end, _cost(table.cost, where))
             _check_step(now[start, end], change, where)
             now[start, end] = change
             changes.append(change)
@@ -582,14 +582,14 @@ def check_cost(
     """Raise `DataError` unless a cost is one number, or of columns of arms and of links."""
     if isinstance(cost, Mapping):
         known = [*arms, *links]
-        for column, one in cost.items():
+        for column, amount in cost.items():
             if column not in known:
                 raise DataError(
                     f"learner {learner!r} has no cost column {column!r}"
                     f"{nearest(str(column), known)}"
                 )
-            if type(one) not in (int, float) or not 0 <= one <= 1:
-                raise DataError(f"the cost of {column!r} is {one!r}; it must lie in [0, 1]")
+            if type(amount) not in (int, float) or not 0 <= amount <= 1:
+                raise DataError(f"the cost of {column!r} is {amount!r}; it must lie in [0, 1]")
         return
     if not 0 <= cost <= 1:
         raise DataError(f"the cost is {cost}; it must lie in [0, 1]")

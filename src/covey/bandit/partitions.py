@@ -67,13 +67,13 @@ def space_name(space: Space, names: Sequence[str]) -> str:
 
 def space_names(spaces: Sequence[Space], names: Sequence[str]) -> list[str]:
     """Return a name for each space; those of other scales get a star."""
-    found: list[str] = []
+    taken: list[str] = []
     for space in spaces:
         name = space_name(space, names)
-        while name in found:
+        while name in taken:
             name += "*"
-        found.append(name)
-    return found
+        taken.append(name)
+    return taken
 
 
 def space_of(cell: str) -> str:
@@ -132,7 +132,7 @@ class Candidates(NamedTuple):
         parts = names.split(BETWEEN)
         if len(parts) != len(self.spaces) or number not in map(str, range(len(parts))):
             raise DataError(f"{name!r} is not a cell of the candidates {' and '.join(self.spaces)}")
-        cells = [one.parse(part) for one, part in zip(self.partitions, parts, strict=True)]
+        cells = [grid.parse(part) for grid, part in zip(self.partitions, parts, strict=True)]
         for part, cell, columns in zip(parts, cells, self.columns, strict=True):
             if len(cell.coordinates) != len(columns):
                 raise DataError(f"cell {part!r} needs {len(columns)} coordinates")

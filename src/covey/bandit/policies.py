@@ -339,7 +339,7 @@ class _Phased(_Reporting, frozen=True):
             "train": self.train or Threshold(most, power),
             "explore peers": self.explore_peers or Threshold(1.0, power),
         }
-        formulas = ", ".join(f"{name} {one.formula()}" for name, one in thresholds.items())
+        formulas = ", ".join(f"{name} {limit.formula()}" for name, limit in thresholds.items())
         title = f"{type(self).__name__} ({self.reading}): {cells}; {formulas}"
         return Policy(self._titled(title), partition, dimension, self, *thresholds.values())
 

@@ -26,7 +26,7 @@ def preferences(learner: Learner, most: int) -> list[CellPreference]:
 
     Nothing changes by it, and it takes little time: it can be called between decisions.
     """
-    found = []
+    preferences = []
     several = learner.candidates.get(learner.space)
     for number, space in enumerate(learner.own_spaces):
         table, policy = _present(learner.tables[space], learner.policies[space])
@@ -40,8 +40,8 @@ def preferences(learner: Learner, most: int) -> list[CellPreference]:
             low = tuple(coordinate / side for coordinate in sides)
             high = tuple((coordinate + 1) / side for coordinate in sides)
             arm, _, _ = policy.preferred(table, row, learner.arms)
-            found.append(CellPreference(places[: len(sides)], low, high, arrivals, arm))
-    return found
+            preferences.append(CellPreference(places[: len(sides)], low, high, arrivals, arm))
+    return preferences
 
 
 def _present(table: Any, policy: Policy) -> tuple[Any, Policy]:
