@@ -219,16 +219,18 @@ def test_a_label_column_is_found_by_its_trimmed_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("content", "sentence"),
     [
-        ("# exported\nlabel,a\n1,1\n", "begins with a comment"),
-        ("label,a\nOK,ok\nNO,no\n", "'label' holds 'OK', 'NO', 'a' holds 'ok', 'no'"),
+        (b"# exported\nlabel,a\n1,1\n", "begins with a comment"),
+        (b"label,a\nOK,ok\nNO,no\n", "'label' holds 'OK', 'NO', 'a' holds 'ok', 'no'"),
+        ("label,a\n1,1\n".encode("utf-16"), "iconv -f utf-16"),
+        ("label,\xe4\n1,1\n".encode("latin1"), "iconv -f latin1"),
     ],
 )
 def test_files_that_cannot_be_guessed_say_what_is_there(
-    text: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "log.csv").write_text(text)
+    (tmp_path / "log.csv").write_bytes(content)
 
     assert init(tmp_path / "log.csv", tmp_path / "sites.toml") == 2
     assert sentence in capsys.readouterr().err

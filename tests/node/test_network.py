@@ -182,6 +182,7 @@ def test_an_unknown_site_is_named_with_the_nearest_one() -> None:
         network["airprt"]
     assert "airprt" not in network
     assert repr(network) == "<Network of airport>"
+    assert repr(network["airport"]).startswith("<LocalSite airport: ")
 
 
 def test_text_is_no_label_of_a_number_nor_a_number_of_text() -> None:

@@ -143,7 +143,14 @@ class CsvLog:
         except csv.Error as error:
             where = f"{self._path.name}, line {rows.line_num}"
             raise DataError(f"{where}: invalid CSV ({error})") from None
-        except (UnicodeDecodeError, *_UNREADABLE) as error:
+        except UnicodeDecodeError as error:
+            byte = error.object[error.start]
+            usual = "utf-16" if byte in (0xFE, 0xFF) else "latin1"
+            raise DataError(
+                f"{self._path.name} cannot be read as CSV: it is not UTF-8, it has a byte "
+                f"{byte:#x}; save it as UTF-8, for example by `iconv -f {usual} -t utf-8`"
+            ) from None
+        except _UNREADABLE as error:
             raise DataError(f"{self._path.name} cannot be read as CSV: {error}") from None
 
 

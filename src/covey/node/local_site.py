@@ -608,6 +608,9 @@ class LocalSite:
             has_views=bool(site.views),
         )
 
+    def __repr__(self) -> str:
+        return f"<LocalSite {self.name}: {', '.join(self.learner.arms)}>"
+
     def __reduce__(self) -> str:
         raise DataError(
             f"site {self.name!r} is a part of its network; pickle or copy the Network, and take "
