@@ -24,7 +24,7 @@ class History:
     def known(self, row: int) -> list[tuple[Any, int]]:
         """Return what is stored of `row`: labels with their counts, the most frequent first."""
         leader, _, _, counts = self.cells.get(row, NOTHING)
-        return sorted((counts or {}).items(), key=lambda one: (-one[1], one[0] is not leader))
+        return sorted((counts or {}).items(), key=lambda pair: (-pair[1], pair[0] is not leader))
 
     def know(self, row: int, labels: list[tuple[Any, int]]) -> None:
         """Restore the result of `known`."""

@@ -135,11 +135,11 @@ class CustomReward(msgspec.Struct, frozen=True):
     ) -> PolicyError:
         """Return what to raise for an exception of the function; None: it returned nan."""
         what = "expected loss" if self.bound else "accuracy"
-        given = f"{what} {first:g}, cost {cost:g} and context {context}"
+        inputs = f"{what} {first:g}, cost {cost:g} and context {context}"
         if error is None:
-            return PolicyError(f"reward {self.name!r} returned nan for {given}; return a number")
+            return PolicyError(f"reward {self.name!r} returned nan for {inputs}; return a number")
         return PolicyError(
-            f"reward {self.name!r} raised {type(error).__name__} for {given}: {error}"
+            f"reward {self.name!r} raised {type(error).__name__} for {inputs}: {error}"
         )
 
 
@@ -213,7 +213,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
     def custom_rewards(self) -> list[Any]:
         """Return the reward of one's own of each arm; None: it has a formula."""
-        return [one if isinstance(one, CustomReward) else None for one in self.rewards]
+        return [reward if isinstance(reward, CustomReward) else None for reward in self.rewards]
 
 
 class Seat(NamedTuple):

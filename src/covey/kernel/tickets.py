@@ -112,8 +112,8 @@ class Tickets:
 
     def row(self, ticket: int) -> tuple[int, int, tuple[float, ...], Any, Any, str, Any]:
         """Return code, slot, context, answer, label, source and note of a row held by itself."""
-        one = self._held[ticket]
-        return one.code, one.slot, one.context, one.answer, one.truth, one.source, one.note
+        row = self._held[ticket]
+        return row.code, row.slot, row.context, row.answer, row.truth, row.source, row.note
 
     def replace(self, ticket: int, request: Any) -> None:
         """Hold a row in a request of its own from now on."""
@@ -138,8 +138,8 @@ class Tickets:
 
     def requests(self) -> list[Any]:
         """Return the requests, oldest first."""
-        found = {id(held.note): held.note for held in self._held.values() if held.rows}
-        return list(found.values())
+        notes = {id(held.note): held.note for held in self._held.values() if held.rows}
+        return list(notes.values())
 
     def pending_codes(self) -> list[int]:
         """Return the decisions on rows held by themselves whose label has not arrived."""

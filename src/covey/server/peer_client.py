@@ -371,18 +371,18 @@ def _of_cells(site: SiteConfig, seen: "Probe", *, is_asked: bool) -> Iterator[st
                 name = space or "the same for all"
                 yield f"contexts are {name} here, and it has none of these"
         return
-    ours = dict(zip(here.known, policies.values(), strict=False))  # candidates come last
+    own = dict(zip(here.known, policies.values(), strict=False))  # candidates come last
     theirs = dict(zip(seen.known, announced, strict=False))
     who, whom = ("this site", "it") if is_asked else ("it", "this site")
     asking, knowing = (here.own, seen.known) if is_asked else (seen.own, here.known)
-    for one in asking:
-        if one in knowing:
-            yield from _of_forms(ours[one], theirs[one]) if one in ours and one in theirs else ()
-        elif any(one.name == other.name for other in knowing):
-            yield f"contexts {_shown(one.name)} have other scales there"
+    for item in asking:
+        if item in knowing:
+            yield from _of_forms(own[item], theirs[item]) if item in own and item in theirs else ()
+        elif any(item.name == other.name for other in knowing):
+            yield f"contexts {_shown(item.name)} have other scales there"
         else:
             names = ", ".join(_shown(other.name) for other in knowing)
-            yield f"{who} asks by contexts {_shown(one.name)}, and {whom} knows only {names}"
+            yield f"{who} asks by contexts {_shown(item.name)}, and {whom} knows only {names}"
 
 
 def _of_forms(policy: Policy, there: peer_messages.SpaceInfo) -> Iterator[str]:
