@@ -209,7 +209,7 @@ def test_the_page_follows_decisions_a_killed_peer_and_its_return(
         while not now.page.locator("#events", has_text="circuit closed").count():
             send(site, sent, 1)
             sent += 1
-        now.wait_for("#facts", f"slot {sent}")
+        now.wait_for("#facts", f"slot {sent:,}")
         now.page.locator("#network .box.resting").wait_for(state="detached")
         now.check()
 
