@@ -312,15 +312,15 @@ def _mean(gain: Interval | None) -> float:
 # -- what is said and shown ---------------------------------------------------------------------
 
 _MOST_LISTED = 8  # networks
+LONGEST = 60  # characters of a name in a table
 
 
 class _Section(NamedTuple):
-    """A table: its name in files, its heading, and headings and lines."""
+    """A table: its name in files, and its heading."""
 
     name: str
     title: str
-    headings: list[str]
-    lines: list[list[str]]
+    lines: report_text.Lines
 
 
 def _sections(summary: AdviceSummary) -> list[_Section]:
@@ -338,15 +338,7 @@ def _sections(summary: AdviceSummary) -> list[_Section]:
     ):
         tables.append((name, title, heading, "parts", {each.name: each for each in worths}))
     return [
-        _Section(
-            name,
-            title,
-            report_text.headings(heading, columns),
-            [
-                [shorten(key, 60), *report_text.cells(row, report_text.columns_named(columns))]
-                for key, row in rows.items()
-            ],
-        )
+        _Section(name, title, report_text.lines_of(heading, columns, rows))
         for name, title, heading, columns, rows in tables
         if rows
     ]
@@ -405,8 +397,7 @@ class Advice(Shown):
     def table(self) -> str:
         """Return the tables that `covey advise` prints, with the conclusions."""
         tables = [
-            f"{each.title}\n\n{report_text.table([each.headings, *each.lines])}"
-            for each in self._sections
+            f"{each.title}\n\n{report_text.table(each.lines, LONGEST)}" for each in self._sections
         ]
         lines = map(report_text.fill, [*self._summary.conclusions, report_text.sentence("advice")])
         return "\n\n".join([self._extent(), *tables, *lines]) + "\n"
@@ -420,7 +411,7 @@ class Advice(Shown):
         path = super().report(folder)
         for each in self._sections:
             stream = io.StringIO()
-            csv.writer(stream, lineterminator="\n").writerows([each.headings, *each.lines])
+            csv.writer(stream, lineterminator="\n").writerows(each.lines)
             files.replace(path.parent / f"{each.name}.csv", stream.getvalue().encode())
         files.replace(path.parent / "advice.tex", "\n".join(map(_latex, self._sections)).encode())
         if has_slide:
@@ -447,10 +438,7 @@ class Advice(Shown):
             config=self._config,
             extent=self._extent(),
             conclusions=self._summary.conclusions,
-            sections=[
-                (each, [page.Row(name, cells) for name, *cells in each.lines])
-                for each in self._sections
-            ],
+            sections=self._sections,
             curves=[
                 _panel(pair, width=page.width_of(2), height=230) for pair in self._summary.contracts
             ],
@@ -486,9 +474,8 @@ _ESCAPED = str.maketrans({letter: rf"\{letter}" for letter in "&%$#_{}"} | {REAC
 
 def _latex(section: _Section) -> str:
     lines = [
-        " & ".join(cell.translate(_ESCAPED) for cell in line) + r" \\"
-        for line in (section.headings, *section.lines)
+        " & ".join(cell.translate(_ESCAPED) for cell in line) + r" \\" for line in section.lines
     ]
-    columns = "l" + "r" * (len(section.headings) - 1)
+    columns = "l" + "r" * (len(section.lines[0]) - 1)
     begin, rule = rf"\begin{{tabular}}{{{columns}}}", r"\hline"
     return "\n".join([begin, rule, lines[0], rule, *lines[1:], rule, r"\end{tabular}", ""])

@@ -34,7 +34,6 @@ from covey.report import figures, page
 from covey.report import text as report_text
 from covey.report.contracts import Source
 from covey.report.results import Shown
-from covey.report.text import shorten
 from covey.simulation.scenario import named_tables
 from covey.toml import modules_beside, read_toml
 from covey.types import Array, Interval
@@ -119,9 +118,7 @@ class ReplayComparison(Shown):
         described = f"{self._reference}: {self._runs[self._reference].outcome.policy}"
         parts = (
             f"{self._extent()}\n{report_text.fill(described)}",
-            report_text.columns_table(
-                "policy", report_text.columns_named("policies"), self._summary.policies
-            ),
+            report_text.table(self._lines_of_all(), report_text.NAME),
             report_text.fill(self._summary.conclusion),
             report_text.fill(report_text.sentence("policies")),
         )
@@ -134,6 +131,9 @@ class ReplayComparison(Shown):
     def __repr__(self) -> str:
         best = "" if self._summary.best is None else f", least loss: {self._summary.best}"
         return f"<Comparison of {len(self._runs)} policies, {self._summary.slots:,} slots{best}>"
+
+    def _lines_of_all(self) -> report_text.Lines:
+        return report_text.lines_of("policy", "policies", self._summary.policies)
 
     def _extent(self) -> str:
         sites = report_text.count(self._runs[self._reference].outcome.learners, "learner")
@@ -193,15 +193,7 @@ class ReplayComparison(Shown):
             config=self._config,
             extent=self._extent(),
             conclusion=self._summary.conclusion,
-            headings=report_text.headings("policy", "policies"),
-            rows=[
-                page.Row(
-                    shorten(name),
-                    report_text.cells(each, report_text.columns_named("policies")),
-                    title=name,
-                )
-                for name, each in policies.items()
-            ],
+            lines=self._lines_of_all(),
             how=report_text.sentence("policies"),
             keys=[page.Key(name, colour) for name, colour in colours.items()],
             leads=page.markup(drawn),

@@ -15,12 +15,7 @@ import msgspec
 from covey.bandit.partitions import Space, space_of
 from covey.errors import need_of, optional_module
 from covey.replay.engine import CellView
-from covey.replay.outcome import (
-    LearnerNumbers,
-    LearnerOutcome,
-    Outcome,
-    TotalNumbers,
-)
+from covey.replay.outcome import LearnerOutcome, Outcome
 from covey.report import figures, text
 from covey.report.text import number, shorten
 from covey.types import BY_CONTEXT
@@ -36,15 +31,6 @@ class Key(NamedTuple):
     name: str
     colour: str
     note: str = ""
-
-
-class Row(NamedTuple):
-    """A row of a table."""
-
-    name: str | Key
-    cells: Sequence[str | Key]
-    title: str = ""  # the whole name, if that may be cut
-    opens: bool = False  # a group of rows
 
 
 class Panel(NamedTuple):
@@ -122,72 +108,23 @@ def replay_page(outcome: Outcome, *, title: str, config: Config | None = None) -
     """
     check_extra()
     colours = figures.arm_colours(outcome.learners)
-    columns, contexts = text.columns_of(outcome), outcome.contexts
-    worth = [
-        Row(shorten(name), text.cells(own, text.columns_named("worth of contexts")))
-        for name, own in ({**contexts.learners, "all": contexts.total} if contexts else {}).items()
-    ]
-
-    def rows(numbers: Mapping[str, LearnerNumbers | TotalNumbers]) -> list[Row]:
-        return [
-            Row(Key(name, colours[name]) if name in colours else name, text.cells(own, columns))
-            for name, own in numbers.items()
-        ]
-
     return filled(
         "replay",
         title=title,
         config=config,
         outcome=outcome,
-        headings=["learner", *(column.heading for column in columns)],
-        rows=rows(text.rows_of(outcome)),
-        totals=[
-            Row(name, text.cells(own, columns)) for name, own in text.totals_of(outcome).items()
-        ],
-        accounts=[Row(name, own) for name, *own in text.account_lines(outcome)],
-        arm_headings=text.headings("arm", "arms"),
-        arms=[
-            [
-                Row(
-                    Key(arm, colours.get(arm, colours[learner.name])),
-                    text.cells(own, text.columns_named("arms")),
-                )
-                for arm, own in arms.items()
-            ]
-            for learner in outcome.learners
-            if (arms := learner.numbers.by_arm)
-        ],
+        colours=colours,
+        accounts=text.account_lines(outcome),
         ranked=_ranked,
         baselines=_ranked(
             {name: each.error_percent for name, each in (outcome.baselines or {}).items()}
         ),
-        telling=[
-            Row(context.context, [number(context.gain_points, "+.2f"), text.best_parts(context)])
-            for context in (outcome.contexts.telling if outcome.contexts else ())
-        ],
-        worth=worth[:-1],
-        worth_in_all=worth[-1:],
-        worth_headings=text.headings("learner", "worth of contexts"),
         idle=[shorten(each.name) for each in outcome.learners if not each.numbers.slots],
-        choice_headings=text.headings("always", "choices"),
-        choices=[
-            Row(shorten(each.choice), text.cells(each, text.columns_named("choices")))
-            for each in (outcome.shadow.estimates if outcome.shadow else ())
-        ],
         errors=_errors(outcome, colours),
-        pair_headings=["learner", *text.headings("asked", "pairs")],
-        pairs=[
-            Row(
-                Key(learner.name, colours[learner.name]),
-                [shorten(pair.peer), *text.cells(pair, text.columns_named("pairs"))],
-            )
-            for learner in outcome.learners
-            for pair in learner.numbers.pairs
-        ],
         shows_cells=any(
             arm.endswith(BY_CONTEXT) for each in outcome.learners for arm in each.numbers.arms
         ),
-        **_ensemble(outcome, colours),
+        members=_members(outcome),
         **_preferences(outcome, colours),
     )
 
@@ -217,21 +154,17 @@ def _errors(outcome: Outcome, colours: Mapping[str, str]) -> list[Panel]:
     return panels
 
 
-def _ensemble(outcome: Outcome, colours: Mapping[str, str]) -> dict[str, Any]:
-    """Return the members of an ensemble, with the weights of their votes."""
+def _members(outcome: Outcome) -> list[tuple[str, str, str]]:
+    """Return the members of an ensemble, with the weights of their votes, and the ensemble."""
     voted = outcome.ensemble
     if voted is None:
-        return {}
+        return []
     members = [
-        Row(
-            Key(member.name, colours[member.name]),
-            (number(member.numbers.error_percent, ".2f"), f"{weight:.3f}"),
-        )
+        (member.name, number(member.numbers.error_percent, ".2f"), f"{weight:.3f}")
         for member in outcome.learners
         if (weight := voted.mean_weights.get(member.name)) is not None
     ]
-    total = Row("ensemble", (number(voted.numbers.error_percent, ".2f"), ""))
-    return {"members": members, "voted": total}
+    return [*members, ("ensemble", number(voted.numbers.error_percent, ".2f"), "")]
 
 
 # -- preferred arms -----------------------------------------------------------------------------

@@ -83,8 +83,8 @@ class Shown:
             return packed.decode()
         return msgspec.json.format(packed, indent=indent).decode() + "\n"
 
-    def _lines(self) -> list[list[Sequence[str]]]:
-        """Return tables that a notebook shows, their headings first, in place of text."""
+    def _lines(self) -> list[report_text.Lines]:
+        """Return tables that a notebook shows in place of text."""
         return []
 
     def _notes(self) -> list[str]:
@@ -149,13 +149,9 @@ class Result(Shown):
         draw = figures.plot_errors if what == "error" else figures.plot_gains
         return draw(self.outcome.learners)
 
-    def _lines(self) -> list[list[Sequence[str]]]:
-        columns = report_text.columns_of(self.outcome)
-        rows = report_text.rows_of(self.outcome) | report_text.totals_of(self.outcome)
-        lines = [(name, *report_text.cells(own, columns)) for name, own in rows.items()]
-        headings = ("learner", *(column.heading for column in columns))
+    def _lines(self) -> list[report_text.Lines]:
         accounts = report_text.account_lines(self.outcome)
-        return [[headings, *lines], [*accounts]] if accounts else [[headings, *lines]]
+        return [report_text.result_lines(self.outcome), *([accounts] if accounts else [])]
 
     def _notes(self) -> list[str]:
         return report_text.sentences(self.outcome)

@@ -49,19 +49,15 @@ def html(comparison: Comparison, *, config: ConfigLike | None = None) -> str:
         columns=columns,
         policy_keys=[page.Key(policy, colour) for policy, colour in colours.items()],
         growth=_growth(comparison, colours, page.width_of(columns)),
-        headings=["environment", "policy", *shown],
-        rows=[
-            page.Row(
-                shorten(name, _NAME) if place == 0 else "",
-                [
-                    page.Key(score.policy, colours[score.policy]),
-                    *(column(score) for column in shown.values()),
-                ],
-                opens=place == 0,
-            )
-            for name, scores in _by_environment(comparison)
-            for place, score in enumerate(scores)
+        lines=[
+            ["environment", "policy", *shown],
+            *(
+                ["" if place else name, score.policy, *(column(score) for column in shown.values())]
+                for name, scores in _by_environment(comparison)
+                for place, score in enumerate(scores)
+            ),
         ],
+        colours=colours,
         meanings=_meanings(comparison),
         certainty=_certainty(comparison),
         cause_keys=[page.Key(cause, colour) for cause, colour in cause_colours.items()],

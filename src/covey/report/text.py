@@ -16,12 +16,10 @@ import msgspec
 from covey.replay.baselines import HINDSIGHT
 from covey.replay.outcome import (
     ContextWorth,
-    LearnerNumbers,
     LearnerOutcome,
     Outcome,
     ShadowNumbers,
     TellingContext,
-    TotalNumbers,
     percent,
 )
 from covey.types import Interval, Value
@@ -30,6 +28,9 @@ WIDTH = 100
 NAME = 30  # characters of a name in a table
 NONE = "\N{EN DASH}"
 REACH = "\N{PLUS-MINUS SIGN}"
+
+
+Lines = Sequence[Sequence[str]]  # a table: rows of cells, the first of them headings
 
 
 class Column(NamedTuple):
@@ -50,11 +51,6 @@ def columns_named(name: str) -> list[Column]:
     return [Column(*column) for column in _tables()[name]]
 
 
-def headings(first: str, name: str) -> list[str]:
-    """Return the headings of a kind of table, after that of the names."""
-    return [first, *(column.heading for column in columns_named(name))]
-
-
 def sentence(name: str) -> str:
     """Return the sentence that explains a table."""
     return str(_tables()["sentences"][name])
@@ -71,8 +67,9 @@ def shorten(name: str, length: int = NAME) -> str:
     return shown if len(shown) <= length else shown[: length - 1].rstrip() + "…"
 
 
-def table(lines: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells, the first of them headings; names left, numbers right."""
+def table(lines: Lines, longest: int = WIDTH) -> str:
+    """Return a table; names are left and at most so long, numbers right."""
+    lines = [(shorten(name, longest), *numbers) for name, *numbers in lines]
     first, *widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     printed = [
         "  ".join([name.ljust(first), *map(str.rjust, numbers, widths)]) for name, *numbers in lines
@@ -80,13 +77,13 @@ def table(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join([printed[0], "-" * len(printed[0]), *printed[1:]])
 
 
-def html_table(lines: Sequence[Sequence[str]]) -> str:
-    """Return rows of cells as a table of HTML, which exports of a notebook keep."""
+def html_table(lines: Lines) -> str:
+    """Return a table of HTML, which exports of a notebook keep."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         sides = ["left", *["right"] * (len(cells) - 1)]
         return "".join(
-            f'<{tag} style="text-align: {side}">{escape(cell)}</{tag}>'
+            f'<{tag} style="text-align: {side}">{escape(shorten(cell))}</{tag}>'
             for side, cell in zip(sides, cells, strict=True)
         )
 
@@ -132,10 +129,11 @@ def cells(record: object, columns: Sequence[Column]) -> list[str]:
     ]
 
 
-def columns_table(name: str, columns: Sequence[Column], records: Mapping[str, Any]) -> str:
-    """Return records as a table, by their names."""
-    lines = [(shorten(key), *cells(record, columns)) for key, record in records.items()]
-    return table([(name, *(column.heading for column in columns)), *lines])
+def lines_of(first: str, kind: str | Sequence[Column], records: Mapping[str, Any]) -> Lines:
+    """Return records by their names as a table of a kind, or with these columns."""
+    columns = columns_named(kind) if isinstance(kind, str) else kind
+    lines = [[name, *cells(record, columns)] for name, record in records.items()]
+    return [[first, *(column.heading for column in columns)], *lines]
 
 
 SECONDS_BETWEEN = {True: 0.1, False: 5.0}  # on a terminal; in a file, where lines accumulate
@@ -191,41 +189,65 @@ def replay_text(outcome: Outcome) -> str:
     accounts = account_lines(outcome)
     parts = [
         f"{extent(outcome)}\n{fill(outcome.policy)}",
-        columns_table("learner", columns_of(outcome), rows_of(outcome) | totals_of(outcome)),
-        *([table(accounts), fill(sentence("prices"))] if accounts else []),
+        table(result_lines(outcome), NAME),
+        *([table(accounts, NAME), fill(sentence("prices"))] if accounts else []),
         *map(fill, sentences(outcome)),
     ]
     if outcome.baselines:
-        baselines = columns_table("baseline", columns_named("baselines"), outcome.baselines)
+        baselines = table(lines_of("baseline", "baselines", outcome.baselines), NAME)
         parts += [f"{fill(sentence('central'))}\n\n{baselines}", fill(compared(outcome))]
-    parts += [
-        columns_table("arm", columns_named("arms"), arms)
-        for learner in outcome.learners
-        if (arms := learner.numbers.by_arm)
-    ]
+    parts += [table(lines, NAME) for lines in arm_lines(outcome)]
     if outcome.shadow is not None:
-        estimates = {each.choice: each for each in outcome.shadow.estimates}
-        choices = columns_table("always", columns_named("choices"), estimates)
+        choices = table(choice_lines(outcome.shadow), NAME)
         drawn = "\n".join(map(fill, shadow_sentences(outcome.shadow)))
         parts.append(f"{fill(sentence('choices'))}\n\n{choices}\n\n{drawn}")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def columns_of(outcome: Outcome) -> list[Column]:
-    """Return the columns that an outcome has numbers for."""
+def result_lines(outcome: Outcome) -> Lines:
+    """Return the learners, and all if there are several, with the columns that have numbers."""
     hidden = set() if outcome.is_replayed else {*_OF_REPLAYS}
     hidden |= set() if outcome.total.alarms.count else {"alarms.count"}
-    return [column for column in columns_named("replay") if column.attribute not in hidden]
+    columns = [column for column in columns_named("replay") if column.attribute not in hidden]
+    learners = {learner.name: learner.numbers for learner in outcome.learners}
+    total = {"all": outcome.total} if len(learners) > 1 else {}
+    return lines_of("learner", columns, {**learners, **total})
 
 
-def rows_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
-    """Return the numbers of the learners by name."""
-    return {learner.name: learner.numbers for learner in outcome.learners}
+def arm_lines(outcome: Outcome) -> list[Lines]:
+    """Return the arms of each served site."""
+    served = (learner.numbers.by_arm for learner in outcome.learners)
+    return [lines_of("arm", "arms", arms) for arms in served if arms]
 
 
-def totals_of(outcome: Outcome) -> dict[str, LearnerNumbers | TotalNumbers]:
-    """Return the numbers of all learners, if there are several."""
-    return {"all": outcome.total} if len(outcome.learners) > 1 else {}
+def choice_lines(shadow: ShadowNumbers) -> Lines:
+    """Return what would have been, had the choice been the same for all rows."""
+    return lines_of("always", "choices", {each.choice: each for each in shadow.estimates})
+
+
+def worth_lines(worth: ContextWorth) -> Lines:
+    """Return what contexts were worth to learners, and to all if there are several."""
+    total = {"all": worth.total} if len(worth.learners) > 1 else {}
+    return lines_of("learner", "worth of contexts", {**worth.learners, **total})
+
+
+def telling_lines(worth: ContextWorth) -> Lines:
+    """Return the contexts that tell functions apart."""
+    lines = [
+        (each.context, number(each.gain_points, "+.2f"), best_parts(each)) for each in worth.telling
+    ]
+    return [("context", "gain alone", "best function"), *lines]
+
+
+def pair_lines(outcome: Outcome) -> Lines:
+    """Return what learners asked of each other."""
+    columns = columns_named("pairs")
+    lines = [
+        [learner.name, shorten(pair.peer), *cells(pair, columns)]
+        for learner in outcome.learners
+        for pair in learner.numbers.pairs
+    ]
+    return [["learner", "asked", *(column.heading for column in columns)], *lines]
 
 
 def extent(outcome: Outcome) -> str:
@@ -328,7 +350,7 @@ def signed(value: Interval | None) -> str:
     return f"{value.mean:+.2f} ({value.low:+.2f} to {value.high:+.2f})"
 
 
-def account_lines(outcome: Outcome) -> list[list[str]]:
+def account_lines(outcome: Outcome) -> Lines:
     """Return what each site and all of them bought and sold; nothing if nobody did.
 
     The headings are first. Amounts are in money if a right answer has a value.
@@ -349,9 +371,7 @@ def account_lines(outcome: Outcome) -> list[list[str]]:
             )
             for site, own in accounts.items()
         }
-    lines = [
-        [shorten(name), *cells(own, columns_named("accounts"))] for name, own in accounts.items()
-    ]
+    _, *lines = lines_of("site", "accounts", accounts)
     return [["site", *headings], *lines]
 
 
