@@ -8,13 +8,13 @@ import re
 import ssl
 import tracemalloc
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from covey.server import connection, keys
 from covey.server.connection import Connection
+from covey.server.http import HttpProblem
 from covey.server.keys import Tls
 from support.coroutines import looped
 from support.listening import GET, Port, listened, listening, post, told
@@ -61,17 +61,13 @@ async def test_a_body_that_is_not_compressed_as_it_says_is_400(port: Port, body:
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])
 @pytest.mark.parametrize("letters", [b"a", bytes(range(256))])
-def test_a_compressed_body_is_inflated_in_parts(size: int, letters: bytes) -> None:
+def test_a_compressed_body_is_inflated(size: int, letters: bytes) -> None:
     body = (random.Random(size).randbytes(size // 2) + letters * size)[:size]  # noqa: S311
-    packed = gzip.compress(body)
-    parts = list(connection.inflate(packed, "gzip"))
 
-    assert b"".join(part for part, _ in parts) == body
-    assert max(len(part) for part, _ in parts) <= connection.INFLATED_BYTES
-    assert parts[-1][1] == len(packed)
+    assert connection.inflate(gzip.compress(body), "gzip", max(1, size)) == body
 
 
-def test_others_have_their_turn_after_each_part_of_a_compressed_body() -> None:
+def test_others_have_their_turn_while_a_compressed_body_is_inflated() -> None:
     draw = random.Random(7).randbytes  # noqa: S311
     body = b"".join(draw(256) + bytes(12_000) for _ in range(170))  # 40 times its compressed form
     turns = 0
@@ -90,35 +86,26 @@ def test_others_have_their_turn_after_each_part_of_a_compressed_body() -> None:
         assert answer.endswith(b"\r\n\r\n" + body)
 
     told(story, idle_s=0.2)
-    assert turns > len(body) / connection.INFLATED_BYTES
+    assert turns > 20
 
 
-def test_a_body_that_is_far_larger_than_its_compressed_form_is_not_inflated(
-    monkeypatch: pytest.MonkeyPatch,
+@listened(idle_s=60)
+async def test_a_body_that_is_far_larger_than_its_compressed_form_is_not_inflated(
+    port: Port,
 ) -> None:
-    inflated = 0
+    bomb = gzip.compress(bytes(2**24))
+    answer = await port.answers(post(bomb, kind="x\r\nContent-Encoding: gzip"))
 
-    def counted(body: bytes, coding: str) -> Iterator[tuple[bytes, int]]:
-        nonlocal inflated
-        for part, used in inflate(body, coding):
-            inflated += len(part)
-            yield part, used
-
-    inflate = connection.inflate
-    monkeypatch.setattr(connection, "inflate", counted)
-
-    async def story(port: Port) -> None:
-        bomb = post(gzip.compress(bytes(2**24)), kind="x\r\nContent-Encoding: gzip")
-        answer = await port.answers(bomb)
-
-        assert answer.startswith(b"HTTP/1.1 413")
-        assert answer.count(b"HTTP/1.1") == 1
-        assert b"Connection: close" in answer
-        assert b"send the body plain" in answer
-        assert port.echo.calls == 0
-
-    told(story, idle_s=60)
-    assert inflated <= connection.MOST_DENSE + connection.INFLATED_BYTES
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert b"Connection: close" in answer
+    assert b"send the body plain" in answer
+    assert port.echo.calls == 0
+    tracemalloc.start()
+    with pytest.raises(HttpProblem):
+        connection.inflate(bomb, "gzip", 2**25)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,8 @@ class ServedSite:
         """Let a port use these from now on."""
         served = self._served
         if side in self._ports:
-            self._ports[side].use(handler, gate, served.limits)
+            port = self._ports[side]
+            port.handler, port.gate, port.limits = handler, gate, served.limits
             return
         is_for_peers = side == "back"
         address = served.peer_address if is_for_peers else served.address

@@ -7,11 +7,10 @@ import ssl
 import sys
 import time
 import zlib
-from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime
 from email.utils import formatdate
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +30,6 @@ from covey.server.http import (
     Address,
     Authenticator,
     Caller,
-    ConnectionLimit,
     HttpHandler,
     HttpProblem,
     HttpRequest,
@@ -66,7 +64,6 @@ HEAD_KIB = 16  # of a request's head
 BODIES_MIB = 128  # of all bodies that the connections of a port hold at once
 READ_BYTES = 64 * KIB  # of a connection at once
 MOST_PIPELINED = 64  # requests of a connection that wait for the answer to another one
-INFLATED_BYTES = 64 * KIB  # of a compressed body in one turn of the event loop
 MOST_RATIO, MOST_DENSE = 100, 256 * KIB  # of a body to its compressed form, beyond so many bytes
 LINGER_S = 1.0  # for which an unwanted body is still read, so that the response arrives
 # Of which a second one would let two programs understand a request differently.
@@ -97,87 +94,16 @@ class Exchange(NamedTuple):
         return len(self.call.body) if isinstance(self.call, HttpRequest) else 0
 
 
-class Port:
-    """What the connections of one port share."""
-
-    def __init__(
-        self,
-        handler: HttpHandler,
-        gate: Authenticator,
-        limits: Limits,
-        *,
-        side: str,
-        metrics: Metrics,
-        turns: Turns,
-    ) -> None:
-        self.handler = handler
-        self.gate = gate
-        self.limits = limits
-        self.side = side
-        self.metrics = metrics
-        self.turns = turns  # of what a site must not change meanwhile
-        self.held_bytes = 0  # of bodies
-        self.is_closing = False
-        self.is_empty = asyncio.Event()  # set when the last connection is closed at the end
-        self.connections: dict[Connection, None] = {}  # the oldest first
-        self.tasks: dict[Connection, asyncio.Task[None]] = {}  # of the requests in progress
-        self.buffer = memoryview(bytearray(READ_BYTES))  # of what is parsed at once
-        self.plain = memoryview(bytearray(READ_BYTES))
-        self._heads: dict[tuple[int, str], bytes] = {}
-        self._date = (0, b"")
-
-    def forget(self, connection: "Connection") -> None:
-        self.connections.pop(connection, None)
-        if self.is_closing and not self.connections:
-            self.is_empty.set()
-
-    def stop(self) -> None:
-        """Let every connection end, after its requests in progress are answered."""
-        self.is_closing = True
-        if not self.connections:
-            self.is_empty.set()
-        for connection in list(self.connections):
-            connection.stop()
-
-    def head(self, reply: HttpResponse, *, is_last: bool) -> bytes:
-        key = (reply.status, reply.kind)
-        first = self._heads.get(key)
-        if first is None:
-            line = f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"
-            first = self._heads[key] = f"{line}\r\nContent-Type: {reply.kind}\r\n".encode()
-        more = b"Connection: close\r\n" if is_last else b""
-        for name, value in reply.headers.items():
-            more += f"{name}: {value}\r\n".encode()
-        size = b"Content-Length: %d\r\n" % len(reply.body)
-        return first + more + size + b"Date: %b\r\n\r\n" % self._now()
-
-    def _now(self) -> bytes:
-        second = int(time.time())
-        if second != self._date[0]:
-            self._date = (second, formatdate(second, usegmt=True).encode())
-        return self._date[1]
-
-
 class Connection(asyncio.BufferedProtocol):
     """Parses requests, has them answered one after the other, and ends if it is too slow."""
 
-    def __init__(
-        self,
-        port: Port,
-        enter: Callable[[str], tuple[Callable[[], None], HttpProblem | None] | None],
-        context: ssl.SSLContext | None = None,
-    ) -> None:
-        """`enter` gets the client's address; it returns what to call at the end, and a refusal.
-
-        None: the connection is closed at once.
-        """
+    def __init__(self, port: "Listener") -> None:
         self._port = port
-        self._enter = enter
-        self._leave: Callable[[], None] | None = None
-        self._refusal: HttpProblem | None = None
+        self._host = ""
+        self._counted: Counter[str] | None = None  # where the port counts it
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None  # asyncio types it as any transport
-        self._tls = None if context is None else Tls(context)
+        self._tls = None if port.context is None else Tls(port.context)
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._reading = HANDSHAKE
         self.due_s = self._loop.time() + HANDSHAKE_S
@@ -193,24 +119,22 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         self._transport.set_write_buffer_limits(high=0)
-        entered = self._enter((transport.get_extra_info("peername") or ("",))[0])
-        if entered is None or self._port.is_closing:
+        self._host = (transport.get_extra_info("peername") or ("",))[0]
+        self._counted = self._port.enter(self._host)
+        if self._counted is None or self._port.is_closing:
             self.abort()
             return
-        self._leave, self._refusal = entered
         self._port.connections[self] = None
         if self._tls is None:
             self._open()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._port.forget(self)
         self._port.held_bytes -= self._size
         self._drop_pending()
         self._begin_message()
         self._is_deaf, self.due_s = True, math.inf
         self._transport = self._tls = self._parser = None  # they refer to each other
-        if self._leave is not None:
-            self._leave()
+        self._port.forget(self, self._counted, self._host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._port.buffer
@@ -294,8 +218,8 @@ class Connection(asyncio.BufferedProtocol):
     def _open(self) -> None:
         self._reading = FIRST
         self.due_s = self._loop.time() + HEAD_S
-        if self._refusal is not None:
-            self._refuse(self._refusal)
+        if self._counted is self._port.excess:
+            self._refuse(BUSY)
 
     def _feed(self, data: memoryview) -> None:
         """Parse what was read; start to answer what is complete."""
@@ -496,7 +420,12 @@ class Connection(asyncio.BufferedProtocol):
         try:
             with port.metrics.spans.request(call.method, call.path, call.headers) as span:
                 if exchange.coding:
-                    call = await self._inflated(exchange, call)
+                    async with port.inflating:
+                        how = call.body, exchange.coding, exchange.most
+                        body = await asyncio.to_thread(inflate, *how)
+                    port.held_bytes += len(body) - len(call.body)
+                    call = msgspec.structs.replace(call, body=body)
+                    self._check_room()
                 if call.method == "GET" or call.path == RELOAD:
                     reply = await respond(port.handler, call)
                 else:
@@ -511,30 +440,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_answering = False
         self._reply(exchange, reply)
         self._next()
-
-    async def _inflated(self, exchange: Exchange, call: HttpRequest) -> HttpRequest:
-        """Return a request with its body decompressed; others have their turn after each part.
-
-        Raises `HttpProblem` if the body holds more than may be sent plain, or is not compressed as
-        it says.
-        """
-        port, parts, size = self._port, [], 0
-        try:
-            for part, used in inflate(call.body, exchange.coding):
-                parts.append(part)
-                size += len(part)
-                port.held_bytes += len(part)
-                if size > exchange.most:
-                    raise too_large(exchange.most)
-                if size > MOST_DENSE and size > MOST_RATIO * used:
-                    raise too_dense(MOST_RATIO)
-                self._check_room()
-                await asyncio.sleep(0)
-        except BaseException:
-            port.held_bytes -= size
-            raise
-        port.held_bytes -= len(call.body)
-        return msgspec.structs.replace(call, body=b"".join(parts))
 
     def _drop_pending(self) -> None:
         self._port.held_bytes -= sum(exchange.size for exchange in self._pending)
@@ -579,26 +484,25 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
 
-def inflate(body: bytes, coding: str) -> Iterator[tuple[bytes, int]]:
-    """Yield what a body holds in parts, each with the bytes of the body used so far.
+def inflate(body: bytes, coding: str, most: int) -> bytes:
+    """Return what a compressed body holds.
 
-    Raises `HttpProblem` if the body is not compressed by `coding`, or not one whole.
+    Raises `HttpProblem` if it holds more than may be sent plain, or is not one whole body that is
+    compressed by `coding`.
     """
-    inflater, view = zlib.decompressobj(WINDOW_BITS[coding]), memoryview(body)
-    for start in range(0, len(body), INFLATED_BYTES):
-        rest: bytes | memoryview = view[start : start + INFLATED_BYTES]
-        end, is_full = start + len(rest), True
-        while rest or is_full:  # a full part may have left more to come without more input
-            try:
-                part = inflater.decompress(rest, INFLATED_BYTES)
-            except zlib.error:
-                raise not_compressed() from None
-            rest, is_full = inflater.unconsumed_tail, len(part) == INFLATED_BYTES
-            yield part, end - len(rest)
-        if inflater.unused_data:
-            break
+    inflater = zlib.decompressobj(WINDOW_BITS[coding])
+    most_dense = max(MOST_DENSE, MOST_RATIO * len(body))
+    try:
+        content = inflater.decompress(body, min(most, most_dense) + 1)
+    except zlib.error:
+        raise not_compressed() from None
+    if len(content) > most:
+        raise too_large(most)
+    if len(content) > most_dense:
+        raise too_dense(MOST_RATIO)
     if inflater.unused_data or not inflater.eof:
         raise not_compressed()
+    return content
 
 
 def _problem_of(cause: BaseException | None) -> HttpProblem:
@@ -733,7 +637,7 @@ def _room_for_connections() -> int:
 
 
 class Listener:
-    """One port: reads complete requests within limits and passes them to a handler."""
+    """One port: its connections, within limits, and what answers their requests."""
 
     def __init__(
         self,
@@ -751,29 +655,38 @@ class Listener:
 
         `metrics` gets every response, under the name `side`.
         """
-        self._address = address
-        self._tls = tls
-        metrics, turns = metrics or Metrics(), turns or Turns()
-        self._port = Port(handler, gate, limits, side=side, metrics=metrics, turns=turns)
-        self._context: ssl.SSLContext | None = None
+        self.handler, self.gate, self.limits = handler, gate, limits  # others may take their place
+        self.side = side
+        self.metrics = metrics or Metrics()
+        self.turns = turns or Turns()  # of what a site must not change meanwhile
+        self.held_bytes = 0  # of bodies
+        self.inflating = asyncio.Lock()  # one body at a time, as it may become large
+        self.is_closing = False
+        self.connections: dict[Connection, None] = {}  # the oldest first
+        self.excess: Counter[str] = Counter()  # connections that are told that there are too many
+        self.tasks: dict[Connection, asyncio.Task[None]] = {}  # of the requests in progress
+        self.buffer = memoryview(bytearray(READ_BYTES))  # of what is parsed at once
+        self.plain = memoryview(bytearray(READ_BYTES))
+        self.context: ssl.SSLContext | None = None
+        self._address, self._tls = address, tls
+        self._admitted: Counter[str] = Counter()
+        self._is_empty = asyncio.Event()  # set when the last connection is closed at the end
         self._server: asyncio.Server | None = None
-        self._limit, self._excess = ConnectionLimit(), ConnectionLimit()
-
-    def use(self, handler: HttpHandler, gate: Authenticator, limits: Limits) -> None:
-        """Serve with these from now on, also on open connections."""
-        port = self._port
-        port.handler, port.gate, port.limits = handler, gate, limits
+        self._heads: dict[tuple[int, str], bytes] = {}
+        self._date = (0, b"")
 
     async def open(self) -> str:
         """Start to listen; return the URL."""
-        self._context = None if self._tls is None else self._tls()
+        self.context = None if self._tls is None else self._tls()
         self._room = _room_for_connections()
-        if self._room < self._port.limits.connections:
+        if self._room < self.limits.connections:
             text = "at most %d connections at once, as the process may open few files (LimitNOFILE)"
             log.warning(text, self._room)
         bound = self._address.bind()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            lambda: Connection(self), sock=bound, backlog=BACKLOG
+        )
         self._sweep()
         address = Address(*bound.getsockname()[:2])
         return address.url("http" if self._tls is None else "https")
@@ -781,7 +694,7 @@ class Listener:
     def reload(self) -> None:
         """Read the certificate again; open connections stay open."""
         try:
-            self._context = None if self._tls is None else self._tls()
+            self.context = None if self._tls is None else self._tls()
         except CoveyError as error:
             log.error("certificate not reloaded, the old one stays in use: %s", error)
 
@@ -790,40 +703,75 @@ class Listener:
         if self._server is None:
             return
         self._server.close()
-        port = self._port
-        port.stop()
+        self.is_closing = True
+        if not self.connections:
+            self._is_empty.set()
+        for connection in list(self.connections):
+            connection.stop()
         try:
             async with asyncio.timeout(FINISH_S):
-                await port.is_empty.wait()
-                if port.tasks:
-                    await asyncio.wait(port.tasks.values())
+                await self._is_empty.wait()
+                if self.tasks:
+                    await asyncio.wait(self.tasks.values())
         except TimeoutError:
-            for task in port.tasks.values():
+            for task in self.tasks.values():
                 task.cancel()
-            for connection in port.connections:
+            for connection in self.connections:
                 connection.abort()
         self._sweeper.cancel()
 
-    def _connection(self) -> Connection:
-        return Connection(self._port, self._enter, self._context)
-
-    def _enter(self, host: str) -> tuple[Callable[[], None], HttpProblem | None] | None:
-        """Count a connection; return how to count its end, and a refusal if there are too many.
+    def enter(self, host: str) -> "Counter[str] | None":
+        """Count a connection, as one of the excess if there are too many; return where.
 
         None: there are too many even for a refusal.
         """
-        most = min(self._port.limits.connections, self._room)
-        if self._limit.enter(host, most, max(1, most // 2)):
-            return partial(self._limit.leave, host), None
-        self._port.metrics.turn_away(self._port.side)
-        is_told = self._excess.enter(host, MOST_EXCESS, MOST_EXCESS)
-        return (partial(self._excess.leave, host), BUSY) if is_told else None
+        most = min(self.limits.connections, self._room)
+        if _count(self._admitted, host, most, max(1, most // 2)):
+            return self._admitted
+        self.metrics.turn_away(self.side)
+        return self.excess if _count(self.excess, host, MOST_EXCESS, MOST_EXCESS) else None
+
+    def forget(self, connection: Connection, counted: "Counter[str] | None", host: str) -> None:
+        """Count a connection no longer, as it is closed."""
+        if counted is not None:
+            counted[host] -= 1
+            if not counted[host]:
+                del counted[host]
+        self.connections.pop(connection, None)
+        if self.is_closing and not self.connections:
+            self._is_empty.set()
+
+    def head(self, reply: HttpResponse, *, is_last: bool) -> bytes:
+        key = (reply.status, reply.kind)
+        first = self._heads.get(key)
+        if first is None:
+            line = f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"
+            first = self._heads[key] = f"{line}\r\nContent-Type: {reply.kind}\r\n".encode()
+        more = b"Connection: close\r\n" if is_last else b""
+        for name, value in reply.headers.items():
+            more += f"{name}: {value}\r\n".encode()
+        size = b"Content-Length: %d\r\n" % len(reply.body)
+        return first + more + size + b"Date: %b\r\n\r\n" % self._now()
+
+    def _now(self) -> bytes:
+        second = int(time.time())
+        if second != self._date[0]:
+            self._date = (second, formatdate(second, usegmt=True).encode())
+        return self._date[1]
 
     def _sweep(self) -> None:
         """End the connections whose time is over, and look again soon."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        for connection in list(self._port.connections):
+        for connection in list(self.connections):
             if connection.due_s <= now_s:
                 connection.expire()
         self._sweeper = loop.call_later(MOST_LATE_S, self._sweep)
+
+
+def _count(counted: Counter[str], host: str, most: int, most_each: int) -> bool:
+    """Count one more connection of an address; return False if a limit is reached."""
+    if counted.total() >= most or counted[host] >= most_each:
+        return False
+    counted[host] += 1
+    return True

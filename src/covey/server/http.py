@@ -7,7 +7,7 @@ import logging
 import math
 import socket
 import ssl
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
@@ -322,29 +322,6 @@ def read_limits(table: object, *, label_wait: int) -> Limits:
 def most_bytes(limits: Limits, headers: Mapping[str, str]) -> int:
     """Return how many bytes the body of a request with these headers may have."""
     return (limits.json_kib if is_all_json(headers) else limits.binary_kib) * KIB
-
-
-class ConnectionLimit:
-    """Counts open connections, in all and by address."""
-
-    def __init__(self) -> None:
-        self._here: Counter[str] = Counter()
-
-    def __len__(self) -> int:
-        return self._here.total()
-
-    def enter(self, address: str, most: int, most_each: int) -> bool:
-        """Count one more connection; return False if a limit is reached."""
-        if len(self) >= most or self._here[address] >= most_each:
-            return False
-        self._here[address] += 1
-        return True
-
-    def leave(self, address: str) -> None:
-        """Count a connection that was closed."""
-        self._here[address] -= 1
-        if not self._here[address]:
-            del self._here[address]
 
 
 class AdmissionQueue:
