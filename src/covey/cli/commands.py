@@ -21,7 +21,7 @@ from covey.replay import baselines
 from covey.replay import replay as replaying
 from covey.report.advice import PRICES, advise
 from covey.report.comparison import compare
-from covey.report.results import Result, Shown, SimulationResult, check_folder
+from covey.report.results import Result, SimulationResult, check_folder
 from covey.report.text import Progress, fill, sentence, table
 from covey.simulation import runner as simulator
 from covey.simulation import scenario
@@ -47,8 +47,6 @@ def run_init(options: argparse.Namespace) -> None:
 
 
 def run_replay(options: argparse.Namespace) -> None:
-    if options.report is not None:
-        check_folder(options.report)
     setup, methods = config.load(options.config), names_in(options.baselines)
     methods = [*baselines.PLAIN] if methods == ["plain"] else methods
     with contextlib.ExitStack() as stack:
@@ -58,18 +56,10 @@ def run_replay(options: argparse.Namespace) -> None:
             options.log, setup, trace=trace, progress=progress, baselines=methods
         )
     result = Result(outcome, title=f"Replay of {options.log.name}", config=options.config)
-    _show(result, options)
-
-
-def _show(result: Shown, options: argparse.Namespace) -> None:
     show(result, options)
-    if options.report is not None:
-        print(f"report: {result.report(options.report)}", file=sys.stderr)
 
 
 def run_compare(options: argparse.Namespace) -> None:
-    if options.report is not None:
-        check_folder(options.report)
     with _kept_in(options.out, "replays"), Progress("compare", is_quiet=options.quiet) as progress:
         comparison = compare(
             options.config,
@@ -82,13 +72,11 @@ def run_compare(options: argparse.Namespace) -> None:
             progress=progress,
             on=options.on,
         )
-    _show(comparison, options)
+    show(comparison, options)
 
 
 def run_advise(options: argparse.Namespace) -> None:
-    if options.report is not None:
-        check_folder(options.report)
-    elif options.slide:
+    if options.slide and options.report is None:
         raise ConfigError("--slide needs a folder; name one with --report")
     progress = Progress("advise", is_quiet=options.quiet, unit="replays")
     with _kept_in(options.out, "replays"), progress:
@@ -101,10 +89,7 @@ def run_advise(options: argparse.Namespace) -> None:
             progress=progress,
             on=options.on,
         )
-    show(advice, options)
-    if options.report is not None:
-        path = advice.report(options.report, has_slide=options.slide)
-        print(f"report: {path}", file=sys.stderr)
+    show(advice, options, has_slide=options.slide)
 
 
 @contextlib.contextmanager

@@ -93,6 +93,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             made = parser()
             made.set_defaults(run=lambda _: made.print_help())
             options = made.parse_args(arguments, options)
+            if getattr(options, "report", None) is not None:
+                from covey.report.results import check_folder  # not for `covey --help`
+
+                check_folder(options.report)
             code: int | None = options.run(options)
     except StoreFailed as error:
         return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
@@ -181,9 +185,11 @@ def as_store(text: str) -> Path | DatabaseUrl:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def show(result: Any, options: argparse.Namespace) -> None:
-    """Print a result: its numbers as JSON, or its table."""
+def show(result: Any, options: argparse.Namespace, **how: Any) -> None:
+    """Print a result: its numbers as JSON, or its table; write its report if there is a folder."""
     print(result.json() if options.json else result.table())
+    if getattr(options, "report", None) is not None:
+        print(f"report: {result.report(options.report, **how)}", file=sys.stderr)
 
 
 def as_number(text: str) -> float:

@@ -21,18 +21,12 @@ from covey.node.export import Exported, export
 from covey.node.reading import stored_result, stored_site
 from covey.node.requests import DayPayments
 from covey.node.store import Store
-from covey.report.results import check_folder
 from covey.report.text import table
 from covey.types import MILLIONTHS
 
 
 def run_report(options: argparse.Namespace) -> None:
-    if options.report is not None:
-        check_folder(options.report)
-    result = stored_result(options.store, config=options.config)
-    show(result, options)
-    if options.report is not None:
-        print(f"report: {result.report(options.report)}", file=sys.stderr)
+    show(stored_result(options.store, config=options.config), options)
 
 
 def run_export(options: argparse.Namespace) -> None:

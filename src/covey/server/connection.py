@@ -558,19 +558,19 @@ class TokenAuth:
         if head.path in self._open_paths:
             return Caller()
         token = tokens.find(self._present(), head.headers.get("authorization"))
-        if isinstance(token, tokens.Refused):
-            raise HttpProblem(401, "no_token", token.sentence, {"WWW-Authenticate": "Bearer"})
+        if isinstance(token, str):
+            headers = {"WWW-Authenticate": "Bearer"}
+            raise HttpProblem(401, "no_token", tokens.SENTENCES[token], headers)
         return Caller(token.name, frozenset(token.scopes))
 
     def _present(self) -> tuple[tokens.Token, ...]:
-        """Return the tokens of the file as it is now."""
-        if files.version(self._path) != self._version:
-            self._reload()
-        return self._known
+        """Return the tokens of the file as it is now.
 
-    def _reload(self) -> None:
-        """Read the file. A missing file admits no client; a broken one keeps the known tokens."""
-        self._version = files.version(self._path)
+        A missing file admits no client; a broken one keeps the known tokens.
+        """
+        before, self._version = self._version, files.version(self._path)
+        if self._version == before:
+            return self._known
         try:
             self._known = tokens.listed(self._path)
         except ConfigError as error:
@@ -579,45 +579,40 @@ class TokenAuth:
             else:
                 log.error("token file missing, every client is refused: %s", error)
                 self._known = ()
+        return self._known
 
 
-class RateLimited:
+class RateLimited(NamedTuple):
     """Limits the request rate of each caller that another gate admits."""
 
-    def __init__(self, gate: Authenticator, rates: Rates, rate_per_s: float) -> None:
-        self._gate, self._rates, self._rate_per_s = gate, rates, rate_per_s
-        self._refusal = f"a client may send {rate_per_s:g} requests per second; retry later"
+    gate: Authenticator
+    rates: Rates
+    rate_per_s: float
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
-        caller = self._gate.admit(head, connection)
-        self._rates.spend(caller.name, self._rate_per_s, self._refusal)
+        caller = self.gate.admit(head, connection)
+        refusal = f"a client may send {self.rate_per_s:g} requests per second; retry later"
+        self.rates.spend(caller.name, self.rate_per_s, refusal)
         return caller
 
 
-class CertificateAuth:
+class CertificateAuth(NamedTuple):
     """Admits peers whose name and key are on the allow list."""
 
-    def __init__(
-        self,
-        allowed: Mapping[str, str],
-        *,
-        expect: Callable[[str], int | None] = lambda peer: None,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """`expect` counts a message of a peer, and returns how many bytes it may have."""
-        self._allowed = allowed
-        self._expect = expect
-        self._now = now
+    allowed: Mapping[str, str]
+    # Counts a message of a peer, and returns how many bytes it may have.
+    expect: Callable[[str], int | None] = lambda peer: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         """Return the peer; list and clock are looked at for every request, so both count now."""
         assert connection is not None  # the port for peers has TLS
         try:
-            name = keys.admit(connection, self._allowed, now=self._now())
+            name = keys.admit(connection, self.allowed, now=self.now())
         except PeerRefused as refused:
             log.warning("peer refused: %s", refused)
             raise HttpProblem(403, "not_allowed", "access denied") from None
-        return Caller(name, most_bytes=self._expect(name))
+        return Caller(name, most_bytes=self.expect(name))
 
 
 BACKLOG = 128  # connections that wait to be accepted

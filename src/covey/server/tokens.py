@@ -33,7 +33,7 @@ _LONGEST_HEADER = 200
 _MOST_BYTES = 16 << 20
 
 Why = Literal["missing", "malformed", "unknown", "expired"]
-_SENTENCES: dict[Why, str] = {
+SENTENCES: dict[Why, str] = {  # which reveal nothing about a token
     "missing": "no token; send the header Authorization: Bearer TOKEN",
     "malformed": "the Authorization header does not hold a token of covey",
     "unknown": "the token is unknown or was revoked",
@@ -54,17 +54,6 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: tuple[Token, ...] = ()
     version: Literal[1] = 1
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """Why a token is refused, as a word and as a sentence that reveals nothing about it."""
-
-    why: Why
-
-    @property
-    def sentence(self) -> str:
-        """What a client may see."""
-        return _SENTENCES[self.why]
 
 
 def new(
@@ -128,21 +117,19 @@ def listed(path: Path) -> tuple[Token, ...]:
         ) from None
 
 
-def find(
-    known: Iterable[Token], header: str | None, *, now: datetime | None = None
-) -> Token | Refused:
-    """Return the token that an Authorization header holds, if it is valid."""
+def find(known: Iterable[Token], header: str | None, *, now: datetime | None = None) -> Token | Why:
+    """Return the token that an Authorization header holds, or why it is refused."""
     if not header:
-        return Refused("missing")
+        return "missing"
     match = _HEADER.fullmatch(header) if len(header) <= _LONGEST_HEADER else None
     if match is None:
-        return Refused("malformed")
+        return "malformed"
     digest = _hash(match[1]).encode()
     # Every token is compared, so that the time taken does not show which one is similar.
     matches = [token for token in known if hmac.compare_digest(token.sha256.encode(), digest)]
     if not matches:
-        return Refused("unknown")
-    return matches[-1] if is_current(matches[-1], now=now) else Refused("expired")
+        return "unknown"
+    return matches[-1] if is_current(matches[-1], now=now) else "expired"
 
 
 def is_current(token: Token, *, now: datetime | None = None) -> bool:
