@@ -69,7 +69,7 @@ async def serve(
     refuses requests. While another node has the store, or its server is away, it is waited for, or
     `StoreAway` is raised.
     """
-    certificate = own_certificate(served)
+    certificate = config.own_certificate(served)
     stop = _stop_signal()
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
@@ -428,7 +428,7 @@ class ServedSite:
                 self.reload_certificates()
                 log.info("%s is applied, while requests are answered", before.path)
                 return Plan(before.serving.name, [])
-            certificate = own_certificate(served, self._certificate if is_same else None)
+            certificate = config.own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
                 await self._threads.open(served.functions)
@@ -472,24 +472,6 @@ def _log_failure(reload: "asyncio.Task[Plan]") -> None:
         if not isinstance(error, CoveyError):
             raise error
         log.error("the site is unchanged: %s", error)
-
-
-def own_certificate(
-    served: SiteConfig, known: keys.OwnCertificate | None = None
-) -> keys.OwnCertificate | None:
-    """Return the certificate; raise `ConfigError` if peers would refuse it.
-
-    `known` is that of the same files, which may have expired meanwhile: clients are served still.
-    """
-    if served.identity is None:
-        return None
-    certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
-    if name != served.serving.name:
-        raise ConfigError(
-            f"[node] certificate: {certificate} is of site {name!r}, and this one is "
-            f"{served.serving.name!r}; peers would refuse it: name the file of this site"
-        )
-    return known or keys.OwnCertificate(*served.identity)
 
 
 async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store | None:

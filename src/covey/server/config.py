@@ -629,6 +629,24 @@ def _identity(serving: NodeTable, folder: Path) -> Identity | None:
     return Identity(folder / serving.certificate, folder / serving.key)
 
 
+def own_certificate(
+    served: SiteConfig, known: keys.OwnCertificate | None = None
+) -> keys.OwnCertificate | None:
+    """Return the certificate; raise `ConfigError` if peers would refuse it.
+
+    `known` is that of the same files, which may have expired meanwhile: clients are served still.
+    """
+    if served.identity is None:
+        return None
+    certificate, name = served.identity.certificate, keys.show(served.identity.certificate).name
+    if name != served.serving.name:
+        raise ConfigError(
+            f"[node] certificate: {certificate} is of site {name!r}, and this one is "
+            f"{served.serving.name!r}; peers would refuse it: name the file of this site"
+        )
+    return known or keys.OwnCertificate(*served.identity)
+
+
 def _addresses(serving: NodeTable, identity: Identity | None) -> tuple[Address, Address | None]:
     """Return the addresses for clients and for peers, if the files that they need are there."""
     address = Address.parse(serving.address, "[node] address")

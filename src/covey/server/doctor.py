@@ -58,23 +58,33 @@ Look = Callable[[SiteConfig], Iterable[Finding]]
 def examine(path: Path) -> list[Finding]:
     """Check a site's file and all that it names."""
     served: list[SiteConfig] = []
-    findings = list(_safely("file", partial(_file, path, served)))
+    findings = _safely("file", partial(_file, path, served))
     for site in served:
         for what, look in LOOKS.items():
             findings += _safely(what, partial(look, site))
     return findings
 
 
-def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield findings; an error becomes one of them."""
+def _safely(what: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Return findings; an error becomes the last of them."""
+    findings: list[Finding] = []
+    failures = _failures(what, lambda: findings.extend(look()))
+    return findings + failures
+
+
+def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
+    """Return the error of a look as a finding; none if there is no error."""
     try:
-        yield from look()
+        look()
     except CoveyError as error:
-        yield Finding(what, FAILURE, str(error))
+        text = str(error)
     except OSError as error:
-        yield Finding(what, FAILURE, f"{error.filename or ''} {error.strerror or error}".strip())
+        text = f"{error.filename or ''} {error.strerror or error}".strip()
     except Exception as error:
-        yield Finding(what, FAILURE, f"cannot be checked: {type(error).__name__}: {error}")
+        text = f"cannot be checked: {type(error).__name__}: {error}"
+    else:
+        return []
+    return [Finding(what, FAILURE, text)]
 
 
 def _file(path: Path, served: list[SiteConfig]) -> Iterator[Finding]:
@@ -110,32 +120,16 @@ def _tables(table: Mapping[str, Any], path: Path, first: CoveyError) -> Iterator
     yield from findings or [Finding("file", FAILURE, str(first))]
 
 
-def _failures(what: str, look: Callable[[], object]) -> list[Finding]:
-    """Return the error of a look as a finding; none if there is no error."""
-
-    def only_errors() -> Iterator[Finding]:
-        look()
-        yield from ()
-
-    return list(_safely(what, only_errors))
-
-
 def _certificate(site: SiteConfig) -> Iterator[Finding]:
-    if site.identity is None:
+    own = config.own_certificate(site)
+    if own is None or site.identity is None:
         yield Finding("certificate", OK, "none: clients on this machine only, and no peers")
         return
     certificate, key = site.identity
-    info = keys.check(certificate, key=key)
-    if info.name != site.serving.name:
-        text = f"{certificate} is of site {info.name!r}, and this one is {site.serving.name!r}"
-        yield Finding("certificate", FAILURE, f"{text}; peers would refuse it")
-    if info.days_left is not None and info.days_left < keys.SOON.days:
-        text = f"{certificate} ends in {info.days_left} days: `covey keys renew {certificate}`"
-        yield Finding("certificate", WARNING, text)
-    else:
-        text = f"{certificate} is valid for {info.days_left} more days"
-        yield Finding("certificate", OK, text)
-    if site.has_tls and not info.hosts:
+    soon = f"{own.problem()}; {REMEDIES['certificate']}" if own.problem() else ""
+    text = soon or f"{certificate} is valid until {own.end:%Y-%m-%d}"
+    yield Finding("certificate", WARNING if soon else OK, text)
+    if site.has_tls and not keys.show(certificate).hosts:
         text = f"{certificate} names no host, so clients that check the address will refuse it"
         yield Finding("certificate", WARNING, f"{text}; make one with --host")
     if key.stat().st_mode & 0o070:
@@ -336,13 +330,10 @@ def _made_up(site: SiteConfig, arm: str, number: int) -> Any:
 
 
 def _peers(site: SiteConfig) -> Iterator[Finding]:
-    if site.identity is not None:
-        certificate, key = site.identity
-        unusable = _failures("", partial(keys.check, certificate, key=key))
-        if unusable:
-            text = "not asked, as the certificate of this site cannot be used (see above)"
-            yield from (Finding(f"peer {name}", WARNING, text) for name in site.neighbours)
-            return
+    if _failures("", partial(config.own_certificate, site)):
+        text = "not asked, as the certificate of this site cannot be used (see above)"
+        yield from (Finding(f"peer {name}", WARNING, text) for name in site.neighbours)
+        return
     with ThreadPoolExecutor(AT_ONCE) as pool:
         looks = pool.map(lambda peer: list(_peer(site, peer)), site.neighbours.values())
         yield from chain.from_iterable(looks)
