@@ -182,8 +182,7 @@ def stores_a_repeated_label_as_new(patch: Patch) -> None:
         done = real(self, request, truths, *given)
         for row, is_new, is_right in zip(truths, done.is_new, done.is_right, strict=True):
             if not is_new:
-                self._commit.add_labels(request, [row], [truths[row]], [is_right])
-                self._has_changed = True
+                self.commit.add_labels(request, [row], [is_right])
         return done
 
     real = SiteState.settle

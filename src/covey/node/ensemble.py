@@ -180,17 +180,15 @@ class VotedState(RecordedState):
         right = [bool(request.answers[row] == label) for row, label in truths.items()]
         return Settlements(settled.is_new, right, kept)
 
-    def _settled(
-        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
-    ) -> None:
-        super()._settled(request, rows, labels, right)
-        for row, label in zip(rows, labels, strict=True):
-            votes = dict(request.scored.get(row, {}))
+    def _settled(self, request: Request, rows: list[int], right: list[bool]) -> None:
+        super()._settled(request, rows, right)
+        for row in rows:
+            votes, label = dict(request.scored.get(row, {})), request.truths[row]
             id_ = votes.pop(ROW_ID, None)
             if id_ is None:  # of a time without an ensemble
                 continue
             self.ensemble.move(votes, label, request.group(row).cell)
-            self._commit.deliveries += [
+            self.commit.deliveries += [
                 Delivery(peer, str(id_), label) for peer in votes if peer != self.ensemble.own
             ]
 

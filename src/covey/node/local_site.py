@@ -44,7 +44,7 @@ from covey.data.logs import Frame, arrow_module
 from covey.data.times import duration_of, moment_of
 from covey.errors import DataError, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Function, Late, Later
-from covey.kernel import Table, doubts_of, row_of, take_doubts, undecided_row
+from covey.kernel import ASKED, Table, doubts_of, row_of, take_doubts, undecided_row
 from covey.kernel.rules import Cell, Report
 from covey.node.fingerprint import schema_fingerprint
 from covey.node.handler import Handler
@@ -731,7 +731,7 @@ class LocalSite:
 
     def _point(self, record: Any, contexts: Contexts, slot: int) -> Context:
         self._check_records([record])
-        latest = self._state.latest
+        latest = self._state.latest_label
         previous = None if latest is None else latest[1]
         return contexts.extract_one(record, slot=slot, previous_label=previous)
 
@@ -846,7 +846,7 @@ class LocalSite:
         def points(first: int) -> Any:
             if len(records) == 1:
                 return [self._point(records[0], contexts, first)]
-            latest = self._state.latest
+            latest = self._state.latest_label
             previous = None if latest is None else latest[1]
             columns = {name: [record.get(name) for record in records] for name in contexts.columns}
             return contexts.extract_rows(
@@ -887,7 +887,7 @@ class LocalSite:
                 if result >= 0:
                     self._tell_alarm()
                     return SETTLED[result]
-                done = self.rows.learn(ticket, label, result)
+                done = self.rows.learn(ticket, label) if result == ASKED else None
                 if done is not None:
                     self._tell_alarm()
                     return done

@@ -541,7 +541,7 @@ def _check_all_used(setup: NetworkConfig, given: Mapping[str, Any]) -> None:
 def saved_site(site: LocalSite) -> SavedSite:
     """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
     learner, state = site.learner, site.state
-    own = SourceState(OWN, learner.slot, latest=state.latest)
+    own = SourceState(OWN, learner.slot, latest=state.latest_label)
     arms = ArmPlaces(learner, state.arms)
     return SavedSite(
         name=learner.name,
@@ -572,7 +572,7 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
     """Let a site that has not begun continue from an earlier one."""
     learner, state = site.learner, site.state
     arms, loaded = ArmPlaces(learner, saved.arms), loaded_of(saved)
-    learner.slot, state.latest = loaded.sources[OWN].slot, loaded.sources[OWN].latest
+    learner.slot, state.latest_label = loaded.sources[OWN].slot, loaded.sources[OWN].latest
     StoredTables(learner, loaded, arms).fill(OWN, learner.tables)
     if learner.prices is not None and saved.prices is not None:
         learner.prices.restore(saved.prices, learner.reprice)

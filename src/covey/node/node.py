@@ -511,7 +511,7 @@ class Node:
                 )
             # Nothing runs between the record of the request and this, so one commit has both.
             request.price = rows[0].price
-            self._state.add_payments(self._payments.earned(request))
+            self._state.commit.records += self._payments.earned(request)
             return request
 
         asked = Question(source, ids[0])
@@ -588,7 +588,7 @@ class Node:
     def _take_alarm(self, id: str, source: str) -> str:
         slot, cell = alarm_of(id)
         space = self.learner.names.parse(cell).space
-        is_new = self._state.hear_alarm(source, space, checked_slot(slot))
+        is_new = self._state.sources.hear_alarm(source, space, checked_slot(slot))
         return TAKEN if is_new else REPEATED
 
     async def _take_labels(self, labels: Sequence[tuple[str, Label]], source: str) -> list[str]:
@@ -697,6 +697,5 @@ class Node:
                 self._delivery.add(delivery)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            self._state.mark_delivered(delivery)
+        self._state.commit.delivered += deliveries
         await self._journal.flush()

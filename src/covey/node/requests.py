@@ -511,16 +511,14 @@ class Commit(msgspec.Struct):
         """Return the records of a kind."""
         return [record for record in self.records if type(record) is kind]
 
-    def add_labels(
-        self, request: Request, rows: list[int], truths: list[Label], right: list[bool]
-    ) -> Counts:
+    def add_labels(self, request: Request, rows: list[int], right: list[bool]) -> Counts:
         """Record labels of a request and count them; return what was counted."""
         part = self.labels.get(request.number)
         if part is None:
             part = self.labels[request.number] = LabelPart(request.number, request.parts)
             request.parts += 1
         part.rows += rows
-        part.truths += truths
+        part.truths += [request.truths[row] for row in rows]
         part.right += right
         counted = count_labels(request, rows, right)
         add_counts(self.counts, counted)

@@ -6,12 +6,12 @@ to the same decisions.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Choice, Learner, Settlement
 from covey.errors import NoAnswerYet, UnknownTicket
 from covey.functions.function import Function, Late
-from covey.kernel import ASKED, CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
+from covey.kernel import CHOICE, NOT_DECIDED, UNPAID, Tickets, row_of, undecided_row
 from covey.kernel.rules import Cell, Report
 from covey.node.cells import ArmPlaces
 from covey.node.requests import (
@@ -23,9 +23,8 @@ from covey.node.requests import (
     PeerAnswer,
     Prediction,
     Request,
-    is_own,
 )
-from covey.node.state import Costs, SiteState, codes_of
+from covey.node.state import SiteState, codes_of
 from covey.node.trust import Record, SourceStatistics
 from covey.types import Context, Label
 
@@ -55,29 +54,11 @@ class TicketState(SiteState):
         # those that are retired.
         self.arms: list[Arm] = []
         self.aside: list[Record] = []
-        # The slot and the label of the latest own instance in a request that has a label.
-        self.latest: tuple[int, Label] | None = None
 
     def take_arms(self, arms: list[Arm], aside: list[Record]) -> None:
         """Count labels of arms under their identities; some rows may be of retired ones."""
         self.arms, self.aside = arms, aside
         self.arm_ids.update(ArmPlaces(self.learner, arms).renamed)
-
-    def _learn(
-        self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
-    ) -> None:
-        if self.arms:
-            kept = [k for k, row in enumerate(rows) if request.group(row).code >= 0]
-            rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
-        if rows:
-            super()._learn(request, rows, labels, costs)
-
-    def _learn_row(self, request: Request, row: int, label: Label, costs: Costs) -> None:
-        if request.group(row).code >= 0:
-            super()._learn_row(request, row, label, costs)
-
-    def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        super()._forget(request, [row for row in rows if request.group(row).code >= 0])
 
     @property
     def pending_rows(self) -> int:
@@ -151,24 +132,6 @@ class TicketState(SiteState):
             truths=[truth],
             peer_answers=NONE if helped is None else answer_of(helped),
         )
-
-    def settle_row(self, request: Request, row: int, label: Label) -> None:
-        """Learn from the label of a row of a request, which has none."""
-        self._learn_row(request, row, label, None)
-        request.truths[row] = label
-        self.tickets.pending -= 1
-        self._note_latest(request, row, label)
-
-    def _settled(
-        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
-    ) -> None:
-        for row, label in zip(rows, labels, strict=True):
-            self._note_latest(request, row, label)
-
-    def _note_latest(self, request: Request, row: int, label: Label) -> None:
-        slot = request.slot_of(row)
-        if is_own(request.source) and (self.latest is None or slot >= self.latest[0]):
-            self.latest = (slot, label)
 
     def withdraw(self, ticket: int) -> None:
         """Take back the latest request, which has this ticket; nothing if it is gone already.
@@ -348,43 +311,19 @@ class RowHandler:
             ticket = self._tickets.hold(code, slot, learner.slot, context, label, source)
         return Assistance(label, choice.arm, ticket)
 
-    def learn(self, ticket: Any, label: Label, found: int) -> Settlement | None:
-        """Take a label for which `Tickets.settle` returned `found`, at the peer that answered too.
+    def learn(self, ticket: int, label: Label) -> Settlement | None:
+        """Take the label of a row that a peer answered, there too; None: it takes more than that.
 
-        None: it takes `Handler.learn`.
+        It is a row for which `Tickets.settle` returned `ASKED`.
         """
-        if found != ASKED:
-            return self._learn_part(ticket, label)
         code, _, _, _, _, _, helped = self._tickets.row(ticket)
-        learner = self._learner
-        if not self._others[learner.choice(code).peer].rows.is_told(helped.id, label):
+        if not self._others[self._learner.choice(code).peer].rows.is_told(helped.id, label):
             return None
         return SETTLED[self._tickets.settle(ticket, label, UNPAID, True)]
 
     def is_told(self, ticket: int, label: Label) -> bool:
         """Take the label of a row answered for a peer, if it is open; False: that takes more."""
-        result = self._tickets.settle(ticket, label)
-        if result >= 0 or ticket < self._tickets.first:
-            return True
-        return self.learn(ticket, label, result) is not None
-
-    def _learn_part(self, ticket: Any, label: Label) -> Settlement | None:
-        request, row = self._state.find_ticket(ticket)
-        prediction: Any = request.predictions[row]
-        if request.training or type(prediction) is Late:
-            return None
-        is_right = bool(prediction == label)
-        if request.truths[row] is not UNKNOWN:
-            self._state.check(request, {row: label})
-            return Settlement(False, is_right)
-        if request.peer_answers:
-            answer = request.peer_answers.get(row)
-            if answer is not None and answer.id:
-                peer = self._others[request.group(row).peer]
-                if not peer.rows.is_told(cast("int", answer.id), label):
-                    return None
-        self._state.settle_row(request, row, label)
-        return SETTLED[is_right]
+        return self._tickets.settle(ticket, label) >= 0 or ticket < self._tickets.first
 
 
 def _draft(

@@ -82,7 +82,8 @@ class Shadow:
         span = spans[-1] if spans else self._span
         if (span.share, span.arms) != (self._share, arms):
             seed = f"{rng.getrandbits(256):064x}"
-            span = self._state.begin_span(self._share, seed, arms)
+            span = ShadowSpan(self._state.next_number, self._share, seed, arms)
+            self._state.commit.records.append(span)
         self._span = span
 
     def state(self) -> ShadowState | None:
@@ -180,7 +181,7 @@ class Shadow:
         by_row = await self._others.run(functions, one.instance, [chosen], None, lambda _: context)
         answers: dict[str, Any] = by_row.get(0, {})
         self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
-        self._state.add_shadow(ShadowRow(request.number, row, answers))
+        self._state.commit.records.append(ShadowRow(request.number, row, answers))
         self._is_unwritten = True
 
 

@@ -38,8 +38,6 @@ from covey.node.requests import (
     QueryKind,
     Request,
     RowGroup,
-    ShadowRow,
-    ShadowSpan,
     SourceState,
     alarm_id,
     holder,
@@ -87,6 +85,8 @@ class SiteState:
         self.judge: Learner | PoolingLearner = learner  # decides own rows
         self.arm_ids: dict[str, str] = {}  # of arms whose labels are not counted under their name
         self.latest_slot = learner.slot  # that was given to a request
+        # The slot and the label of the latest own instance in a request that has a label.
+        self.latest_label: tuple[int, Any] | None = None
         self._groups: dict[Any, RowGroup] = {}
 
     @property
@@ -320,14 +320,15 @@ class SiteState:
             is_new = [known[row] is UNKNOWN for row in truths]
             right = [was_right for was_right, new in zip(is_right, is_new, strict=True) if new]
         if rows:
-            labels = [truths[row] for row in rows]
-            self._learn(request, rows, labels, costs)
+            counted = attached(request, rows)
+            if counted:
+                self._learn(request, counted, [truths[row] for row in counted], costs)
             if costs and self.learner.prices is not None:
                 self._observe(request, rows, costs, self.learner.prices)
-            for row, label in zip(rows, labels, strict=True):
-                known[row] = label
+            for row in rows:
+                known[row] = truths[row]
             self.pending_rows -= len(rows)
-            self._settled(request, rows, labels, right)
+            self._settled(request, rows, right)
         return Settlements(is_new, is_right, kept)
 
     def _observe(
@@ -385,10 +386,12 @@ class SiteState:
             ):
                 learner.remember(code, label, point, slot, request.space, answer)
 
-    def _settled(
-        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
-    ) -> None:
+    def _settled(self, request: Request, rows: list[int], right: list[bool]) -> None:
         """Follow up on labels that were learnt."""
+        last = max(rows)
+        slot = request.slot_of(last)
+        if is_own(request.source) and (self.latest_label is None or slot >= self.latest_label[0]):
+            self.latest_label = (slot, request.truths[last])
 
     # -- expiry ---------------------------------------------------------------------------------
 
@@ -399,14 +402,17 @@ class SiteState:
             pending = request.pending
             self.pending_rows -= len(pending)
             if request.groups[0].phase != RECALL:
-                self._forget(request, pending)
-        self._closed(request)
+                self._forget(request, attached(request, pending))
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
         self.learner.forget_rows(request.codes_of(rows), request.space)
 
-    def _closed(self, request: Request) -> None:
-        """Follow up on a request that has expired."""
+
+def attached(request: Request, rows: Sequence[int]) -> Sequence[int]:
+    """Return the rows of a request whose labels change tables: those that are not `DETACHED`."""
+    if any(group.code == DETACHED for group in request.groups):
+        return [row for row in rows if request.group(row).code != DETACHED]
+    return rows
 
 
 def codes_of(pending: Iterable[tuple[Request, int]]) -> dict[str, list[int]]:
@@ -450,8 +456,7 @@ class RecordedState(SiteState):
             self.judge = PoolingLearner(learner, self.sources)
         self.counters = Counters(loaded.counters)
         self.lost_answers = 0  # of busy peers, when the site was last stopped
-        self._commit = Commit()
-        self._has_changed = False
+        self.commit = Commit()  # what has changed since the last one
         self._written_prices: SourceState | None = None
         self._by_id: dict[tuple[str, str], tuple[Request, int | None]] = {}
         self._held: Counter[str] = Counter()
@@ -460,7 +465,7 @@ class RecordedState(SiteState):
         self._queues: dict[str, deque[Request]] = {OWN: self._open}
         self.pending_rows = 0
         self._done: deque[Request] = deque()  # closed requests that the store may not have yet
-        self._next_number = loaded.latest_number + 1
+        self.next_number = loaded.latest_number + 1  # of a request
         self._answered = {(rows.cell, rows.peer): rows for rows in loaded.of(AnsweredRows)}
         self._dirty = DirtyCells(learner, self._arms, alarms=self.counters.alarms)
         self._load(loaded)
@@ -497,8 +502,7 @@ class RecordedState(SiteState):
         if request.is_open:
             cast("list[Any]", request.predictions)[0] = label
             request.peer_answers = {0: request.peer_answers[0]._replace(is_awaited=False)}
-            self._commit.joined.append(request)
-            self._has_changed = True
+            self.commit.joined.append(request)
 
     def drop_answer(self, request: Request) -> None:
         """Note that a late answer never comes: the label of the row changes no counter."""
@@ -529,8 +533,8 @@ class RecordedState(SiteState):
         return source in self._askers or holder(source) in self._held
 
     def _hold(self, request: Request) -> None:
-        request.number = self._next_number
-        self._next_number += 1
+        request.number = self.next_number
+        self.next_number += 1
         self.pending_rows += len(request)
         self._keep(request)
         self._accepted(request)
@@ -548,13 +552,11 @@ class RecordedState(SiteState):
     def _accepted(self, request: Request) -> None:
         source = request.source
         if is_own(source):
-            last = request.last_slot
-            self.learner.slot = max(self.learner.slot, last)
-        self._commit.requests.append(request)
-        self._has_changed = True
+            self.learner.advance(request.last_slot)
+        self.commit.requests.append(request)
         self.counters.count_decisions(request)
         if request.peer_answers:
-            self._commit.records += self._count_payments(request)
+            self.commit.records += self._count_payments(request)
             self._count_answered(request, request.peer_answers, answers=1)
         if self.sources.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
@@ -562,7 +564,6 @@ class RecordedState(SiteState):
 
     def _note(self, request: Request, rows: Sequence[int]) -> None:
         """Mark the cells of rows as changed."""
-        self._has_changed = True
         if len(rows) == 1:
             (row,) = rows
             self._dirty.note(request.space, request.group(row).code, request.context(row))
@@ -587,12 +588,11 @@ class RecordedState(SiteState):
             self._answered[where] = AnsweredRows(
                 *where, known.answers + count * answers, known.labels + count * labels
             )
-            self._commit.records.append(self._answered[where])
+            self.commit.records.append(self._answered[where])
 
     def retract(self, contexts: Any, slot: int, codes: Any, done: int) -> None:
         """Take back the own decisions of a request that failed."""
         super().retract(contexts, slot, codes, done)
-        self._has_changed = True  # it may have opened a cell, even if nothing was decided
         if done:
             points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
             decided = np.asarray(codes[:done], np.int64)
@@ -604,7 +604,6 @@ class RecordedState(SiteState):
         super().undo_reports(undo)
         for row, _, _ in undo:
             self._dirty.note(self.learner.space, code_of(row, 0, SERVE))
-            self._has_changed = True
 
     # -- rows of peers --------------------------------------------------------------------------
 
@@ -649,18 +648,8 @@ class RecordedState(SiteState):
         known = self._answered.get((cell, peer), AnsweredRows(cell, peer))
         return known.answers if self.learner.counts_at_once else known.labels
 
-    def hear_alarm(self, source: str, space: str, slot: int) -> bool:
-        """Take the alarm of a peer; return whether it is new."""
-        self._has_changed = True
-        return self.sources.hear_alarm(source, space, slot)
-
-    def _touch(self, source: str, slot: int | None = None) -> None:
-        super()._touch(source, slot)
-        self._has_changed = True
-
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         super().retract_served(source, space, codes)
-        self._has_changed = True
         if self.sources.is_pooled(source):
             for code in codes:
                 self._dirty.note(space, code)
@@ -707,11 +696,6 @@ class RecordedState(SiteState):
     def _learn(
         self, request: Request, rows: Sequence[int], labels: Sequence[Label], costs: Costs
     ) -> None:
-        if any(group.code == DETACHED for group in request.groups):
-            kept = [k for k, row in enumerate(rows) if request.group(row).code != DETACHED]
-            rows, labels = [rows[k] for k in kept], [labels[k] for k in kept]
-            if not rows:
-                return
         if self.sources.earned is not None:
             self.sources.compare(request, rows, labels)
         if self.sources.is_pooled(request.source):
@@ -720,15 +704,11 @@ class RecordedState(SiteState):
         else:
             self.sources.settle(request, rows, labels)
 
-    def _settled(
-        self, request: Request, rows: list[int], labels: list[Label], right: list[bool]
-    ) -> None:
-        self._has_changed = True
-        counted = self._commit.add_labels(request, rows, labels, right)
+    def _settled(self, request: Request, rows: list[int], right: list[bool]) -> None:
+        super()._settled(request, rows, right)
+        counted = self.commit.add_labels(request, rows, right)
         slot = self.sources.slot(request.source)
         self.counters.count_labels(request, rows, counted, slot)
-        if is_own(request.source):
-            self._note_latest(request, rows, labels)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
@@ -743,43 +723,14 @@ class RecordedState(SiteState):
         if slot:
             id_ = alarm_id(slot, learner.name_at(learner.space, 0))
             peers = dict.fromkeys(peer for peer, _ in learner.behind())
-            self._commit.deliveries += [Delivery(peer, id_, slot) for peer in peers]
-
-    def _note_latest(self, request: Request, rows: list[int], labels: list[Label]) -> None:
-        last = max(range(len(rows)), key=rows.__getitem__)
-        slot = request.slot_of(rows[last])
-        if self.latest_label is None or slot >= self.latest_label[0]:
-            self.latest_label = (slot, labels[last])
+            self.commit.deliveries += [Delivery(peer, id_, slot) for peer in peers]
 
     def _deliver(self, request: Request, rows: Sequence[int]) -> None:
-        self._commit.deliveries += [
+        self.commit.deliveries += [
             Delivery(request.group(row).peer, request.peer_answers[row].id, request.truths[row])
             for row in rows
             if request.peer_answers[row].id
         ]
-
-    def mark_delivered(self, delivery: Delivery) -> None:
-        """Record that a peer has a label, or no longer waits for it."""
-        self._commit.delivered.append(delivery)
-        self._has_changed = True
-
-    def add_payments(self, days: Sequence[DayPayments]) -> None:
-        """Record what a peer pays for an answer that was recorded just now."""
-        self._commit.records += days
-
-    # -- the shadow -----------------------------------------------------------------------------
-
-    def begin_span(self, share: float, seed: str, arms: Sequence[str]) -> ShadowSpan:
-        """Record which rows are run in the shadow, from the next request on."""
-        span = ShadowSpan(self._next_number, share, seed, list(arms))
-        self._commit.records.append(span)
-        self._has_changed = True
-        return span
-
-    def add_shadow(self, row: ShadowRow) -> None:
-        """Record what functions answered in the shadow."""
-        self._commit.records.append(row)
-        self._has_changed = True
 
     # -- expiry ---------------------------------------------------------------------------------
 
@@ -813,17 +764,16 @@ class RecordedState(SiteState):
             self._close(oldest)
 
     def _forget(self, request: Request, rows: Sequence[int]) -> None:
-        rows = [row for row in rows if request.group(row).code != DETACHED]
         if self.sources.is_pooled(request.source):
             super()._forget(request, rows)
         else:
             self.sources.forget(request.source, request.space, request.codes_of(rows))
 
-    def _closed(self, request: Request) -> None:
-        self._commit.closed.append(request.number)
+    def _close(self, request: Request) -> None:
+        super()._close(request)
+        self.commit.closed.append(request.number)
         self._held[holder(request.source)] -= len(request)
         self._done.append(request)
-        self._has_changed = True
 
     def _drop(self) -> None:
         """Forget closed requests that the store has."""
@@ -841,10 +791,8 @@ class RecordedState(SiteState):
 
     def take(self) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""
-        if not self._has_changed:
-            return None
         self.expire_all(OWN)  # reports of pooled peers and failed requests move the slot, too
-        commit, self._commit, self._has_changed = self._commit, Commit(), False
+        commit, self.commit = self.commit, Commit()
         commit.records += self._dirty.take()
         commit.records += new_beliefs(OWN, self.learner.tables, self._arms)
         state = self._source_state()
@@ -858,7 +806,7 @@ class RecordedState(SiteState):
             self._written_prices = prices
         if self.sources.earned is not None:
             commit.records += self.sources.earned.changes()
-        return commit
+        return None if commit == Commit() else commit
 
     def is_written(self, commit: Commit) -> None:
         """Note that a commit is in the store."""
