@@ -21,7 +21,7 @@ import numpy as np
 
 from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 
 RECORDS = Path(__file__).with_suffix(".json")
 SLOTS = 5_000
@@ -112,7 +112,7 @@ def _play(policy: dict[str, Any], sites: int, delay: int) -> None:
         for k, name in enumerate(names)
     ]
     setup = load({"policy": policy, "learner": learners})
-    start(setup, setup.sites, 1, [0, 1]).play(log)
+    ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from timing import Timing, interleave
 
 from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 
 NAME = "linear"
 TITLE = "Many contexts, a decision and its label"
@@ -71,7 +71,7 @@ def stream(dimension: int, slots: int) -> tuple[np.ndarray, np.ndarray]:
 def _covey(dimension: int, warm: int) -> float:
     contexts, gains = stream(dimension, warm + SLOTS)
     setup = load({"learner": [{"name": "site", "functions": [f"f{k}" for k in range(FUNCTIONS)]}]})
-    engine = start(setup, setup.sites, dimension, [0, 1])
+    engine = ReplayEngine(setup, setup.sites, dimension, [0, 1])
     if warm:
         engine.play(_log(contexts[:warm], gains[:warm]))
     log = _log(contexts[warm:], gains[warm:])

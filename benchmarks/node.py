@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from covey.config import load
-from covey.node.network import functions_of, learner_of
+from covey.config import learner_of, load
+from covey.node.network import functions_of
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.store import Store
 from covey.node.workers import ThreadWorkers

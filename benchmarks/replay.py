@@ -14,7 +14,7 @@ from timing import Timing, interleave
 from covey import replay
 from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 
 NAME = "replay"
 TITLE = "Replay of a 4 x 2 network from arrays"
@@ -76,7 +76,7 @@ def _play(config: dict[str, Any], recorded: network.Recorded, delay: int = 0) ->
         delays=np.full(len(recorded.labels), delay, np.int64).data if delay else None,
     )
     begin = process_time()
-    start(setup, setup.sites, 1, [0, 1]).play(log)
+    ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log)
     return process_time() - begin
 
 

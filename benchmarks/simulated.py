@@ -7,7 +7,7 @@ from figures import Figure, Row, Verdict, short
 from timing import Timing, interleave
 
 from covey.bandit.policies import CoS, PolicyRecord
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import Environment
 from covey.simulation.run import MOST_SLOTS, Oracle, log_of, network, play
 from covey.simulation.world import World
@@ -59,7 +59,7 @@ def parts(
     horizon = (stretches + rounds) * length
     world = World(WORLD, seed=1, horizon=horizon)
     setup = network(WORLD, policy)
-    game = start(setup, setup.sites, 1, [0, 1])
+    game = ReplayEngine(setup, setup.sites, 1, [0, 1])
     oracle = Oracle(WORLD, policy, played=setup, seed=1)
     for _ in range(stretches):
         game.play(log_of(world.draw(length)))

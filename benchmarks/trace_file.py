@@ -17,7 +17,7 @@ from timing import interleave
 from covey.config import load
 from covey.data.logs import EncodedLog, Trace, TraceFile
 from covey.data.tables import ROWS_PER_CHUNK
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 
 NAME = "trace"
 TITLE = "The trace of a replay, written to a file"
@@ -77,7 +77,7 @@ def measure(effort: str) -> Figure:
 def _chunks(slots: int) -> list[Trace]:
     recorded = network.draw(slots)
     setup = load(network.config(preset="cos", slices=12))
-    engine = start(setup, setup.sites, 1, [0, 1])
+    engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
     chunks = []
     for first in range(0, slots, ROWS_PER_CHUNK):
         rows = slice(first, first + ROWS_PER_CHUNK)

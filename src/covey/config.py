@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from covey import toml
-from covey.bandit.accounts import Payment
 from covey.bandit.ensemble import Weighing, weighing_from
-from covey.bandit.links import Wiring, wiring_of
-from covey.bandit.partitions import MOST_DRAWN, Dyadic, Space
+from covey.bandit.learner import Learner
+from covey.bandit.links import LinkPrices, SitePrices, Wiring, wiring_of
+from covey.bandit.partitions import BETWEEN, MOST_DRAWN, Candidates, Dyadic, Space, space_names
 from covey.bandit.policies import (
     CANDIDATES,
     CONTEXT_PEERS,
@@ -27,6 +27,7 @@ from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.data.times import FORMS, Timing, duration_of
 from covey.errors import ConfigError
+from covey.kernel import Clock
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, CustomReward, Reward
 from covey.toml import read_toml
 from covey.types import BY_CONTEXT, WHOLE, Loss, Value
@@ -34,7 +35,7 @@ from covey.types import BY_CONTEXT, WHOLE, Loss, Value
 Entry = str | dict[str, Any]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Slots = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-Candidates = list[Entry | list[Entry]]
+Choices = list[Entry | list[Entry]]
 
 
 class ContextSpaces(NamedTuple):
@@ -62,7 +63,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     label: str = "label"
     context: list[Entry] | dict[str, Any] = []
-    candidates: Candidates | None = None
+    candidates: Choices | None = None
     at: str | None = None
     revealed: str | None = None
     delay: str | None = None  # slots; beside `time` a duration, or a column of them
@@ -95,7 +96,7 @@ class LearnerTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     answer_delay: Slots | str = 0  # or a column of them
     answer_wait: Slots | None = None
     context: list[Entry] | dict[str, Any] | None = None
-    candidates: Candidates | None = None
+    candidates: Choices | None = None
     view: list[ViewTable] = []
 
 
@@ -145,6 +146,18 @@ class LearnerSpec(NamedTuple):
         return [*self.functions, *(names[peer] for peer in self.peers), *by_context]
 
 
+class Payment(NamedTuple):
+    """What one site pays another for an answer."""
+
+    payer: str
+    receiver: str
+    amount: float
+
+
+# Asker and arm -> who pays whom for an answer: several payments on a path through relays.
+Payments = Mapping[tuple[str, str], tuple[Payment, ...]]
+
+
 class NetworkConfig(NamedTuple):
     """The configuration of a replay."""
 
@@ -188,7 +201,13 @@ class NetworkConfig(NamedTuple):
         """Per learner, the delay of its answers to peers in slots, or the column of it."""
         return [site.answer_delay for site in self.sites]
 
-    def payments(self) -> dict[tuple[str, str], tuple[Payment, ...]]:
+    def links(self) -> LinkPrices | None:
+        """Return the links, if they change or are learnt."""
+        if self.wiring is None or not self.wiring.is_moving:
+            return None
+        return LinkPrices(self.wiring, self.settings.relearn_every)
+
+    def payments(self) -> Payments:
         """Return who pays whom for an answer, by asker and arm; a relay pays the next site.
 
         Nobody receives the costs of links.
@@ -236,6 +255,78 @@ class NetworkConfig(NamedTuple):
         """Return the policy for a context space of this dimension."""
         counts = [len(site.functions) for site in self.sites]
         return self.settings.resolve(dimension=dimension, most_functions=max(counts))
+
+
+def learner_of(
+    setup: NetworkConfig, place: int, width: int, *, is_asked_by_context: bool = False
+) -> Learner:
+    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
+
+    It may be asked by the cell alone also by learners of which the set-up does not say so.
+    """
+    (learner,) = learners_of(
+        setup, width, places=[place], is_asked_by_context=is_asked_by_context, links=setup.links()
+    )
+    return learner
+
+
+def learners_of(
+    setup: NetworkConfig,
+    width: int,
+    *,
+    places: Sequence[int] | None = None,
+    are_together: bool = False,
+    is_asked_by_context: bool = False,
+    links: LinkPrices | None = None,
+) -> list[Learner]:
+    """Return the judgement of the sites at `places` (None: of all), which share `links`.
+
+    Those that are together have the same slots at any time, and share their clocks.
+    """
+    sites = setup.sites
+    names = [site.name for site in sites]
+    # Where all learners have the same contexts, cells need no name of a space.
+    spaces = setup.plan.of_width(width)
+    titles = space_names(spaces, setup.context.names) if len(spaces) > 1 else [""]
+    policies = dict(zip(titles, setup.policies(width), strict=True))
+    clocks = {title: Clock(*policy.curves()) for title, policy in policies.items()}
+    candidates = {}
+    for own in dict.fromkeys(site.spaces for site in sites if len(site.spaces) > 1):
+        listed = [(titles[k], spaces[k], policies[titles[k]].partition) for k in own]
+        candidates[BETWEEN.join(titles[k] for k in own)] = Candidates.of(listed)
+    asked_by_context = {peer for site in sites for peer in site.context_peers}
+    learners = []
+    for place in range(len(sites)) if places is None else places:
+        site = sites[place]
+        learner = Learner(
+            site.name,
+            functions=site.functions,
+            peers=[names[peer] for peer in site.peers],
+            context_peers=[names[peer] for peer in site.context_peers],
+            costs=site.costs,
+            policy=policies[titles[site.spaces[0]]],
+            position=place,
+            rewards=site.rewards,
+            spaces=policies,
+            space=BETWEEN.join(titles[k] for k in site.spaces),
+            candidates=candidates,
+            loss=setup.data.loss,
+            is_supervised=site.is_supervised,
+            learns_costs=any(site.cost_columns),
+            remembers=is_asked_by_context or place in asked_by_context,
+            free=site.free,
+            clocks=clocks if are_together else None,
+        )
+        columns = zip(learner.arms, site.cost_columns, strict=False)
+        learner.cost_columns = {arm: column for arm, column in columns if column is not None}
+        if links is not None:
+            is_carried = setup.settings.carry_serving_costs
+            peers = [sites[peer] for peer in site.peers]
+            carried = {peer.name: peer.serving_cost if is_carried else 0.0 for peer in peers}
+            wait = setup.settings.live_wait
+            learner.prices = SitePrices(links, site.name, carried, label_wait=wait)
+        learners.append(learner)
+    return learners
 
 
 def _check_width(policy: Policy) -> None:

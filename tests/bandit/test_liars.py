@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from covey.bandit.policies import CoS, policy_from
 from covey.kernel import Clock, Table, table_of
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import environment_from
 from covey.simulation.run import Run, log_of, network, play
 from covey.simulation.world import World
@@ -124,7 +124,7 @@ def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
     )
     setup = network(environment, policy_from({"preset": "share-ucb", "slices": 1}))
     stretch = World(environment, seed=seed, horizon=1_500).draw(1_500)
-    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
     sites = tuple(
         Site(
             name=f"learner-{k + 1}",

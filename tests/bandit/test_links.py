@@ -18,7 +18,6 @@ import covey
 from covey import config
 from covey.bandit.links import Change, Links, price_changes
 from covey.errors import ConfigError
-from covey.replay.engine import PathCosts, Repricing
 
 NAMES = ("a", "b", "c", "d", "e")
 PAIRS = list(itertools.permutations(NAMES, 2))
@@ -300,24 +299,24 @@ def test_a_peer_that_becomes_reachable_later_is_a_closed_arm() -> None:
     assert (west.peers, west.costs) == ((0, 1), (0.0, math.inf, math.inf))
 
 
+def moves(setup: config.NetworkConfig, slot: int) -> list[tuple[str, str, float]]:
+    """Return what costs something else at a slot than at first: asker, peer and cost."""
+    moved: list[tuple[str, str, float]] = []
+    for learner in config.learners_of(setup, 0, links=setup.links()):
+        assert learner.prices is not None
+        learner.prices.apply(lambda *peer, name=learner.name: moved.append((name, *peer)), slot)
+    return sorted(moved)
+
+
 def test_arms_are_repriced_as_links_change() -> None:
     setup = config.load(table_of(CHAIN))
-    roads = PathCosts(setup, setup.sites)
+    near = [("north", "south", 0.125), ("south", "north", 0.125)]
+    gone = [("north", "west", math.inf), ("south", "west", math.inf)]
 
-    assert [roads.next_slot(slot) for slot in (1, 999)] == [1000, 1000]
-    assert roads.moves(999) == []
-    assert roads.moves(1000) == [
-        Repricing(place=0, arm=1, cost=0.125),
-        Repricing(place=0, arm=2, cost=0.625),
-        Repricing(place=1, arm=1, cost=0.125),
-    ]
-    assert roads.next_slot(1000) == 2000
-    assert roads.moves(2000) == [
-        Repricing(place=0, arm=2, cost=math.inf),
-        Repricing(place=1, arm=2, cost=math.inf),
-        Repricing(place=2, arm=1, cost=0.75),
-        Repricing(place=2, arm=2, cost=0.875),
-    ]
+    assert moves(setup, 999) == []
+    assert moves(setup, 1000) == sorted([*near, ("north", "west", 0.625)])
+    changed = [("west", "north", 0.75), ("west", "south", 0.875)]
+    assert moves(setup, 2000) == sorted([*near, *gone, *changed])
 
 
 def test_prices_keep_serving_costs_when_a_link_changes() -> None:
@@ -326,17 +325,17 @@ def test_prices_keep_serving_costs_when_a_link_changes() -> None:
     setup = config.load(table)
 
     assert setup.sites[0].costs == (0.0, 0.3125, 0.75)
-    assert PathCosts(setup, setup.sites).moves(1000) == [
-        Repricing(place=0, arm=1, cost=0.1875),
-        Repricing(place=0, arm=2, cost=0.625),
-        Repricing(place=1, arm=1, cost=0.125),
+    assert moves(setup, 1000) == [
+        ("north", "south", 0.1875),
+        ("north", "west", 0.625),
+        ("south", "north", 0.125),
     ]
 
 
 def test_learners_without_peers_are_not_repriced() -> None:
     setup = config.load(table_of(CHAIN, policy={"preset": "cos", "reading": "paper"}))
 
-    assert {move.place for move in PathCosts(setup, setup.sites).moves(1000)} == {0}
+    assert {asker for asker, _, _ in moves(setup, 1000)} == {"north"}
 
 
 def test_an_empty_list_of_links_means_no_peers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.support.snapshots import snapshot_of
 
 import covey
-from covey.bandit.preferences import CellPreference, preferences
+from covey.bandit.learner import CellPreference, preferences
 
 POLICIES: dict[str, dict[str, Any]] = {
     "grid": {"preset": "cos", "slices": 4},

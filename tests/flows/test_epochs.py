@@ -7,9 +7,8 @@ import pytest
 from tests.support.snapshots import snapshot_of
 
 import covey
-from covey.config import load
+from covey.config import learner_of, load
 from covey.errors import ConfigError, DataError
-from covey.node.network import learner_of
 from covey.node.node import Question
 from support import virtual
 from support.flow import (

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import astuple
 
 import covey
-from covey.bandit.accounts import Account, total_account
 from covey.config import load
 from covey.node.node import Question
 from covey.node.status import AccountState
+from covey.replay.outcome import Account, total_account
 from covey.replay.replay import replay_file
 from support import virtual
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import covey
-from covey.bandit.accounts import Account
 from covey.config import load
 from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
+from covey.replay.outcome import Account
 from covey.simulation import scenario
 from covey.simulation.run import play
 from golden.configurations import SLOTS, Golden, Table, log_of

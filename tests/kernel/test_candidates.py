@@ -9,10 +9,9 @@ from tests.support.snapshots import restore, snapshot_of
 import covey
 from covey.bandit.learner import Learner
 from covey.bandit.several import MOST_IDLE
-from covey.config import load
+from covey.config import learner_of, load
 from covey.errors import ConfigError, DataError
 from covey.kernel import NOT_DECIDED, row_of
-from covey.node.network import learner_of
 from support.presets import fitting
 
 PRESETS = pytest.mark.parametrize("preset", ["cos", "dcza"])

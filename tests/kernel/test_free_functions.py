@@ -11,7 +11,7 @@ from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
 from covey.errors import ConfigError
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import Environment
 from covey.simulation.run import network, play
 from support.effort import effort
@@ -46,7 +46,7 @@ def learner(name: str, functions: list[str], **keys: Any) -> dict[str, Any]:
 def counted(config: dict[str, Any], right: list[list[int]], at: list[int]) -> list[list[Any]]:
     """Replay one cell whose label is always 1; return the labels of each arm of each learner."""
     setup = load({"policy": {"preset": "share-ucb", "slices": 1}, **config})
-    engine = start(setup, setup.sites, 1, [0, 1])
+    engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
     trace = EncodedLog(
         contexts=np.full(len(at), 0.5).data,
         predictions=np.array(right, np.int32).data,

@@ -13,7 +13,7 @@ from covey import cli
 from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.replay.outcome import AlarmNumbers
 from covey.report.page import replay_page
 from covey.simulation.environment import Drift, Environment
@@ -83,7 +83,7 @@ def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() 
         {"name": "south", "functions": ["b"], "peers": {}},
     ]
     setup = load({"policy": POLICY, "learner": learners})
-    engine = start(setup, setup.sites, 1, [0, 1])
+    engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
 
     first = engine.play(chunk([1] * 40 + [0], [0] * 41))
     second = engine.play(chunk([1] * 4, [0, 1, 1, 0]))
@@ -95,7 +95,7 @@ def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() 
 @pytest.mark.parametrize("cut", [20, 21, 41])
 def test_an_alarm_in_the_first_or_last_slot_of_a_chunk_is_marked(cut: int) -> None:
     setup = load(ONE)
-    engine = start(setup, setup.sites, 1, [0, 1])
+    engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
     marked = []
     for right in (RIGHT[:cut], RIGHT[cut:]):
         log = chunk(right, [0] * len(right))

@@ -7,7 +7,7 @@ import numpy as np
 import covey
 from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.replay.engine import ReplayEngine, start
+from covey.replay.engine import ReplayEngine
 from support.two_sites import answers, late_arms
 
 
@@ -30,8 +30,7 @@ def apart(slots: int, *, south: str, has_arrivals: bool = True) -> tuple[ReplayE
         ],
     }
     setup = load(config)
-    game = start(setup, setup.sites, 2, [0, 1])
-    assert isinstance(game, ReplayEngine)
+    game = ReplayEngine(setup, setup.sites, 2, [0, 1])
     log = EncodedLog(
         contexts=rng.random(2 * slots).data,
         predictions=answers(labels, 0.6, 0.5, 0.9).astype(np.int32).data,

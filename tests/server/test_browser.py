@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from covey.bandit.preferences import CellPreference
+from covey.bandit.learner import CellPreference
 from covey.node.status import (
     ArmState,
     AxisState,

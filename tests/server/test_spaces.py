@@ -7,9 +7,8 @@ import msgspec
 import pytest
 from test_peer_api import BODIES, call, world_of
 
-from covey.config import load
+from covey.config import learner_of, load
 from covey.errors import DataError
-from covey.node.network import learner_of
 from covey.server.http import HttpRequest
 from covey.server.peer_api import PeerApi
 from covey.server.spaces import SpaceNames, announced, names_of

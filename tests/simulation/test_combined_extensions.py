@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from covey.bandit.policies import DCZA, Auto, CoS, PolicyRecord
 from covey.errors import ConfigError
 from covey.kernel.rules import Reward
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import environment_from
 from covey.simulation.run import play
 from covey.simulation.sites import WorldLog, network
@@ -152,7 +152,7 @@ def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
     setup = network(environment, policy)
     log = WorldLog(environment, setup).rows(chunk)
     width = len(log.contexts) // SLOTS // len(chunk.accuracy)
-    trace = start(setup, setup.sites, width, environment.labels).play(log)
+    trace = ReplayEngine(setup, setup.sites, width, environment.labels).play(log)
     learners = learners_of(table, policy)
     contexts = np.asarray(log.contexts).reshape(SLOTS, len(chunk.accuracy), width)
     classes = table.get("classes", {"usual": 0.0})

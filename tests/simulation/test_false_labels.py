@@ -8,7 +8,7 @@ import pytest
 import reference
 from covey.bandit.partitions import Threshold
 from covey.bandit.policies import Auto, CoS, PolicyRecord
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import environment_from
 from covey.simulation.run import CAUSES, log_of, network, play
 from covey.simulation.world import World
@@ -88,8 +88,8 @@ def decided(table: dict[str, Any], settings: PolicyRecord = SETTINGS) -> list[in
     environment = environment_from(table)
     setup = network(environment, settings)
     chunk = World(environment, seed=3, horizon=SLOTS).draw(SLOTS)
-    found: list[int] = start(setup, setup.sites, 1, [0, 1]).play(log_of(chunk)).function.tolist()
-    return found
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(chunk))
+    return list(trace.function.tolist())
 
 
 @pytest.mark.parametrize(

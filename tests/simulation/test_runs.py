@@ -7,7 +7,7 @@ import pytest
 import covey
 from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.errors import ConfigError
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import Drift, Environment
 from covey.simulation.run import CAUSES, Run, log_of, network, play
 from covey.simulation.world import World
@@ -110,7 +110,7 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
     world = World(environment, seed=5, horizon=1_000)
     setup = network(environment, settings)
     stretch = world.draw(1_000)
-    trace = start(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
     requests = labels = 0
     for slot, learner, arm in zip(trace.slot, trace.learner, trace.arm, strict=True):
         if arm >= 8:

@@ -5,10 +5,9 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
-from covey.config import load
+from covey.config import learner_of, load
 from covey.functions.function import Function, as_function
 from covey.kernel import Table
-from covey.node.network import learner_of
 from covey.node.node import Node, NodeDependencies
 from covey.node.store import Store
 from support.lives import FUNCTIONS, config

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from covey.bandit.learner import Learner
-from covey.config import load
+from covey.config import learner_of, load
 from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
 from covey.node.ensemble import ByArm
-from covey.node.network import functions_of, learner_of
+from covey.node.network import functions_of
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
 from covey.node.requests import AskRow, Assistance

@@ -17,19 +17,20 @@ Where `is_supervised` is False, `consult` takes the place of `receive_report` an
 belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
+import heapq
 import operator
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cache, partial
-from typing import Any, cast
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import numpy as np
 
 from covey.bandit.links import SitePrices, check_cost
-from covey.bandit.partitions import Candidates, Dyadic, EpochCells
-from covey.bandit.policies import Policy
+from covey.bandit.partitions import MOST_DRAWN, Candidates, Dyadic, EpochCells
+from covey.bandit.policies import Policy, used_rows
 from covey.bandit.rewards import AnyReward
 from covey.bandit.several import Restarted, Spaces
 from covey.errors import DataError
@@ -112,11 +113,13 @@ class Learner:
         learns_costs: bool = False,
         remembers: bool = False,
         free: Sequence[int] = (),
+        clocks: Mapping[str, Clock] | None = None,
     ) -> None:
         """`spaces` has the policy of every context space, `space` names the learner's own.
 
         `candidates` has those of learners that choose among several: `space` may be one of these.
-        `free` are the indices of functions that every label scores.
+        `free` are the indices of functions that every label scores. `clocks` are those of the
+        spaces of learners that have the same slots; without them every table has its own.
         """
         self.name = name
         self.waits_by_time = isinstance(policy.settings.label_wait, str)
@@ -152,12 +155,11 @@ class Learner:
         self.policies = {space: policy} if spaces is None else dict(spaces)
         self.candidates = dict(candidates or {})
         self.names = CellNames(self.policies, self.candidates)
+        self.clocks = dict(clocks or {})
         self.slot = 0  # the latest one that a decision was made at
         self.tables = self.empty_tables()
         self.table = self.tables[space]  # of the own context space
         self._names: dict[tuple[str, int], str] = {}  # of cells, by their rows
-        # By the part `CHOICE` of a code.
-        self.choices = self._choices()
 
     @property
     def spaces(self) -> list[str]:
@@ -235,7 +237,7 @@ class Learner:
         arm = self._functions + self._peers.index(peer)
         self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
         self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
-        self.choices = self._choices()
+        self.__dict__.pop("choices", None)
         for table in self.tables.values():
             table.set_cost(arm, cost)
 
@@ -510,7 +512,8 @@ class Learner:
         rule_of = partial(self._rule, space, other)
         if isinstance(policy.partition, EpochCells):
             return cast("Table", Restarted(policy, rule_of))
-        return table_of(Clock(*policy.curves()), rule_of(policy))
+        clock = self.clocks.get(space)
+        return table_of(Clock(*policy.curves()) if clock is None else clock, rule_of(policy))
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
         of_policy = {
@@ -534,8 +537,9 @@ class Learner:
     def _at(self, space: str | None) -> Table:
         return self.table if space is None else self.tables[space]
 
-    def _choices(self) -> list[Choice]:
-        """Return what codes choose, by their part `CHOICE`."""
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """What codes choose, by their part `CHOICE`."""
         codes = range(code_of(0, len(self.arms), 0))
         return [self._choice(arm_of(code), _PHASES[phase_of(code)]) for code in codes]
 
@@ -591,3 +595,69 @@ class CellNames:
     def _is_wide(self, space: str) -> bool:
         is_layered = isinstance(self._partitions[space], Dyadic)
         return is_layered and self._dimensions[space] > MOST_AXES
+
+
+class CellPreference(msgspec.Struct, frozen=True):
+    """A cell in which a learner has decided, and the arm that it prefers there."""
+
+    places: tuple[int, ...]  # of its coordinates in contexts
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    arrivals: int
+    arm: str | None  # with the largest estimate (index policies: most labels); None: no labels
+
+
+class Region(NamedTuple):
+    """A cell in which a learner has decided, with the arm that it prefers there."""
+
+    number: int  # of its space among those of the learner
+    cell: Cell
+    low: tuple[float, ...]  # () of many dimensions
+    high: tuple[float, ...]
+    arrivals: int
+    arm: str | None
+    record: tuple[int, int]  # labels of that arm, and right ones
+
+
+def preferences(learner: Learner, most: int) -> list[CellPreference]:
+    """Return the cells with the most own arrivals, of the present epoch; split ones are left out.
+
+    Nothing changes by it, and it takes little time: it can be called between decisions.
+    """
+    preferences = []
+    several = learner.candidates.get(learner.space)
+    for number, _, low, high, arrivals, arm, _ in regions(learner, most):
+        places = tuple(range(learner.dimension)) if several is None else several.columns[number]
+        preferences.append(CellPreference(places[: len(low)], low, high, arrivals, arm))
+    return preferences
+
+
+def regions(learner: Learner, most: int | None = None) -> Iterator[Region]:
+    """Yield the cells in which a learner decides; in each space `most` with the most arrivals."""
+    for number, space in enumerate(learner.own_spaces):
+        table, policy = _present(learner.tables[space], learner.policies[space])
+        rows = used_rows(table)
+        for arrivals, row in rows if most is None else heapq.nlargest(most, rows):
+            cell = table.cells.cell(row)
+            side = policy.partition.levels(policy.dimension)[cell.level].side
+            # A table of many dimensions has one cell, which has no coordinates.
+            sides = (0,) * policy.dimension if table.cells.is_wide else cell.coordinates
+            if policy.dimension > MOST_DRAWN:
+                sides = ()
+            low = tuple(coordinate / side for coordinate in sides)
+            high = tuple((coordinate + 1) / side for coordinate in sides)
+            if learner.rule.rewards and not table.cells.is_wide:
+                # Rewards can depend on the context: the middle of the cell is now the current one.
+                table.cells.around(tuple((place + 0.5) / side for place in cell.coordinates))
+            arm, *record = policy.preferred(table, row, learner.arms)
+            yield Region(number, cell, low, high, arrivals, arm, (record[0], record[1]))
+
+
+def _present(table: Any, policy: Policy) -> tuple[Any, Policy]:
+    """Return the table and policy that decide now: of epochs the latest with own arrivals."""
+    if not isinstance(table, Restarted):
+        return table, policy
+    if not table.used:
+        return (), policy
+    last = max(table.used)
+    return table.tables[last], cast("EpochCells", policy.partition).policy_of(last)

@@ -9,11 +9,12 @@ from copy import deepcopy
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
+import numpy as np
 
 from covey import toml
 from covey.errors import ConfigError, DataError
 from covey.toml import nearest
-from covey.types import MILLIONTHS
+from covey.types import MILLIONTHS, Array
 
 MOST_PRICE = 1.0  # value of a correct label
 
@@ -549,6 +550,22 @@ class SitePrices:
             cost = costs.get(self.links.tolls.get(link, ""))
             if cost is not None:
                 self.links.observe(link, round(cost * MILLIONTHS), 1)
+
+    def charge(self, peer: str, paid: Mapping[str, Array], times: int) -> Array:
+        """Return what so many requests to a peer have cost by its present path, and learn it.
+
+        `paid` is in millionths, by the columns of links. The cost is a sum over links, not a
+        difference to the price, so it has no rounding error.
+        """
+        total = np.zeros(times)
+        for link in itertools.pairwise(self._paths[-1][1][peer]):
+            column = self.links.tolls.get(link)
+            if column is None:
+                total += self.links.links.cost(*link)
+                continue
+            self.links.observe(link, int(paid[column].sum()), times)
+            total += paid[column] / MILLIONTHS
+        return total + self._carried[peer]
 
     def state(self) -> PriceState:
         costs = {peer: None if cost == math.inf else cost for peer, cost in self._costs.items()}

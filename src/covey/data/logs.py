@@ -1,6 +1,5 @@
 """Logs of predictions and labels that are read, and traces of decisions that are written."""
 
-import copy
 import csv
 import itertools
 import os
@@ -153,7 +152,6 @@ class ArmTable:
     """
 
     def __init__(self, codes: Sequence[Sequence[int]], costs: Sequence[Sequence[float]]) -> None:
-        self._starts = [0, *itertools.accumulate(map(len, codes))]  # learner -> its first arm
         self._width = 1 + max((own[-1] for own in codes if own), default=0)
         keys = [place * self._width + code for place, own in enumerate(codes) for code in own]
         self._keys = np.array(keys, np.int64)
@@ -162,12 +160,6 @@ class ArmTable:
     @classmethod
     def full(cls, costs: Array) -> Self:
         return cls([range(costs.shape[1])] * len(costs), costs.tolist())
-
-    def with_cost(self, learner: int, arm: int, cost: float) -> Self:
-        changed = copy.copy(self)
-        changed._costs = self._costs.copy()
-        changed._costs[self._starts[learner] + arm] = cost
-        return changed
 
     def costs(self, learner: Array, code: Array) -> Array:
         keys = learner.astype(np.int64) * self._width + code

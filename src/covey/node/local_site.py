@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
-from covey.bandit.accounts import Dealings
 from covey.bandit.learner import (
     NO_ANSWER,
     RIGHT,
@@ -61,6 +60,7 @@ from covey.node.requests import (
 from covey.node.rows import SETTLED, RowHandler, TicketState
 from covey.node.state import codes_of
 from covey.node.threads import Trainer
+from covey.replay.outcome import Dealings
 from covey.types import MEMORY, Context, Cost, Label
 
 LEARNT = ("site", "cell", "arrivals", "arm", "labels", "right", "estimate")

@@ -17,13 +17,10 @@ import msgspec
 import numpy as np
 
 from covey import files
-from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.ensemble import Weighing
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
-from covey.bandit.links import LinkPrices, PriceState, SitePrices
-from covey.bandit.partitions import BETWEEN, Candidates, space_names
-from covey.bandit.policies import Policy
-from covey.config import LearnerSpec, NetworkConfig, load, tables_in
+from covey.bandit.links import PriceState
+from covey.config import LearnerSpec, NetworkConfig, learners_of, load, tables_in
 from covey.data.inputs import plain_label
 from covey.errors import ConfigError, DataError, StoreError, UnknownSite
 from covey.functions.function import Function, Late, as_function, declared
@@ -51,6 +48,7 @@ from covey.node.rows import TicketState
 from covey.node.state import codes_of
 from covey.node.store import Store
 from covey.node.trust import table_records
+from covey.replay.outcome import Account, Dealings, settle_accounts
 from covey.toml import nearest
 
 FORMAT = 1
@@ -148,9 +146,9 @@ class Network(Mapping[str, LocalSite]):
             site.name: [setup.sites[peer].name for peer in site.peers] for site in setup.sites
         }
         self._times = TicketTimes(setup.settings.label_wait, self._members)
-        links = links_of(setup)  # all sites learn what each of them has cost
-        for place, site in enumerate(setup.sites):
-            learner = learner_of(setup, place, width, links=links)
+        # All sites learn what each of the links has cost.
+        learners = learners_of(setup, width, links=setup.links())
+        for place, (site, learner) in enumerate(zip(setup.sites, learners, strict=True)):
             own = functions_of(site, functions)
             contexts = setup.contexts_of(place) if dimension is None else None
             if contexts is not None and not contexts.dimension:
@@ -421,79 +419,6 @@ def _copied(given: _Given, saved: SavedNetwork) -> Network:
     network = Network(config, functions=functions, dimension=dimension, wait=wait)
     network._restore(saved, "the copy")
     return network
-
-
-def links_of(setup: NetworkConfig) -> LinkPrices | None:
-    """Return the links of a set-up, if they change or are learnt."""
-    if setup.wiring is None or not setup.wiring.is_moving:
-        return None
-    return LinkPrices(setup.wiring, setup.settings.relearn_every)
-
-
-def learner_of(
-    setup: NetworkConfig,
-    place: int,
-    width: int,
-    *,
-    is_asked_by_context: bool = False,
-    links: LinkPrices | None = None,
-) -> Learner:
-    """Return the judgement of the site at `place`, for contexts of `width` coordinates in all.
-
-    It may be asked by the cell alone also by learners of which the set-up does not say so. `links`
-    are shared with other sites; without them it has its own.
-    """
-    site = setup.sites[place]
-    names = [other.name for other in setup.sites]
-    spaces = setup.plan.of_width(width)
-    policies = setup.policies(width)
-    # Where all learners have the same contexts, cells need no name of a space.
-    titles = space_names(spaces, setup.context.names) if len(spaces) > 1 else [""]
-    candidates = _candidates(setup, titles, policies)
-    own = site.spaces[0]
-    learner = Learner(
-        site.name,
-        functions=site.functions,
-        peers=[names[peer] for peer in site.peers],
-        context_peers=[names[peer] for peer in site.context_peers],
-        costs=site.costs,
-        policy=policies[own],
-        position=place,
-        rewards=site.rewards,
-        spaces=dict(zip(titles, policies, strict=True)),
-        space=BETWEEN.join(titles[k] for k in site.spaces),
-        candidates=candidates,
-        loss=setup.data.loss,
-        is_supervised=site.is_supervised,
-        learns_costs=any(site.cost_columns),
-        remembers=is_asked_by_context or any(place in other.context_peers for other in setup.sites),
-        free=site.free,
-    )
-    columns = zip(learner.arms, site.cost_columns, strict=False)
-    learner.cost_columns = {arm: column for arm, column in columns if column is not None}
-    links = links_of(setup) if links is None else links
-    if links is not None:
-        learner.prices = _live_prices(setup, site, links)
-    return learner
-
-
-def _live_prices(setup: NetworkConfig, site: LearnerSpec, links: LinkPrices) -> SitePrices:
-    """Return the prices of a site that change by slot, or are learnt."""
-    is_carried = setup.settings.carry_serving_costs
-    peers = [setup.sites[peer] for peer in site.peers]
-    carried = {peer.name: peer.serving_cost if is_carried else 0.0 for peer in peers}
-    return SitePrices(links, site.name, carried, label_wait=setup.settings.live_wait)
-
-
-def _candidates(
-    setup: NetworkConfig, titles: Sequence[str], policies: Sequence[Policy]
-) -> dict[str, Candidates]:
-    """Return the candidates of all learners that have several, by the names of their spaces."""
-    candidates = {}
-    for own in dict.fromkeys(site.spaces for site in setup.sites if len(site.spaces) > 1):
-        listed = [(titles[k], setup.plan.spaces[k], policies[k].partition) for k in own]
-        candidates[BETWEEN.join(titles[k] for k in own)] = Candidates.of(listed)
-    return candidates
 
 
 def check_can_run(setup: NetworkConfig) -> None:

@@ -9,8 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import numpy as np
 
-from covey.bandit.learner import Learner
-from covey.bandit.preferences import CellPreference
+from covey.bandit.learner import CellPreference, Learner
 from covey.node.cells import kinds_of
 from covey.node.earned import TrustState
 from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, SeriesLine, is_own

@@ -22,7 +22,7 @@ from covey.data.times import ArrivalTimes
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import BaselineRun, make
 from covey.replay.encoding import Encoder, Vocabulary, runs_of, wanted_rows
-from covey.replay.engine import CellView, start
+from covey.replay.engine import CellView, ReplayEngine
 from covey.replay.outcome import (
     BestFunction,
     ContextNumbers,
@@ -67,8 +67,8 @@ class ReplayRun:
         self._setup = setup
         self._width = width
         labels = vocabulary.values
-        self._together = start(setup, setup.sites, width, labels)
-        self._alone = start(setup, [site.alone() for site in setup.sites], width, labels)
+        self._together = ReplayEngine(setup, setup.sites, width, labels)
+        self._alone = ReplayEngine(setup, [site.alone() for site in setup.sites], width, labels)
         self._tally = OutcomeBuilder(setup.sites, setup.unit, setup.payments())
         self._voting = _voting(setup, vocabulary)
         self._contest = _contest(setup, baselines) if baselines else None
@@ -174,7 +174,7 @@ class ContextRun:
         plan = ContextSpaces([], ((),), tuple((0,) for _ in sites))
         bare = setup._replace(sites=sites, context=contexts.parse([]), plan=plan)
         self._setup = setup
-        self._engine = start(bare, sites, 0, labels)
+        self._engine = ReplayEngine(bare, sites, 0, labels)
         self._tally = OutcomeBuilder(sites, setup.unit)
         self._sample = _Sample(setup.unit)
 

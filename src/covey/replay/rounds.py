@@ -6,12 +6,13 @@ that are shown the cell only, batches whose rows share a slot, and functions wit
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from covey.bandit.learner import Learner
 from covey.data.logs import DecisionColumns, EncodedLog, slot_starts
 from covey.kernel import (
     SERVE,
@@ -35,15 +36,19 @@ class Player(NamedTuple):
     """A learner, as the others meet it."""
 
     seat: Seat
-    rule: Rule
+    learner: Learner
     spaces: tuple[int, ...]  # in which it decides
-    tables: Mapping[tuple[int, ...], Table]  # by the spaces in which an instance is decided
     columns: tuple[int, ...]  # of its coordinates, among those of all learners
+
+    @property
+    def rule(self) -> Rule:
+        """What its tables are made by."""
+        return self.learner.rule
 
     @property
     def table(self) -> Table:
         """Its own table."""
-        return self.tables[self.spaces]
+        return self.learner.table
 
     @property
     def functions(self) -> int:
@@ -203,16 +208,20 @@ class Rounds:
         """Return a function, or the most accurate of its learner that has an answer to a row."""
         if not self._has_gaps or self._answers(player, owner, function, t):
             return function
-        accuracies = self._players[owner].tables[player.spaces].accuracies(row, context)
+        accuracies = self._table(player, owner).accuracies(row, context)
         functions = range(self._players[owner].functions)
         able = [k for k in functions if self._answers(player, owner, k, t)]
         return max(able, key=lambda k: accuracies[k], default=function)
+
+    def _table(self, player: Player, helper: int) -> Table:
+        """Return the table of a helper for the instances of a player."""
+        return self._players[helper].learner.tables[player.learner.space]
 
     def _meet(
         self, player: Player, helper: int, row: int, context: Context, slot: int
     ) -> tuple[Table, Cell, int]:
         """Return the table of a helper, the cell that it is shown, and its row there."""
-        there = self._players[helper].tables[player.spaces]
+        there = self._table(player, helper)
         cell = player.table.cells.place_of(row, context)
         return there, cell, there.cells.meet(cell, slot)
 
@@ -390,7 +399,7 @@ class Rounds:
         self._settle_more(decided, shown)
         if table.take_alarm():
             for helper in sorted({who for who in player.seat.behind if who >= 0}):
-                self._players[helper].tables[player.spaces].hear_alarm(decided.slot)
+                self._table(player, helper).hear_alarm(decided.slot)
 
     def _shown_context(self, decided: _Decided) -> Context:
         """Return the context with which the helper learns."""

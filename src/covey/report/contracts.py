@@ -12,7 +12,7 @@ import numpy as np
 from covey.config import load
 from covey.data import tables
 from covey.replay.encoding import Encoder
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
 from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of, points_of
 from covey.replay.replay import chunks_of, used_columns
 from covey.types import Interval
@@ -58,7 +58,7 @@ def play(variants: Sequence[Table], source: Source) -> list[Sites]:
     reader = tables.open_table(source, used_columns(first))
     encoder = Encoder(first, is_typed=reader.is_typed)
     width, labels = first.context.dimension, encoder.vocabulary.values
-    engines = [start(setup, setup.sites, width, labels) for setup in setups]
+    engines = [ReplayEngine(setup, setup.sites, width, labels) for setup in setups]
     tallies = [OutcomeBuilder(setup.sites, setup.unit, setup.payments()) for setup in setups]
     for log in chunks_of(first, reader, encoder):
         for engine, tally in zip(engines, tallies, strict=True):

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Meta
 
+from covey.bandit.learner import preferences
 from covey.bandit.partitions import MOST_DRAWN
-from covey.bandit.preferences import preferences
 from covey.errors import (
     ConfigError,
     TicketError,

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from covey import config, toml
 from covey.bandit.learner import Learner
-from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables
+from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables, learner_of
 from covey.data.contexts import MOST_COORDINATES, Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
 from covey.errors import ConfigError, DataError
@@ -22,7 +22,7 @@ from covey.node.change import Plan, wanted_arms
 from covey.node.database import DatabaseUrl, store_place
 from covey.node.ensemble import ByArm, answering_of, voters_of
 from covey.node.fingerprint import schema_fingerprint
-from covey.node.network import check_can_run, functions_of, learner_of
+from covey.node.network import check_can_run, functions_of
 from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
 from covey.node.requests import Loaded
 from covey.node.store import Store

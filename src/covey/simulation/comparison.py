@@ -8,8 +8,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import asdict
 
-from covey.bandit.accounts import total_account
-from covey.replay.outcome import CERTAINTY, student
+from covey.replay.outcome import CERTAINTY, student, total_account
 from covey.simulation.run import Run
 from covey.simulation.scenario import Scenario
 from covey.types import Interval

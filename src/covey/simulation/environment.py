@@ -9,7 +9,7 @@ import msgspec
 
 from covey import toml
 from covey.bandit.bounds import MOST_SLOTS
-from covey.config import Candidates, Entry
+from covey.config import Choices, Entry
 from covey.data.contexts import MOST_COORDINATES
 from covey.errors import ConfigError
 from covey.types import Loss
@@ -140,7 +140,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     split_power: Positive | None = None  # p in the cube level of the best arrivals
     # What sites see of the coordinates x1, x2, ... and of time; by default all coordinates.
     context: list[Entry] = []
-    candidates: Candidates | None = None
+    candidates: Choices | None = None
     batch: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 1  # consecutive instances of a batch
     # What labels are, when they come, and who sees or falsifies them.
     delay_slots: Slots = 0  # at most

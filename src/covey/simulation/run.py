@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from covey.bandit.accounts import Account, Dealings, settle_accounts
 from covey.bandit.policies import PolicyRecord
 from covey.config import NetworkConfig
 from covey.data.contexts import Slot
 from covey.data.logs import Trace
 from covey.errors import ConfigError
-from covey.replay.engine import start
+from covey.replay.engine import ReplayEngine
+from covey.replay.outcome import Account, Dealings, settle_accounts
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
@@ -71,7 +71,7 @@ def play(
     check(environment, settings, horizon, checkpoints)
     world = World(environment, seed=seed, horizon=horizon)
     setup = network(environment, settings)
-    game = start(setup, setup.sites, width_of(environment, setup), environment.labels)
+    game = ReplayEngine(setup, setup.sites, width_of(environment, setup), environment.labels)
     log = WorldLog(environment, setup)
     oracle = Oracle(environment, settings, played=setup, seed=seed)
     sums = _Sums(environment, setup, horizon)
