@@ -19,9 +19,9 @@ DECLARATIONS = sorted(PACKAGE.glob("**/*.pxd"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # These numbers only fall. A limit per file is not among them: it cuts files, and shrinks nothing.
-MOST_MODULES = 128
-MOST_LINES = 47_159
-MOST_LINES_OF_TESTS = 52_213
+MOST_MODULES = 126
+MOST_LINES = 47_021
+MOST_LINES_OF_TESTS = 52_207
 MOST_METHODS = 40  # of a class of the kernel, inherited ones included
 MOST_LEVELS = 2  # of inheritance
 KERNEL = sorted(path.stem for path in (PACKAGE / "kernel").glob("[a-z]*.py"))
