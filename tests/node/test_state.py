@@ -1,6 +1,6 @@
 """The store is always the sum of its labels, and a restart continues where the state was."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,8 @@ class Site:
         return run(self._handler.assist(rows, cells, slots, source="south", ids=ids))
 
     def learn(self, request: Request, row: int, label: int) -> Any:
-        return run(self._handler.learn(request, {row: label}))
+        run(self._handler.prepare(request, {row: label}))
+        return self.state.settle(request, {row: label})
 
     def flush(self) -> None:
         commit = self.state.take()
@@ -104,7 +105,7 @@ class Site:
     def cell(self, space: str, row: int, context: Context) -> str:
         return self.learner.place_name(space, row, context)
 
-    def closed(self) -> None:
+    def unavailable(self) -> None:
         return None
 
     def new_id(self) -> str:
@@ -123,19 +124,13 @@ class Site:
             raise FunctionError("no answer")
         return [Assistance(row.instance, "h") for row in rows]
 
-    async def report(self, peer: str, cell: Any, slot: int, what: Any = "arrivals") -> Report:
+    async def query(self, peer: str, cell: Any, slot: int, what: Any = "arrivals") -> Report:
         return self.arrivals, 0.0, 1.0, ()
 
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+    async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         return [await call for call in calls]
 
     trainable = ()
-
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Do nothing: deliveries are part of commits."""
-
-    def settle_peers(self) -> None:
-        """Do nothing: see `pass_on`."""
 
 
 Key = tuple[str, str, int]  # source, id, row

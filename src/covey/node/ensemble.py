@@ -25,7 +25,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.kernel import row_of
-from covey.node.handler import Driver, Handler
+from covey.node.handler import Effects, Handler
 from covey.node.local_site import LocalSite
 from covey.node.requests import (
     CLIENT,
@@ -71,9 +71,9 @@ class ByArm:
         """Return the state of the site; arguments are those of `RecordedState`."""
         return RecordedState(learner, loaded, *given, **more)
 
-    def handler(self, state: Any, views: Sequence[FeatureView], driver: Driver) -> Handler:
+    def handler(self, state: Any, views: Sequence[FeatureView], effects: Effects) -> Handler:
         """Return what answers requests."""
-        return Handler(state, views, driver)
+        return Handler(state, views, effects)
 
     def weights(self) -> dict[str, dict[str, float]] | None:
         """Return the weights of voters by cell and learner; "" stands for all cells."""
@@ -105,8 +105,8 @@ class SiteEnsemble(ByArm):
     def state(self, learner: Learner, loaded: Loaded, *given: Any, **more: Any) -> RecordedState:
         return VotedState(self, learner, loaded, *given, **more)
 
-    def handler(self, state: Any, views: Sequence[FeatureView], driver: Driver) -> Handler:
-        return VotingHandler(state, views, driver)
+    def handler(self, state: Any, views: Sequence[FeatureView], effects: Effects) -> Handler:
+        return VotingHandler(state, views, effects)
 
     def weights(self) -> dict[str, dict[str, float]] | None:
         cells: Iterable[Any] = self._ensemble.standings() if self._is_local else [None]
@@ -212,12 +212,13 @@ class VotingHandler(Handler):
 
     async def _call_arms(self, draft: Draft) -> list[Any]:
         """Run own functions and ask all voters at the same time."""
-        driver, count = self._driver, len(draft.codes)
-        id_ = driver.new_id()
+        effects, count = self._effects, len(draft.codes)
+        id_ = effects.new_id()
         ids = [f"{id_}:{place}" if count > 1 else id_ for place in range(count)]
         space, own_rows = self._learner.space, [row_of(int(code)) for code in draft.codes]
         cells = [
-            str(driver.cell(space, row, draft.context(place))) for place, row in enumerate(own_rows)
+            str(effects.cell(space, row, draft.context(place)))
+            for place, row in enumerate(own_rows)
         ]
         rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
         asked = [
@@ -225,8 +226,8 @@ class VotingHandler(Handler):
             for row in zip(ids, cells, map(draft.slot_of, range(count)), rows, strict=True)
         ]
         voters = self._ensemble.voters
-        own, *answers = await driver.gather(
-            [super()._call_arms(draft), *(driver.ask(peer, asked) for peer in voters)]
+        own, *answers = await effects.together(
+            [super()._call_arms(draft), *(effects.ask(peer, asked) for peer in voters)]
         )
         if isinstance(own, BaseException):
             raise own

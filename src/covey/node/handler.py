@@ -1,15 +1,15 @@
 """Answer requests of one or many rows: decide, query peers, run or ask, fall back, train, settle.
 
-There is no I/O here. The coroutines await only what a `Driver` does for them: one that never
+There is no I/O here. The coroutines await only what `Effects` do for them: one that never
 suspends makes them synchronous (`Network`), one that awaits makes them asynchronous (`Node`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
-from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice, Learner
+from covey.bandit.learner import NO_ANSWER, UNKNOWN, Choice
 from covey.data.inputs import ALL, FeatureView, Rows, cut, grouped, share_of, shown
 from covey.errors import FunctionBusy, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Late
@@ -27,7 +27,7 @@ from covey.node.requests import (
     Request,
     rows_kept,
 )
-from covey.node.state import Costs, Settlements, SiteState
+from covey.node.state import SiteState
 from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")
@@ -35,42 +35,32 @@ Failed = dict[int, FunctionError]  # own functions that failed in a request
 Group = tuple[Choice, int, list[int]]  # an arm, its view of instances, and its rows
 
 
-class Runner(Protocol):
-    """What runs own functions."""
+class Effects(Protocol):
+    """All that a request may wait for, and what it needs of the site around it."""
+
+    @property
+    def trainable(self) -> Collection[int]:
+        """The own functions that are trained with true labels."""
+
+    def unavailable(self) -> bytes | None:
+        """Return the arms that cannot be used now, one byte each; None: all can be."""
+
+    def cell(self, space: str, row: int, context: Context, /) -> Any:
+        """Return what messages to peers say of an instance in a known cell."""
+
+    def new_id(self) -> str:
+        """Return an id for rows that a peer is asked to label."""
 
     async def run(
         self, function: int, rows: Rows, *, is_served: bool = False
     ) -> list[Label] | FunctionError:
         """Run an own function; a failure is returned, or raised."""
 
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
-        """Return the results of calls, a `CoveyError` in the place of those that failed."""
-
-
-class Driver(Runner, Protocol):
-    """What the handler has done for it."""
-
-    @property
-    def trainable(self) -> Collection[int]:
-        """The own functions that are trained with true labels."""
-
-    def closed(self) -> bytes | None:
-        """Return the arms that are not available now, one byte each; None: all are."""
-
-    def cell(self, space: str, row: int, context: Context) -> str | Cell:
-        """Return what messages to peers say of an instance in a known cell."""
-
-    async def report(self, peer: str, cell: Any, slot: int, what: QueryKind = "arrivals") -> Report:
+    async def query(self, peer: str, cell: Any, slot: int, what: QueryKind = "arrivals") -> Report:
         """Ask a peer for its arrivals in a cell, or for its labels and accuracy there.
 
         The accuracy is that of its functions, or that of the label seen most. Raises `PeerError`.
         """
-
-    def note_alone(self, rows: int, reason: PeerError) -> None:
-        """Note that rows are decided without peers."""
-
-    def new_id(self) -> str:
-        """Return an id for rows that a peer is asked to label."""
 
     async def ask(
         self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
@@ -83,14 +73,14 @@ class Driver(Runner, Protocol):
     def withdraw(self, peer: str, id: Any) -> None:
         """Take back the answer of a peer to a row that failed, where that is possible."""
 
+    def note_alone(self, rows: int, reason: PeerError) -> None:
+        """Note that rows are decided without peers."""
+
     async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
         """Train own functions with the labels of rows; raise `FunctionError`."""
 
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Pass labels on to peers before they are settled here, where that can fail."""
-
-    def settle_peers(self) -> None:
-        """Settle labels that were passed on; this cannot fail."""
+    async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+        """Return the results of calls, a `CoveyError` in the place of those that failed."""
 
 
 class Decisions:
@@ -98,11 +88,11 @@ class Decisions:
 
     step = 1  # slots from a row to the next
 
-    def __init__(self, state: SiteState, driver: Driver) -> None:
+    def __init__(self, state: SiteState, effects: Effects) -> None:
         self._state = state
         self._learner = state.learner
         self._judge = state.judge
-        self._driver = driver
+        self._effects = effects
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._own = len(state.learner.arms) - len(self._peers)
 
@@ -212,11 +202,11 @@ class Decisions:
         self, draft: Draft, row: int, slot: int, peers: Sequence[int]
     ) -> list[tuple[int, Report]]:
         """Return the reports of peers; a peer that fails is not available to this request."""
-        driver, context = self._driver, draft.context(draft.done)
-        cell = driver.cell(self._learner.space, row, context)
-        calls = [driver.report(self._peers[peer], cell, slot) for peer in peers]
+        effects, context = self._effects, draft.context(draft.done)
+        cell = effects.cell(self._learner.space, row, context)
+        calls = [effects.query(self._peers[peer], cell, slot) for peer in peers]
         reports = []
-        for peer, report in zip(peers, await driver.gather(calls), strict=True):
+        for peer, report in zip(peers, await effects.together(calls), strict=True):
             if isinstance(report, PeerError):
                 self._close(draft, peer, report)
                 continue
@@ -232,7 +222,7 @@ class Decisions:
         closed[self._own + peer] = 1
         draft.closed = bytes(closed) if 0 in closed else self.alone(bytes(closed))
         if all(closed[self._own :]):
-            self._driver.note_alone(len(draft.codes) - draft.done, reason)
+            self._effects.note_alone(len(draft.codes) - draft.done, reason)
 
     def _about_to_ask(self, draft: Draft, row: int, peer: int) -> int:
         """Return how many rows decided so far a peer is about to get, in the cell of `row`."""
@@ -244,15 +234,15 @@ class Decisions:
         return int(np.count_nonzero(np.isin(rows, learner.same_cell(row, rows))))
 
     async def _decide_with_estimates(self, draft: Draft, row: int) -> int:
-        learner, driver = self._learner, self._driver
+        learner, effects = self._learner, self._effects
         slot, context = draft.slot_of(draft.done), draft.context(draft.done)
         peers, behind = learner.peers_to_query(row, slot, draft.closed), learner.behind()
-        cell = driver.cell(learner.space, row, context)
+        cell = effects.cell(learner.space, row, context)
         calls = [
-            driver.report(behind[k][0], cell, slot, "seen" if behind[k][1] else "accuracy")
+            effects.query(behind[k][0], cell, slot, "seen" if behind[k][1] else "accuracy")
             for k in peers
         ]
-        reports = zip(peers, await driver.gather(calls), strict=True)
+        reports = zip(peers, await effects.together(calls), strict=True)
         estimates: Mapping[int, tuple[float, int]] = {
             k: (min(1.0, report[1]), report[0])
             for k, report in reports
@@ -298,96 +288,17 @@ class DecisionsInOneSlot(Decisions):
         return 0
 
 
-class OtherFunctions:
-    """Runs functions on rows for which other arms were chosen.
-
-    Free ones are run with each request, and scored when labels come; `node.shadow` runs all of them
-    on a share of the rows.
-    """
-
-    def __init__(
-        self,
-        learner: Learner,
-        id_of: Callable[[str], str],
-        views: Sequence[FeatureView],
-        share: Callable[[Rows, Group], Rows],
-        runner: Runner,
-    ) -> None:
-        """`id_of` returns what labels of an arm count as.
-
-        `share` returns the rows of a group as its arm sees them.
-        """
-        self._learner = learner
-        self._id_of = id_of
-        self._views = views
-        self._share = share
-        self._runner = runner
-
-    async def run(
-        self,
-        functions: Sequence[int],
-        rows: Rows,
-        arms: Sequence[int],
-        closed: bytes | None,
-        context_of: Callable[[int], Context] | None = None,
-    ) -> dict[int, dict[str, Label]]:
-        """Return the answers to rows for which other `arms` were chosen, by what they count as.
-
-        A function that is not available, fails or answers later is left out. Rows of peers have no
-        context: they are shown as they are.
-        """
-        groups = [
-            group
-            for function in functions
-            if closed is None or not closed[function]
-            for group in self._groups(function, arms, context_of)
-        ]
-        calls = [self._labels(group[0].function, self._share(rows, group)) for group in groups]
-        answers: dict[int, dict[str, Label]] = {}
-        for (choice, _, places), labels in zip(
-            groups, await self._runner.gather(calls), strict=True
-        ):
-            id_ = self._id_of(choice.arm)
-            for place, label in zip(places, labels, strict=False):
-                if type(label) is not Late:
-                    answers.setdefault(place, {})[id_] = label
-        return answers
-
-    def _groups(
-        self, function: int, arms: Sequence[int], context_of: Callable[[int], Context] | None
-    ) -> list[Group]:
-        """Return the rows of a function, by the view that it gets."""
-        choice = self._learner.choice(code_of(0, function, 0))
-        places = [place for place, arm in enumerate(arms) if arm != function]
-        views = [ALL] * len(places)
-        if self._views and context_of is not None:
-            views = [shown(self._views, choice.arm, context_of(place)) for place in places]
-        return [(choice, view, [places[k] for k in part]) for view, part in grouped(views).items()]
-
-    async def _labels(self, function: int, rows: Rows) -> list[Label]:
-        try:
-            labels = await self._runner.run(function, rows, is_served=True)
-        except (FunctionError, MemoryError):
-            return []
-        return [] if isinstance(labels, FunctionError) else labels
-
-
 class Handler:
     """Answers the requests of one site, and takes their labels."""
 
-    def __init__(self, state: SiteState, views: Sequence[FeatureView], driver: Driver) -> None:
+    def __init__(self, state: SiteState, views: Sequence[FeatureView], effects: Effects) -> None:
         self._state = state
         self._learner = state.learner
         self._peers = [peer for peer, _ in state.learner.behind()]
         self._views = views
-        self._driver = driver
+        self._effects = effects
         kind = DecisionsInOneSlot if state.learner.shares_slots else Decisions
-        self._decisions = kind(state, driver)
-        self._others = self.others(driver)
-
-    def others(self, runner: Runner) -> OtherFunctions:
-        """Return what runs functions beside the chosen arms."""
-        return OtherFunctions(self._learner, self._state.id_of, self._views, self._share, runner)
+        self._decisions = kind(state, effects)
 
     # -- own requests ---------------------------------------------------------------------------
 
@@ -405,7 +316,7 @@ class Handler:
 
         `contexts` has one context per row, or is a function of the first slot that returns them.
         """
-        draft = self._decisions.begin(rows, contexts, slot, self._driver.closed())
+        draft = self._decisions.begin(rows, contexts, slot, self._effects.unavailable())
         return await self.complete(draft, source=source, id=id, digest=digest)
 
     async def complete(
@@ -419,10 +330,11 @@ class Handler:
             await self._decisions.decide(draft)
             if draft.helped:  # a peer answers later
                 answers = await self._fall_back(draft, {})
-            elif self._learner.free:
-                answers = await self._call_arms_and_free(draft)
             else:
-                answers = await self._call_arms(draft)
+                answers, scored = await self._and_free(
+                    self._call_arms(draft), draft.rows, draft.codes, draft.closed, draft.context
+                )
+                draft.scored |= scored
         except BaseException:
             self._retract(draft)
             raise
@@ -447,7 +359,7 @@ class Handler:
         for row, answer in reversed(draft.helped.items()):
             if answer.id:
                 peer = self._learner.choice(int(draft.codes[row])).peer
-                self._driver.withdraw(peer, answer.id)
+                self._effects.withdraw(peer, answer.id)
         self._decisions.retract(draft)
 
     # -- arms -----------------------------------------------------------------------------------
@@ -459,14 +371,14 @@ class Handler:
             results = [await self._call(draft, groups[0], draft.predictions)]
         else:
             calls = [self._call(draft, group, draft.predictions) for group in groups]
-            results = await self._driver.gather(calls)
+            results = await self._effects.together(calls)
         if not any(results):
             return draft.predictions
         failed: Failed = {}
         again, busy = list[int](), dict[int, FunctionBusy]()
         for (choice, _, places), result in zip(groups, results, strict=True):
             if isinstance(result, PeerError):
-                self._driver.note_alone(len(places), result)
+                self._effects.note_alone(len(places), result)
                 again += places
             elif isinstance(result, FunctionBusy):
                 busy[choice.function] = result
@@ -490,36 +402,89 @@ class Handler:
         rows = draft.rows
         if view != ALL or len(places) != len(rows):
             rows = self._share(rows, group)
-        labels = await self._driver.run(choice.function, rows)
+        labels = await self._effects.run(choice.function, rows)
         if isinstance(labels, FunctionError):
             for place in places:
                 into[place] = NO_ANSWER
             if isinstance(labels, NoAnswerYet):  # it will have one, once it has learnt
-                self._note_training(draft, group, rows)
+                self._note_training(draft.training, choice.function, places, rows)
             return labels
         if len(places) == len(into):
             into[:] = labels
         else:
             for place, label in zip(places, labels, strict=True):
                 into[place] = label
-        self._note_training(draft, group, rows)
+        self._note_training(draft.training, choice.function, places, rows)
         return None
 
-    def _note_training(self, draft: Draft, group: Group, rows: Rows) -> None:
-        choice, _, places = group
-        if choice.function in self._driver.trainable:
-            id_ = self._state.id_of(choice.arm)
+    def _note_training(
+        self, training: dict[int, Any], function: int, places: Sequence[int], rows: Rows
+    ) -> None:
+        if function in self._effects.trainable:
+            id_ = self._state.id_of(self._learner.arms[function])
             for place, instance in zip(places, rows, strict=True):
-                draft.training[place] = (id_, instance)
+                training[place] = (id_, instance)
 
-    async def _call_arms_and_free(self, draft: Draft) -> list[Any]:
-        """Run free functions at the same time, so that labels can score them."""
-        arms = arm_of(np.asarray(draft.codes)).tolist()
-        free = self._others.run(self._learner.free, draft.rows, arms, draft.closed, draft.context)
-        answers, draft.scored = await self._driver.gather([self._call_arms(draft), free])
-        if isinstance(answers, BaseException):
-            raise answers
-        return cast("list[Any]", answers)
+    async def _and_free(
+        self,
+        call: Awaitable[Any],
+        rows: Rows,
+        codes: Any,
+        closed: bytes | None,
+        context_of: Callable[[int], Context] | None = None,
+    ) -> tuple[Any, dict[int, dict[str, Label]]]:
+        """Await a call; free functions answer at the same time, so that labels can score them."""
+        if not self._learner.free:
+            return await call, {}
+        arms = arm_of(np.asarray(codes)).tolist()
+        others = self.run_others(self._learner.free, rows, arms, closed, context_of)
+        result, scored = await self._effects.together([call, others])
+        if isinstance(result, BaseException):
+            raise result
+        return result, scored
+
+    async def run_others(
+        self,
+        functions: Sequence[int],
+        rows: Rows,
+        arms: Sequence[int],
+        closed: bytes | None,
+        context_of: Callable[[int], Context] | None = None,
+        *,
+        keeps_failures: bool = False,
+    ) -> dict[int, dict[str, Label]]:
+        """Return the answers to rows for which other `arms` were chosen, by what they count as.
+
+        A function that is not available, fails or answers later is left out; with `keeps_failures`
+        the answer of one that fails is None. Rows of peers have no context: they are shown as they
+        are.
+        """
+        groups: list[Group] = []
+        for function in functions:
+            places = [place for place, arm in enumerate(arms) if arm != function]
+            if places and (closed is None or not closed[function]):
+                choice = self._learner.choice(code_of(0, function, 0))
+                groups += self._by_view(choice, places, context_of)
+        calls = [self._labels(group, rows, keeps_failures) for group in groups]
+        answers: dict[int, dict[str, Label]] = {}
+        for group, labels in zip(groups, await self._effects.together(calls), strict=True):
+            id_ = self._state.id_of(group[0].arm)
+            for place, label in zip(group[2], labels, strict=False):
+                if type(label) is not Late:
+                    answers.setdefault(place, {})[id_] = label
+        return answers
+
+    async def _labels(self, group: Group, rows: Rows, keeps_failures: bool) -> list[Any]:
+        """Return the answers of a function, as far as there are any."""
+        share = self._share(rows, group)
+        try:
+            labels = await self._effects.run(group[0].function, share, is_served=True)
+        except (FunctionError, MemoryError):
+            return []
+        if isinstance(labels, FunctionError):
+            is_kept = keeps_failures and not isinstance(labels, FunctionBusy)
+            return [None] * len(share) if is_kept else []
+        return labels
 
     def _decide_again(
         self, draft: Draft, places: Sequence[int], busy: Mapping[int, FunctionBusy]
@@ -532,7 +497,7 @@ class Handler:
 
     async def _run(self, draft: Draft, groups: Sequence[Group], into: list[Any]) -> Failed:
         """Run own functions; return those that failed."""
-        results = await self._driver.gather([self._call(draft, group, into) for group in groups])
+        results = await self._effects.together([self._call(draft, group, into) for group in groups])
         return {
             group[0].function: result
             for group, result in zip(groups, results, strict=True)
@@ -546,11 +511,11 @@ class Handler:
         if not choice.is_by_context:
             shared = self._share(draft.rows, group)
             shared = shared.tolist() if isinstance(shared, np.ndarray) else shared
-        id_ = self._driver.new_id()
+        id_ = self._effects.new_id()
         rows = [
             AskRow(
                 f"{id_}:{place}" if len(draft.codes) > 1 else id_,
-                self._driver.cell(
+                self._effects.cell(
                     learner.space, row_of(int(draft.codes[place])), draft.context(place)
                 ),
                 draft.slot_of(place),
@@ -559,7 +524,7 @@ class Handler:
             for place, instance in zip(places, shared, strict=True)
         ]
         may_be_late = len(draft.codes) == 1 and not choice.is_by_context
-        answers = await self._driver.ask(choice.peer, rows, may_be_late=may_be_late)
+        answers = await self._effects.ask(choice.peer, rows, may_be_late=may_be_late)
         is_missing = False
         for place, row, answer in zip(places, rows, answers, strict=True):
             draft.predictions[place] = answer.label
@@ -573,7 +538,7 @@ class Handler:
         missing = []
         for place, prediction in enumerate(draft.predictions):
             if type(prediction) is Late:
-                if await self._driver.has_come(prediction):
+                if await self._effects.has_come(prediction):
                     draft.predictions[place] = prediction.label()
                 else:
                     missing.append(place)
@@ -636,12 +601,10 @@ class Handler:
 
     def _groups(self, draft: Draft, places: Sequence[int]) -> list[Group]:
         """Group rows, which are in order, by arm and by the view that it gets."""
-        learner, views = self._learner, self._views
+        learner = self._learner
         if len(places) == 1:
-            place = places[0]
-            choice = learner.choice(int(draft.codes[place]))
-            view = shown(views, choice.arm, draft.context(place)) if views else ALL
-            return [(choice, view, [place])]
+            choice = learner.choice(int(draft.codes[places[0]]))
+            return self._by_view(choice, [*places], draft.context)
         where = np.arange(len(draft.codes))
         where = where if len(places) == len(where) else where[list(places)]
         arms = arm_of(np.asarray(draft.codes)[where])
@@ -649,16 +612,21 @@ class Handler:
         for arm in np.flatnonzero(np.bincount(arms)).tolist():
             rows = where[arms == arm].tolist()
             choice = learner.choice(int(draft.codes[rows[0]]))
-            if not views:
-                groups.append((choice, ALL, rows))
-                continue
-            by_view = grouped(shown(views, choice.arm, draft.context(row)) for row in rows)
-            groups += [(choice, view, [rows[k] for k in part]) for view, part in by_view.items()]
+            groups += self._by_view(choice, rows, draft.context)
         return groups
+
+    def _by_view(
+        self, choice: Choice, places: list[int], context_of: Callable[[int], Context] | None
+    ) -> list[Group]:
+        """Group rows of an arm by the view that it gets."""
+        if not self._views or context_of is None:
+            return [(choice, ALL, places)]
+        by_view = grouped(shown(self._views, choice.arm, context_of(place)) for place in places)
+        return [(choice, view, [places[k] for k in part]) for view, part in by_view.items()]
 
     def _share(self, rows: Rows, group: Group) -> Rows:
         _, view, places = group
-        share = rows if len(places) == len(rows) else share_of(rows, places)
+        share = _part(rows, places)
         return share if view == ALL else [cut(row, self._views[view].columns) for row in share]
 
     # -- requests of peers ----------------------------------------------------------------------
@@ -680,22 +648,14 @@ class Handler:
         groups = grouped([self._learner.choice(code).function for code in codes])
         predictions: list[Any] = [None] * len(codes)
         try:
-            calls: list[Awaitable[Any]] = [
-                self._driver.run(
-                    function,
-                    rows if len(places) == len(rows) else share_of(rows, places),
-                    is_served=True,
-                )
-                for function, places in groups.items()
-            ]
-            scored: dict[int, dict[str, Label]] = {}
-            if self._learner.free:
-                arms = [self._learner.choice(code).function for code in codes]
-                free = self._learner.free
-                calls.append(self._others.run(free, rows, arms, self._driver.closed()))
-                *results, scored = await self._driver.gather(calls)
-            else:
-                results = await self._driver.gather(calls)
+            call = self._effects.together(
+                [
+                    self._effects.run(function, _part(rows, places), is_served=True)
+                    for function, places in groups.items()
+                ]
+            )
+            closed = self._effects.unavailable() if self._learner.free else None
+            results, scored = await self._and_free(call, rows, codes, closed)
             for places, labels in zip(groups.values(), results, strict=True):
                 if isinstance(labels, FunctionError):
                     raise labels
@@ -707,9 +667,7 @@ class Handler:
         training: dict[int, tuple[str, Any]] = {}
         if state.teaches(source):
             for function, places in groups.items():
-                if function in self._driver.trainable:
-                    id_ = state.id_of(self._learner.arms[function])
-                    training |= {place: (id_, rows[place]) for place in places}
+                self._note_training(training, function, places, _part(rows, places))
         request = Request(
             slot=slots[0],
             slots=slots,
@@ -727,34 +685,22 @@ class Handler:
 
     # -- labels ---------------------------------------------------------------------------------
 
-    async def learn(
-        self, request: Request, truths: Mapping[int, Any], costs: Costs = None
-    ) -> Settlements:
-        """Take true labels by row, all or none; train what answered, then settle.
-
-        A label that comes before the answer of a busy peer is kept for it.
-        """
-        kept = await self.prepare(request, truths)
-        self._driver.settle_peers()
-        if kept:
-            truths = {row: label for row, label in truths.items() if row not in kept}
-        return self._state.settle(request, truths, costs, kept)
-
     async def prepare(self, request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
         """Check labels and train with them, so that settling them cannot fail.
 
-        Returns the rows whose label is kept until the answer of a busy peer comes.
+        A label that comes before the answer of a busy peer is kept for it: returns their rows.
         """
         self._state.check(request, truths)
         kept = rows_kept(request, truths)
-        new = {
-            row: label
-            for row, label in truths.items()
-            if request.truths[row] is UNKNOWN and row not in kept
-        }
-        rows = [row for row in new if row in request.training]
+        rows = [
+            row
+            for row in truths
+            if row in request.training and request.truths[row] is UNKNOWN and row not in kept
+        ]
         if rows and self._state.teaches(request.source):
-            await self._driver.train(request, rows, new)
-        if request.peer_answers:
-            await self._driver.pass_on(request, new)
+            await self._effects.train(request, rows, truths)
         return kept
+
+
+def _part(rows: Rows, places: list[int]) -> Rows:
+    return rows if len(places) == len(rows) else share_of(rows, places)

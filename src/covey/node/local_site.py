@@ -1,6 +1,6 @@
 """One site of a network in one process: predict now, learn when the label comes.
 
-Its driver does at once what the handler awaits.
+Its effects do at once what the handler awaits.
 """
 
 import asyncio
@@ -14,9 +14,7 @@ import msgspec
 
 from covey.bandit.learner import (
     NO_ANSWER,
-    RIGHT,
     UNKNOWN,
-    WRONG,
     Learner,
     Settlement,
     offset_of,
@@ -339,7 +337,7 @@ def run(coroutine: Coroutine[Any, Any, Given]) -> Given:
     except StopIteration as stop:
         return cast("Given", stop.value)
     coroutine.close()
-    raise RuntimeError("the driver of a network suspended a request")
+    raise RuntimeError("the effects of a network suspended a request")
 
 
 class Stepped(Awaitable[Given]):
@@ -363,8 +361,8 @@ class Stepped(Awaitable[Given]):
                 step = partial(self._coroutine.throw, error)
 
 
-class LocalDriver:
-    """Does at once what the handler of a site awaits."""
+class LocalEffects:
+    """Does at once what the handler of a site awaits: the `Effects` of a network."""
 
     def __init__(
         self,
@@ -377,12 +375,11 @@ class LocalDriver:
         self._functions = functions
         self._others = others
         self._wait = wait
-        self._trainer = Trainer(functions, _at_once, lambda: site.state.places)
-        self.trainable = self._trainer.trainable
-        self._prepared: list[tuple[LocalSite, Request, dict[int, Any]]] = []
+        trainer = Trainer(functions, _at_once, lambda: site.state.places)
+        self.trainable, self.train = trainer.trainable, trainer.train
         self.cell: Callable[[str, int, Context], Cell] = site.learner.place
 
-    def closed(self) -> bytes | None:
+    def unavailable(self) -> bytes | None:
         return None
 
     def new_id(self) -> str:
@@ -420,12 +417,10 @@ class LocalDriver:
             for row in range(len(rows))
         ]
 
-    async def report(
-        self, peer: str, cell: Cell, slot: int, what: QueryKind = "arrivals"
-    ) -> Report:
+    async def query(self, peer: str, cell: Cell, slot: int, what: QueryKind = "arrivals") -> Report:
         return self._others[peer].state.query(self._site.name, cell, slot, what)
 
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+    async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         results, waiting = [], iter(calls)
         try:
             for call in waiting:
@@ -446,37 +441,6 @@ class LocalDriver:
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         raise reason
-
-    async def train(self, request: Request, rows: Sequence[int], truths: Mapping[int, Any]) -> None:
-        await self._trainer.train(request, rows, truths)
-
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Prepare labels at the peers that answered; they are settled with the own ones."""
-        shares: dict[str, dict[int, Any]] = {}
-        for row, label in truths.items():
-            answer = request.peer_answers.get(row)
-            if answer is not None and answer.id:
-                shares.setdefault(request.group(row).peer, {})[cast("int", answer.id)] = label
-        for peer, share in shares.items():
-            other = self._others[peer]
-            known = {ticket: label for ticket, label in share.items() if other.state.knows(ticket)}
-            try:
-                for peer_request, rows in other.parts(known):
-                    await other.handler.prepare(peer_request, rows)
-                    self._prepared.append((other, peer_request, rows))
-            except BaseException:
-                self.discard()
-                raise
-
-    def discard(self) -> None:
-        """Settle nothing of what peers have prepared."""
-        self._prepared = []
-
-    def settle_peers(self) -> None:
-        """Settle the labels that peers have prepared."""
-        prepared, self._prepared = self._prepared, []
-        for other, request, rows in prepared:
-            other.state.settle(request, rows)
 
 
 async def _awaited(function: Function, rows: Sequence[Any]) -> list[Label]:
@@ -598,13 +562,13 @@ class LocalSite:
         self._tickets = self._state.tickets
         self.functions = functions
         self._peeking = Peeking(self, others, site.views)
-        self._driver = LocalDriver(self, functions, others, wait)
-        self._handler = Handler(self._state, site.views, self._driver)
+        self._effects = LocalEffects(self, functions, others, wait)
+        self._handler = Handler(self._state, site.views, self._effects)
         self.rows = RowHandler(
             self._state,
             functions,
             others,
-            trainable=self._driver.trainable,
+            trainable=self._effects.trainable,
             has_views=bool(site.views),
         )
 
@@ -894,16 +858,13 @@ class LocalSite:
             else:
                 self._check_learns(ticket, [cost])
             request, row = self._state.find_ticket(ticket)
-            costs = None if cost is None else {row: cost}
-            settled = run(self._handler.learn(request, {row: label}, costs))
-            self._tell_alarm()
+            number = request.number + row
+            (settled,) = self._learn_rows(
+                [number], {number: label}, {} if cost is None else {number: cost}
+            )
+            return settled
         finally:
             self._release()
-        if settled.kept:
-            return KEPT
-        if settled.is_new[0]:
-            return RIGHT if settled.is_right[0] else WRONG
-        return Settlement(False, settled.is_right[0])
 
     def _tell_alarm(self) -> None:
         """Let the sites that it may ask know of an alarm that a label has raised."""
@@ -931,29 +892,19 @@ class LocalSite:
     ) -> list[Settlement]:
         for ticket in truths if paid or not self.learner.is_supervised else ():
             self._check_learns(ticket, [paid.get(ticket)])
-        parts = self.parts(truths)
-        kept: set[int] = set()
-        for request, rows in parts:
-            self._state.check(request, rows)
-        try:
-            for request, rows in parts:
-                late = run(self._handler.prepare(request, rows))
-                kept |= {request.number + row for row in late}
-        except BaseException:
-            self._driver.discard()
-            raise
-        self._driver.settle_peers()
         done: dict[int, Settlement] = {}
-        for request, rows in parts:
-            new = {row: label for row, label in rows.items() if request.number + row not in kept}
-            costs_by_row = {row: paid.get(request.number + row) for row in new}
-            settled = self._state.settle(request, new, costs_by_row)
+        for site, request, rows in self._prepared(truths):
+            if site is not self:
+                site.state.settle(request, rows)
+                continue
+            costs = {row: paid.get(request.number + row) for row in rows} if paid else None
+            settled = self._state.settle(request, rows, costs)
             self._tell_alarm()
-            for row, is_new, is_right in zip(new, settled.is_new, settled.is_right, strict=True):
+            for row, is_new, is_right in zip(rows, settled.is_new, settled.is_right, strict=True):
                 done[request.number + row] = Settlement(is_new, is_right)
         settlements = []
         for ticket in tickets:
-            settlements.append(KEPT if ticket in kept else done[ticket])
+            settlements.append(done.get(ticket, KEPT))
             if ticket in done:  # the same ticket again in the batch has no effect
                 done[ticket] = Settlement(False, done[ticket].is_right)
         return settlements
@@ -998,13 +949,33 @@ class LocalSite:
         """What answers requests."""
         return self._handler
 
-    def parts(self, truths: Mapping[int, Any]) -> list[tuple[Request, dict[int, Any]]]:
-        """Return labels by request and row; raise `UnknownTicket`."""
+    def _prepared(
+        self, truths: Mapping[int, Any]
+    ) -> list[tuple["LocalSite", Request, dict[int, Any]]]:
+        """Check labels by ticket and train with them, here and at the peers that answered.
+
+        Returns what can be settled, by site and request: that of peers first.
+        """
         parts: dict[int, tuple[Request, dict[int, Any]]] = {}
         for ticket, label in truths.items():
             request, row = self._state.find_ticket(ticket)
             parts.setdefault(request.number, (request, {}))[1][row] = label
-        return list(parts.values())
+        for request, rows in parts.values():
+            self._state.check(request, rows)
+        shares: dict[str, dict[int, Any]] = {}
+        for request, rows in parts.values():
+            for row in run(self._handler.prepare(request, rows)):
+                del rows[row]
+            for row, label in rows.items() if request.peer_answers else ():
+                answer = request.peer_answers.get(row)
+                if answer is not None and answer.id and request.truths[row] is UNKNOWN:
+                    shares.setdefault(request.group(row).peer, {})[answer.id] = label
+        prepared = []
+        for peer, share in shares.items():
+            other = self._others[peer]
+            held = {ticket: label for ticket, label in share.items() if other.state.knows(ticket)}
+            prepared += other._prepared(held)
+        return prepared + [(self, request, rows) for request, rows in parts.values()]
 
     def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
         request, row = self._state.find_ticket(ticket)

@@ -88,7 +88,7 @@ from covey.node.workers import (
     InProgress,
     Journal,
     Limits,
-    NodeDriver,
+    NodeEffects,
     Sections,
     Workers,
 )
@@ -178,7 +178,7 @@ class Node:
             learner, loaded, trust, most_cells=self._limits.cells, paid=self._payments.paid
         )
         self.counters = self._state.counters  # what was decided and labelled so far
-        self._driver = NodeDriver(
+        self._effects = NodeEffects(
             self._state,
             functions,
             dependencies.workers,
@@ -187,14 +187,14 @@ class Node:
             self._payments,
             labels,
         )
-        self.failures = self._driver.failures  # calls of each own function, since the start
-        self._handler = self._answering.handler(self._state, site.views, self._driver)
+        self.failures = self._effects.failures  # calls of each own function, since the start
+        self._handler = self._answering.handler(self._state, site.views, self._effects)
         self._in_progress = InProgress(self._limits.tickets, peer_tickets)
         self._late = LateAnswers(self._state)
         self._training = Sections()
         self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
         self._shadow = Shadow(
-            dependencies.shadow, self._state, self._handler, self._driver, self._journal
+            dependencies.shadow, self._state, self._handler, self._effects, self._journal
         )
         self._shadow.continue_from(store.all(ShadowSpan), dependencies.rng)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
@@ -373,7 +373,7 @@ class Node:
 
     async def _decide(self, asked: Question, rows: Any, contexts: Any, **how: Any) -> Request:
         """Let the handler answer rows; an answer that is to come later is waited for."""
-        self._driver.begin()
+        self._effects.begin()
         request = await self._handler.answer(
             rows, contexts, source=asked.source, id=asked.id, digest=asked.digest, **how
         )
@@ -502,7 +502,7 @@ class Node:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
-            self._driver.begin(source)
+            self._effects.begin(source)
             if route is not None:
                 request = await self._forward(rows, cells, route, source)
             else:
@@ -535,7 +535,7 @@ class Node:
             for row, id_ in zip(rows, ids, strict=True)
         ]
         with along(route):
-            answers = await self._driver.ask(route.to, sent)
+            answers = await self._effects.ask(route.to, sent)
         return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
 
     async def report(
@@ -552,7 +552,7 @@ class Node:
         if route is None:
             return self._state.query(source, self.learner.names.parse_place(cell), at, what)
         peer = self.next_hop(route, source)
-        self._driver.begin(source)
+        self._effects.begin(source)
         with along(route):
             return await peer.report(cell, at, what)
 

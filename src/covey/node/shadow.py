@@ -17,15 +17,14 @@ from typing import Any, NamedTuple
 
 from covey.bandit.learner import Learner
 from covey.data.inputs import Rows, share_of
-from covey.errors import FunctionBusy, FunctionError, StoreError
+from covey.errors import StoreError
 from covey.kernel import arm_of
 from covey.node.handler import Handler
 from covey.node.peers import LogThrottle
 from covey.node.requests import SHADOW, Request, ShadowRow, ShadowSpan
 from covey.node.state import RecordedState
 from covey.node.status import ShadowState
-from covey.node.workers import Journal, NodeDriver
-from covey.types import Label
+from covey.node.workers import Journal, NodeEffects
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 1_024  # rows that are drawn and not run yet; further ones are dropped
@@ -55,15 +54,15 @@ class Shadow:
         share: float,
         state: RecordedState,
         handler: Handler,
-        driver: NodeDriver,
+        effects: NodeEffects,
         journal: Journal,
     ) -> None:
         """`share` is that of the rows of own clients which are drawn."""
         self._share = share
         self._state = state
-        self._driver = driver
+        self._effects = effects
         self._journal = journal
-        self._others = handler.others(_Runner(driver))
+        self._handler = handler
         learner: Learner = state.learner
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._ids = [state.id_of(function) for function in own]
@@ -150,7 +149,7 @@ class Shadow:
             log.warning("shadow: %d rows were dropped since the start; functions are busy", count)
 
     async def _work(self) -> None:
-        self._driver.begin(SHADOW)
+        self._effects.begin(SHADOW)
         while True:
             try:
                 async with asyncio.timeout(WRITE_S if self._is_unwritten else None):
@@ -177,25 +176,11 @@ class Shadow:
             place for place, id_ in enumerate(self._ids) if place != chosen and id_ not in scored
         ]
         context = request.context(row)
-        self._driver.begin(SHADOW)
-        by_row = await self._others.run(functions, one.instance, [chosen], None, lambda _: context)
+        self._effects.begin(SHADOW)
+        by_row = await self._handler.run_others(
+            functions, one.instance, [chosen], None, lambda _: context, keeps_failures=True
+        )
         answers: dict[str, Any] = by_row.get(0, {})
         self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
         self._state.commit.records.append(ShadowRow(request.number, row, answers))
         self._is_unwritten = True
-
-
-class _Runner:
-    """Runs functions like the driver; a failure is the answer None, and a busy one has none."""
-
-    def __init__(self, driver: NodeDriver) -> None:
-        self._driver = driver
-        self.gather = driver.gather
-
-    async def run(
-        self, function: int, rows: Rows, *, is_served: bool = False
-    ) -> list[Label] | FunctionError:
-        labels = await self._driver.run(function, rows, is_served=is_served)
-        if isinstance(labels, FunctionError) and not isinstance(labels, FunctionBusy):
-            return [None] * len(rows)
-        return labels

@@ -219,7 +219,7 @@ def _log_untrained(function: Function, labels: int) -> None:
     log.warning("%s is busy; %d labels count and do not train it", function, labels)
 
 
-# -- the driver of a handler --------------------------------------------------------------------
+# -- the effects of a handler -------------------------------------------------------------------
 
 # The source of a request that is being answered: own clients, or a peer.
 _SOURCE: ContextVar[str] = ContextVar("_SOURCE", default=OWN)
@@ -228,7 +228,7 @@ _REPORTS: ContextVar[dict[tuple[str, str], tuple[int, Report]]] = ContextVar("_R
 ANY_ACCURACY = (0.0, 1.0)  # bounds reported by peers that report arrivals only
 
 
-class NodeDriver:
+class NodeEffects:
     """Awaits what the handler of a node needs: function threads, and peers with a deadline."""
 
     def __init__(
@@ -266,7 +266,7 @@ class NodeDriver:
         _REPORTS.set({})
         _SOURCE.set(source)
 
-    def closed(self) -> bytes | None:
+    def unavailable(self) -> bytes | None:
         """Return the arms that are not available now; None: all are.
 
         If none is, own functions are not closed: they are waited for, or fail at once.
@@ -322,7 +322,7 @@ class NodeDriver:
         ask = partial(self._breakers[peer].ask, may_be_late=may_be_late)
         return await self._payments.ask(peer, rows, ask)
 
-    async def report(self, peer: str, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
+    async def query(self, peer: str, cell: str, slot: int, what: QueryKind = "arrivals") -> Report:
         """Ask a peer once in a request; again if it reports bounds and the slot has doubled."""
         if what != "arrivals":
             return await self._breakers[peer].report(cell, slot, what)
@@ -333,7 +333,7 @@ class NodeDriver:
             known[peer, cell] = slot, report
         return report
 
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+    async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         if len(calls) == 1:
             try:
                 return [await calls[0]]
@@ -361,12 +361,6 @@ class NodeDriver:
         if self._throttle.is_due():
             log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
             self._unlogged = 0
-
-    async def pass_on(self, request: Request, truths: Mapping[int, Any]) -> None:
-        """Do nothing: deliveries are committed with the label and sent after that."""
-
-    def settle_peers(self) -> None:
-        """Do nothing: see `pass_on`."""
 
 
 # -- sections -----------------------------------------------------------------------------------
