@@ -5,7 +5,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -50,29 +50,46 @@ class Rows(msgspec.Struct, frozen=True):
         return self.columns[name]
 
 
-class Scale(Protocol):
+Fate = Literal["own", "refuse"]  # of values without a place: a cell of their own, or none
+Units = float | str  # what a coordinate stands for
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
     """One coordinate, or those of a vector: maps each row to [0, 1]."""
 
     @property
-    def name(self) -> str: ...
-
-    @property
-    def column(self) -> str | None: ...
-
-    def place(self, rows: Rows) -> Floats: ...
-
-    def value_at(self, coordinate: float) -> float | str: ...
-
-
-Fate = Literal["own", "refuse"]  # of values without a place: a cell of their own, or none
-
-
-class _OfColumn(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
-    column: Annotated[str, msgspec.Meta(min_length=1)]
+    def column(self) -> str | None:
+        return None
 
     @property
     def name(self) -> str:
-        return self.column
+        return self.column or ""
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return 1
+
+    @property
+    def names(self) -> list[str]:
+        return [self.name]
+
+    def place(self, rows: Rows) -> Floats:
+        raise NotImplementedError
+
+    def value_at(self, coordinate: float) -> Units:
+        return coordinate
+
+    def ends(self, low: float, high: float) -> tuple[Units, Units]:
+        """Return what the ends of a cell stand for."""
+        return self.value_at(low), self.value_at(high)
+
+    def ticks(self) -> list[tuple[float, Units]]:
+        return [(quarter / 4, self.value_at(quarter / 4)) for quarter in range(5)]
+
+
+class _OfColumn(Scale, frozen=True, kw_only=True):
+    column: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _ColumnScale(_OfColumn, frozen=True, kw_only=True):
@@ -87,41 +104,60 @@ class AsIs(_ColumnScale, frozen=True, kw_only=True):
         values = _numbers(rows, self)
         return np.clip(values, 0.0, 1.0) if self.clip else values
 
-    def value_at(self, coordinate: float) -> float | str:
-        return coordinate
+
+class Bounded:
+    """Numbers from `low` to `high`."""
+
+    low: float
+    high: float
+    clip: bool
+
+    def __post_init__(self) -> None:
+        if not (self.low < self.high and math.isfinite(self.high - self.low)):
+            raise ValueError(
+                f"low must be less than high, both finite; got {self.low} and {self.high}"
+            )
+
+    def value_at(self, coordinate: float) -> Units:
+        return self.low + coordinate * (self.high - self.low)
+
+    def within(self, numbers: Floats, rows: Rows, subject: str) -> Floats:
+        """Return numbers that are clipped; raise `ContextError` for the first one outside."""
+        if self.clip:
+            return np.clip(numbers, self.low, self.high)
+        for row, *entry in np.argwhere((numbers < self.low) | (numbers > self.high))[:1].tolist():
+            where = "".join(f"entry {k} of " for k in entry)
+            raise ContextError(
+                f"{rows.at(row)}: {where}{subject} is {show(numbers[row, *entry])}, outside "
+                f"[{self.low}, {self.high}]; change low or high, or set clip = true"
+            )
+        return numbers
 
 
-class Linear(_ColumnScale, frozen=True, kw_only=True):
+class Linear(Bounded, _ColumnScale, frozen=True, kw_only=True):
     """Linear from 0 at `low` to 1 at `high`."""
 
     low: float
     high: float
 
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
     def place(self, rows: Rows) -> Floats:
-        return (_bounded(rows, self) - self.low) / (self.high - self.low)
-
-    def value_at(self, coordinate: float) -> float | str:
-        return self.low + coordinate * (self.high - self.low)
+        numbers = self.within(_numbers(rows, self), rows, f"column {self.column!r}")
+        return (numbers - self.low) / (self.high - self.low)
 
 
-class LogScale(_ColumnScale, frozen=True, kw_only=True):
+class LogScale(Bounded, _ColumnScale, frozen=True, kw_only=True):
     """Logarithmic from 0 at `low` to 1 at `high`, for heavy-tailed columns."""
 
     low: float = 0.0
     high: float
 
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
     def place(self, rows: Rows) -> Floats:
-        ratio: Floats = np.log1p(_bounded(rows, self) - self.low) / np.log1p(self.high - self.low)
+        numbers = self.within(_numbers(rows, self), rows, f"column {self.column!r}")
+        ratio: Floats = np.log1p(numbers - self.low) / np.log1p(self.high - self.low)
         # log1p need not be monotone: just below `high` the ratio can round above 1.
         return np.clip(ratio, 0.0, 1.0)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         return self.low + math.expm1(coordinate * math.log1p(self.high - self.low))
 
 
@@ -137,7 +173,7 @@ class Rank(_ColumnScale, frozen=True, kw_only=True):
         share = (below + not_above) / (2 * self.sample.size)
         return np.asarray(np.where(np.isnan(values), np.nan, share), dtype=np.float64)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         return float(np.quantile(self.sample, coordinate))
 
 
@@ -147,7 +183,7 @@ class Hour(_ColumnScale, frozen=True, kw_only=True):
     def place(self, rows: Rows) -> Floats:
         return _converted(_day_share, rows, self, TIME)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         minutes = round(coordinate * 24 * 60)
         return f"{minutes // 60}:{minutes % 60:02}"
 
@@ -162,14 +198,17 @@ class Places:
     def middle(self, place: int) -> float:
         return (place + 0.5) / len(self.places)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         """Return the name of the value to whose share a coordinate belongs."""
         return self.places[min(int(coordinate * len(self.places)), len(self.places) - 1)]
 
-    def ends(self, low: float, high: float) -> tuple[str, str]:
+    def ends(self, low: float, high: float) -> tuple[Units, Units]:
         """Return the first and the last value between two coordinates; none: empty text."""
-        names = [name for place, name in enumerate(self.places) if low <= self.middle(place) < high]
+        names = [name for middle, name in self.ticks() if low <= middle < high]
         return (names[0], names[-1]) if names else ("", "")
+
+    def ticks(self) -> list[tuple[float, Units]]:
+        return [(self.middle(place), name) for place, name in enumerate(self.places)]
 
 
 class Weekday(Places, _ColumnScale, frozen=True, kw_only=True):
@@ -242,10 +281,9 @@ class IsMissing(Places, _OfColumn, frozen=True, kw_only=True):
         return np.where(missing_in(rows.column(self.column)), self.middle(1), self.middle(0))
 
 
-class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
+class PreviousLabelScale(Scale, frozen=True, kw_only=True):
     """The position of the latest known label among the classes."""
 
-    column: ClassVar[None] = None
     name: ClassVar[str] = "previous label"
     classes: tuple[str | int | float | bool, ...] | None = None
     initial: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
@@ -267,7 +305,7 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
         share, wanted = self._share(), self.wanted
         return _each(share, rows.previous, rows, subject="the previous label", wanted=wanted)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         if self.classes is None:
             return coordinate
         place = coordinate * (len(self.classes) - 1)
@@ -281,10 +319,9 @@ class PreviousLabelScale(msgspec.Struct, frozen=True, kw_only=True):
         return {**shares, None: self.initial}.__getitem__
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
+class Slot(Scale, frozen=True, kw_only=True):
     """The elapsed fraction of the horizon; after it another begins."""
 
-    column: ClassVar[None] = None
     name: ClassVar[str] = "slot / horizon"
     horizon: Annotated[int, msgspec.Meta(gt=0)]
     # What comes after the horizon: epochs of twice the slots each (also None), or the same again.
@@ -300,26 +337,23 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
         length = self.horizon * (1 << epoch.astype(np.int64))
         return np.asarray((before - (length - self.horizon) + 1) / length)
 
-    def value_at(self, coordinate: float) -> float | str:
+    def value_at(self, coordinate: float) -> Units:
         return coordinate * self.horizon
 
 
-class VectorScale(msgspec.Struct, frozen=True, kw_only=True, eq=False, rename="kebab"):
+class VectorScale(Scale, frozen=True, kw_only=True):
     """A column with `size` numbers in each row, which are as many coordinates."""
 
     vector: Annotated[str, msgspec.Meta(min_length=1)]
     size: Annotated[int, msgspec.Meta(ge=1, le=MOST_COORDINATES)]
 
     @property
-    def name(self) -> str:
-        return self.vector
-
-    @property
     def column(self) -> str:
         return self.vector
 
-    def value_at(self, coordinate: float) -> float | str:
-        return coordinate
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.vector}[{k}]" for k in range(self.size)]
 
 
 class Direction(VectorScale, frozen=True, kw_only=True):
@@ -344,31 +378,16 @@ class Direction(VectorScale, frozen=True, kw_only=True):
         return np.asarray(0.5 + 0.5 * (u / np.sqrt(16.0 + u * u)))
 
 
-class VectorLinear(VectorScale, frozen=True, kw_only=True):
+class VectorLinear(Bounded, VectorScale, frozen=True, kw_only=True):
     """Linear from 0 at `low` to 1 at `high`, the same for all numbers."""
 
     low: float
     high: float
     clip: bool = False
 
-    def __post_init__(self) -> None:
-        _check_bounds(self.low, self.high)
-
     def place(self, rows: Rows) -> Floats:
-        numbers = _entries(rows, self)
-        if self.clip:
-            numbers = np.clip(numbers, self.low, self.high)
-        elif numbers.size and not self.low <= numbers.min() <= numbers.max() <= self.high:
-            row, entry = np.argwhere((numbers < self.low) | (numbers > self.high))[0].tolist()
-            raise ContextError(
-                f"{rows.at(row)}: entry {entry} of vector {self.vector!r} is "
-                f"{show(numbers[row, entry])}, outside [{self.low}, {self.high}]; change low or "
-                "high, or set clip = true"
-            )
-        return np.asarray((numbers - self.low) / (self.high - self.low))
-
-    def value_at(self, coordinate: float) -> float | str:
-        return self.low + coordinate * (self.high - self.low)
+        numbers = self.within(_entries(rows, self), rows, f"vector {self.vector!r}")
+        return (numbers - self.low) / (self.high - self.low)
 
 
 VECTOR_SCALES: dict[str, Any] = {"direction": Direction, "linear": VectorLinear}
@@ -385,11 +404,6 @@ SCALES: dict[str, Any] = {
     "previous-label": PreviousLabelScale,
     "slot": Slot,
 }
-
-
-def _check_bounds(low: float, high: float) -> None:
-    if not (low < high and math.isfinite(high - low)):
-        raise ValueError(f"low must be less than high, both finite; got {low} and {high}")
 
 
 def lacks(value: Any) -> bool:
@@ -490,20 +504,6 @@ def lacks_vector(value: Any) -> bool:
     if isinstance(value, str):
         return not value.translate(_BETWEEN).strip()
     return not len(value) if isinstance(value, list | tuple | np.ndarray) else lacks(value)
-
-
-def _bounded(rows: Rows, scale: Linear | LogScale) -> Floats:
-    values = _numbers(rows, scale)
-    if scale.clip:
-        return np.clip(values, scale.low, scale.high)
-    outside = np.flatnonzero((values < scale.low) | (values > scale.high))
-    if outside.size:
-        raise ContextError(
-            f"{rows.at(int(outside[0]))}: column {scale.column!r} is "
-            f"{show(values[outside[0]])}, outside [{scale.low}, {scale.high}]; "
-            "change low or high, or set clip = true"
-        )
-    return values
 
 
 def time_of(value: Any) -> datetime | float:
@@ -657,18 +657,10 @@ class Contexts:
         self._memory = LatestLabels()
         self.has_previous = any(isinstance(scale, PreviousLabelScale) for scale in scales)
         self.has_slot = any(isinstance(scale, Slot) for scale in scales)
-        self.widths = [getattr(scale, "size", 1) for scale in scales]
+        self.widths = [scale.size for scale in scales]
         self._owners = np.repeat(np.arange(len(self.widths)), self.widths).tolist()
         self.dimension = len(self._owners)
-        self.names = [
-            name
-            for scale in scales
-            for name in (
-                [f"{scale.name}[{k}]" for k in range(scale.size)]
-                if isinstance(scale, VectorScale)
-                else [scale.name]
-            )
-        ]
+        self.names = [name for scale in scales for name in scale.names]
         self.vectors = {
             scale.name: scale.size for scale in scales if isinstance(scale, VectorScale)
         }
@@ -732,25 +724,13 @@ class Contexts:
         slots = np.full(count, slot) if is_one_slot else None
         return self._place(Rows(columns, slot, count, previous, is_request=True, slots=slots))
 
-    def bounds_at(
-        self, low: Sequence[float], high: Sequence[float]
-    ) -> list[tuple[float | str, float | str]]:
+    def bounds_at(self, low: Sequence[float], high: Sequence[float]) -> list[tuple[Units, Units]]:
         """Return what the ends of a cell stand for, in the units of the columns."""
-        scales = (self.scales[owner] for owner in self._owners)
-        return [
-            scale.ends(first, last)
-            if isinstance(scale, Places)
-            else (scale.value_at(first), scale.value_at(last))
-            for scale, first, last in zip(scales, low, high, strict=True)
-        ]
+        ends = zip(self._owners, low, high, strict=True)
+        return [self.scales[owner].ends(first, last) for owner, first, last in ends]
 
-    def ticks(self) -> list[list[tuple[float, float | str]]]:
-        return [
-            [(scale.middle(place), name) for place, name in enumerate(scale.places)]
-            if isinstance(scale, Places)
-            else [(quarter / 4, scale.value_at(quarter / 4)) for quarter in range(5)]
-            for scale in (self.scales[owner] for owner in self._owners)
-        ]
+    def ticks(self) -> list[list[tuple[float, Units]]]:
+        return [self.scales[owner].ticks() for owner in self._owners]
 
     def check_categories(self, coordinates: Sequence[int], *, slices: int) -> None:
         """Raise `ConfigError` if categories share a cell even of so many slices per dimension."""
@@ -819,7 +799,7 @@ def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
     contexts = Contexts([_parse_entry(entry, f"context[{at}]") for at, entry in numbered])
     for scale in contexts.scales:
         size = contexts.vectors.get(scale.column or "")
-        if size is not None and size != getattr(scale, "size", 1):
+        if size is not None and size != scale.size:
             raise ConfigError(
                 f"context: {scale.column!r} is a vector of {size} numbers, and something else in "
                 "another entry; remove one of them"
