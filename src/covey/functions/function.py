@@ -134,6 +134,8 @@ class Function(NamedTuple):
     def _train(self, teach: Callable[[Any, Any], Any], instances: Any, labels: Any) -> None:
         try:
             teach(instances, labels)
+        except FunctionError:
+            raise
         except BaseException as error:
             _check_is_failure(error)
             raise FunctionError(
@@ -183,27 +185,16 @@ def _check_is_failure(error: BaseException) -> None:
         raise error
 
 
-class Frozen(NamedTuple):
-    """A function that must not be trained."""
+class Described(NamedTuple):
+    """A function, and what is said of it."""
 
     function: Any
+    columns: tuple[str, ...] = ()  # the names of the values that it takes; none: all, as they are
+    classes: tuple[Label, ...] = ()  # all labels, if it is untrained
+    is_frozen: bool = False  # labels do not train it
 
 
-class Untrained(NamedTuple):
-    """An untrained function, and all labels."""
-
-    function: Any
-    classes: tuple[Label, ...]
-
-
-class Selected(NamedTuple):
-    """A function, and the names of the values that it takes."""
-
-    function: Any
-    columns: tuple[str, ...]
-
-
-def columns(function: Any, names: Sequence[str]) -> Selected:
+def columns(function: Any, names: Sequence[str]) -> Described:
     """Return `function` with the names of the values that it takes, so that models can be mixed.
 
     River models get a dict of these values, all others a row of them. An instance may be a mapping,
@@ -211,22 +202,26 @@ def columns(function: Any, names: Sequence[str]) -> Selected:
     """
     if isinstance(names, str) or not names:
         raise ConfigError(f"columns are {names!r}; give a list of at least one name")
-    return Selected(function, tuple(names))
+    return _described(function)._replace(columns=tuple(names))
 
 
-def frozen(function: Any) -> Frozen:
+def frozen(function: Any) -> Described:
     """Return `function` marked as fixed: labels do not train it."""
-    return Frozen(function)
+    return _described(function)._replace(is_frozen=True)
 
 
-def untrained(function: Any, *, classes: Sequence[Label]) -> Untrained:
+def untrained(function: Any, *, classes: Sequence[Label]) -> Described:
     """Return an untrained function; until it can predict, it returns the first class.
 
     The first call of scikit-learn's `partial_fit` receives all classes.
     """
     if len(classes) == 0:
         raise ConfigError("a fresh function needs classes; give at least one")
-    return Untrained(function, tuple(classes))
+    return _described(function)._replace(classes=tuple(classes))
+
+
+def _described(source: Any) -> Described:
+    return source if isinstance(source, Described) else Described(source)
 
 
 def as_function(source: Any, *, name: str, owner: str) -> Function:
@@ -238,36 +233,20 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
     """
     if isinstance(source, Function):
         return source._replace(name=name, owner=owner)
-    if isinstance(source, Frozen):
-        return as_function(source.function, name=name, owner=owner)._replace(
-            teach=None, teach_many=None
-        )
-    if isinstance(source, Selected):
-        inner = as_function(source.function, name=name, owner=owner)
-        return _selecting(inner, list(source.columns), _model(source))
-    if isinstance(source, Untrained) and isinstance(source.function, Selected):
-        model = source._replace(function=source.function.function)
-        return as_function(source.function._replace(function=model), name=name, owner=owner)
-    classes: tuple[Label, ...] = ()
-    if isinstance(source, Untrained):
-        source, classes = source
-    is_instant = getattr(source, "is_instant", False) is True
-    function = Function(name, owner, *_methods(name, source, classes), is_instant=is_instant)
+    model, names, classes, is_frozen = _described(source)
+    is_instant = getattr(model, "is_instant", False) is True
+    function = Function(name, owner, *_methods(name, model, classes), is_instant=is_instant)
     function = _awaited(function)
-    if not classes:
-        return function
-    if function.teach is None:
+    if classes and function.teach is None:
         raise ConfigError(
-            f"function {name!r} is fresh, but a {type(source).__name__} cannot learn; it needs "
+            f"function {name!r} is fresh, but a {type(model).__name__} cannot learn; it needs "
             "learn_one, partial_fit or learn"
         )
-    return _with_default(function, source, classes[0])
-
-
-def _model(source: Any) -> Any:
-    while isinstance(source, Selected | Untrained | Frozen):
-        source = source.function
-    return source
+    if classes:
+        function = _with_default(function, model, classes[0])
+    if names:
+        function = _selecting(function, list(names), model)
+    return function._replace(teach=None, teach_many=None) if is_frozen else function
 
 
 def _selecting(function: Function, names: list[str], model: Any) -> Function:

@@ -103,7 +103,7 @@ class Skops(Taught, frozen=True, kw_only=True):
 
 
 class SkopsModel:
-    """A model that takes rows or mappings."""
+    """A model that takes rows or mappings; a table says whether it learns."""
 
     def __init__(self, model: Any, columns: Columns) -> None:
         self.model = model
@@ -111,10 +111,6 @@ class SkopsModel:
 
     def predict(self, rows: Any) -> Any:
         return self.model.predict(picked(rows, self.columns)) if len(rows) else []
-
-
-class LearningSkopsModel(SkopsModel):
-    """A model that can also learn."""
 
     @property
     def classes_(self) -> Any:
@@ -151,7 +147,7 @@ def load_skops(table: Skops, folder: Path) -> SkopsModel:
         raise ConfigError(
             f"{where}: a {type(model).__name__} cannot learn, it has no partial_fit; remove learns"
         )
-    return (LearningSkopsModel if table.learns else SkopsModel)(model, table.columns)
+    return SkopsModel(model, table.columns)
 
 
 NUMBERS = {

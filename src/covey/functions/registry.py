@@ -232,7 +232,7 @@ def with_training_log(
     def teach_many(instances: list[Any], labels: list[Label]) -> None:
         lesson = (list(map(plain, instances)), list(map(_plain_label, labels)))
         with lessons.taking(lesson):
-            _teach(function, lesson)
+            function.learn_many(*lesson)
 
     def teach(instance: Any, label: Label) -> None:
         teach_many([instance], [label])
@@ -270,15 +270,6 @@ def _plain_label(label: Label) -> Any:
     if not isinstance(label, SCALARS):
         raise DataError(f"the training log is JSON, but the label is a {type(label).__name__}")
     return label
-
-
-def _teach(function: Function, lesson: Lesson) -> None:
-    instances, labels = lesson
-    if function.teach_many is not None:
-        function.teach_many(instances, labels)
-    elif function.teach is not None:
-        for instance, label in zip(instances, labels, strict=True):
-            function.teach(instance, label)
 
 
 def _trained(
