@@ -33,7 +33,6 @@ class Losses(NamedTuple):
     cause: Array  # of the learner's own loss: index in CAUSES
     itself: Array
     by_helper: Array  # loss because the helper did not use its best function
-    paid: float  # by all learners; included in the losses
 
     def sums(self) -> Array:
         sums = np.zeros((self.learners, len(CAUSES)))
@@ -146,16 +145,6 @@ class KnownArm(NamedTuple):
     def worth(self, accuracy: Array, context: Array, cost: Any) -> Array:
         return worths(self.reward, accuracy, cost, context)
 
-    def rounded(self) -> "KnownArm":
-        """Return it with costs in multiples of 2**-22, as accuracies are, if they are finite.
-
-        Then sums over causes and chunks are exact in any order.
-        """
-        costs = (
-            cost if cost == math.inf else round(cost * 2**22) / 2**22 for cost in self.costs.costs
-        )
-        return self._replace(costs=self.costs._replace(costs=tuple(costs)))
-
 
 class Seen(NamedTuple):
     """What the oracle knows of the instances of a learner, in one of its context spaces."""
@@ -198,9 +187,6 @@ class Oracle:
         steps = _prices(environment, setup)
         self._arms = [_arms(environment, setup, k, steps) for k in range(len(setup.sites))]
         self._has_tolls = setup.wiring is not None and bool(setup.wiring.tolls)
-        self._is_plain = _is_plain(setup) and all(own == [None] for own in self._parts)
-        if self._is_plain:
-            self._arms = [[arm.rounded() for arm in arms] for arms in self._arms]
         self._width = width_of(environment, played)
         spaces = played.plan.of_width(self._width)
         self._coordinates = [[*spaces[site.spaces[0]]] for site in played.sites]
@@ -209,32 +195,25 @@ class Oracle:
         """Return the losses of the decisions in `trace`."""
         shape = (len(stretch.points), len(self._receivers))
         contexts = np.asarray(log.contexts).reshape(shape[0], -1, self._width)
-        best, worth, gap, paid = np.zeros((4, *shape))
+        best, worth, gap = np.zeros((3, *shape))
         answered = self._answered(trace, stretch).reshape(shape)
         codes, functions, slots = (
             column.reshape(shape) for column in (trace.arm, trace.function, trace.slot)
         )
-        costs = paid if self._is_plain else trace.cost.reshape(shape)
         everything = [self._seen(accuracy, self._usual) for accuracy in stretch.accuracy]
         for column, learner in enumerate(self._receivers):
             stream = learner if len(everything) > 1 else 0
             context = contexts[:, stream, self._coordinates[learner]]
             seen, owned = everything[stream], self._owned[learner]
+            arms = {arm.code: arm for arm in self._arms[learner]}
             spaces = self._spaces(learner, seen, stretch.points[:, stream])
             best[:, column] = self._best(learner, spaces, context, slots[:, column])
-            if self._is_plain:  # the same as below, for all arms at once
-                costs_of, helper_of = self._by_code(learner)
-                code, right = codes[:, column], answered[:, column]
-                paid[:, column] = costs_of[code]
-                worth[:, column] = right - paid[:, column]
-                top = seen.tops[helper_of[code], np.arange(shape[0])]
-                gap[:, column] = (code >= self._functions) * (top - right)
-                continue
-            for arm in self._arms[learner]:
-                at = np.flatnonzero(codes[:, column] == arm.code)
+            for code in np.flatnonzero(np.bincount(codes[:, column])).tolist():
+                at, arm = np.flatnonzero(codes[:, column] == code), arms[code]
                 # Which path was used is not in the trace, its cost is.
-                cost = costs[at, column] if self._has_tolls else arm.costs.at(slots[at, column])
-                paid[at, column] = cost
+                cost: Any = arm.costs.at(slots[at, column])
+                if self._has_tolls:
+                    cost = trace.cost.reshape(shape)[at, column]
                 worth[at, column] = arm.worth(answered[at, column], context[at], cost)
                 if arm.helper >= 0:
                     used = functions[at, column]
@@ -244,15 +223,7 @@ class Oracle:
         gap[trace.phase.reshape(shape) != Phase.EXPLOIT] = 0
         lost = (best - worth - gap).reshape(-1)
         cause = self._causes(trace, lost)
-        return Losses(shape[1], cause, lost, gap.reshape(-1), float(costs.sum()))
-
-    def _by_code(self, learner: int) -> tuple[Array, Array]:
-        """Return the costs of arms and the learners behind them, by the codes of a trace."""
-        costs = np.zeros(self._functions + len(self._owned))
-        helpers = np.zeros(len(costs), np.int64)
-        for arm in self._arms[learner]:
-            costs[arm.code], helpers[arm.code] = arm.costs.costs[0], max(0, arm.helper)
-        return costs, helpers
+        return Losses(shape[1], cause, lost, gap.reshape(-1))
 
     def _answered(self, trace: Trace, stretch: WorldChunk) -> Array:
         slots = np.repeat(np.arange(len(stretch.points)), len(self._receivers))
@@ -315,14 +286,6 @@ class Oracle:
             diagonal = math.sqrt(self._dimension or len(places_of(name))) * side(name)
             self._limits[cell] = 2 * world.lipschitz * diagonal**world.alpha
         return self._limits[cell]
-
-
-def _is_plain(setup: NetworkConfig) -> bool:
-    """Return whether costs are fixed, and values differences of accuracies and costs."""
-    return not (setup.wiring is not None and setup.wiring.is_moving) and not any(
-        site.rewards or site.cost_columns or site.context_peers or site.answer_wait is not None
-        for site in setup.sites
-    )
 
 
 def parts_of(environment: Environment, setup: NetworkConfig) -> list[list[Part | None]]:
@@ -419,13 +382,18 @@ def _arms(
             KnownArm(
                 code=codes[number],
                 helper=helper,
-                costs=steps._replace(costs=tuple(cost + more for cost in steps.costs)),
+                costs=steps._replace(costs=tuple(_rounded(cost + more) for cost in steps.costs)),
                 late=_late(environment, setup, place, helper) if number < seen else 0.0,
                 reward=site.rewards[number] if site.rewards else None,
                 is_by_context=number >= seen,
             )
         )
     return arms
+
+
+def _rounded(cost: float) -> float:
+    """Return a multiple of 2**-22, as accuracies are: so sums are exact in any order."""
+    return cost if cost == math.inf else round(cost * 2**22) / 2**22
 
 
 def _late(environment: Environment, setup: NetworkConfig, asker: int, helper: int) -> float:

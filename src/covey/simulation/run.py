@@ -15,7 +15,7 @@ from covey.data.contexts import Slot
 from covey.data.logs import Trace
 from covey.errors import ConfigError
 from covey.replay.engine import ReplayEngine
-from covey.replay.outcome import Account, Dealings, settle_accounts
+from covey.replay.outcome import BILLION, Account, Dealings, settle_accounts
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
@@ -44,7 +44,7 @@ class Run(msgspec.Struct, frozen=True):
     # (of one learner) with at least 1,000 decisions.
     to_liars: dict[str, float] = {}
     alarms: int = 0  # of the change detection, over all learners
-    accounts: dict[str, Account] = {}  # of each learner, in networks of at most 1,000
+    accounts: dict[str, Account] = {}  # of each learner
     # With an ensemble, shares of errors: its own, its own where all members exploited, and those
     # of its best member.
     ensemble: dict[str, float] = {}
@@ -53,7 +53,6 @@ class Run(msgspec.Struct, frozen=True):
 MOST_SLOTS = 65_536  # in one chunk
 _MOST_ANSWERS = 2**19  # in one chunk, of all functions on all streams
 _MUCH = 2**22  # more answers than this are one slot at a time
-_MOST_ACCOUNTS = 1_000  # learners of which accounts are kept
 _MANY = 1_000  # decisions of a learner in a cell that a share needs to be meaningful
 
 
@@ -104,110 +103,85 @@ def play(
 
 
 class _Sums:
-    """Sums over the chunks of a run."""
+    """Sums over the chunks of a run, by learner."""
 
     def __init__(self, environment: Environment, setup: NetworkConfig, horizon: int) -> None:
-        self._horizon = horizon
+        self._setup, self._horizon = setup, horizon
         wait = setup.settings.slots_waited
         self._wait = math.inf if wait is None else wait
         self._functions = sum(environment.counts)
-        # Of the learners that receive instances: those that are measured.
-        every, receivers = environment.names, environment.receiving
-        listed = [receivers.index(every.index(name)) for name in environment.measured]
-        self._measured: list[int] | slice = listed or slice(None)
-        self._receiving = np.array(receivers)
-        self.regret = np.zeros((len(receivers), len(CAUSES)))[self._measured]
-        self._paid = self._errors = 0.0
-        has_ensemble = setup.ensemble is not None
-        self._right = np.zeros(len(environment.names)) if has_ensemble else None  # per learner
-        self._phases = np.zeros(len(PHASES), np.int64)
-        self._requests = self._labels = 0
-        self._visits = _Visits(environment)
-        self._accounts = _Accounts(setup) if len(setup.sites) <= _MOST_ACCOUNTS else None
-
-    def add(self, trace: Trace, stretch: WorldChunk, losses: Losses) -> None:
-        shape = (len(stretch.points), losses.learners)
-        phase, arm, correct = (
-            column.reshape(shape)[:, self._measured]
-            for column in (trace.phase, trace.arm, trace.correct)
-        )
-        self.regret += losses.sums()[self._measured]
-        is_whole = isinstance(self._measured, slice)
-        self._paid += (
-            losses.paid if is_whole else float(trace.cost.reshape(shape)[:, self._measured].sum())
-        )
-        self._phases += [np.count_nonzero(phase == number) for number in range(len(PHASES))]
-        is_class = correct.dtype.kind == "i"
-        self._errors += float(np.count_nonzero(correct == 0) if is_class else (1 - correct).sum())
-        if self._right is not None:
-            self._right += np.bincount(trace.learner, trace.correct, minlength=len(self._right))
-        is_forwarded = arm >= self._functions
-        self._requests += int(np.count_nonzero(is_forwarded))
-        if stretch.shown is not None:
-            is_forwarded &= stretch.shown[:, self._receiving][:, self._measured] > 0
-        if stretch.delays is not None:
-            slots = np.arange(stretch.first_slot, stretch.first_slot + len(stretch.delays))
-            arrives = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
-            is_forwarded &= arrives[:, None]
-        self._labels += int(np.count_nonzero(is_forwarded))
-        self._visits.add(trace)
-        if self._accounts is not None:
-            self._accounts.add(trace)
-
-    def best_member(self, slots: int) -> float:
-        """Return the smallest share of errors of a learner, when there is an ensemble."""
-        assert self._right is not None
-        return 1 - float(self._right.max()) / slots
-
-    def shares(self) -> dict[str, Any]:
-        decisions = int(self._phases.sum())
-        return {
-            "errors": self._errors / decisions,
-            "cost": self._paid / decisions,
-            "phases": dict(zip(PHASES, (self._phases / decisions).tolist(), strict=True)),
-            "messages": {
-                "requests": 1_000 * self._requests / decisions,
-                "labels": 1_000 * self._labels / decisions,
-            },
-            "to_liars": self._visits.shares(),
-            "accounts": {} if self._accounts is None else self._accounts.settled(),
-        }
-
-
-class _Accounts:
-    """What learners do with each other."""
-
-    def __init__(self, setup: NetworkConfig) -> None:
-        self._sites = setup.sites
-        names = [site.name for site in setup.sites]
+        names, self._receiving = environment.names, np.array(environment.receiving)
+        measured = [names.index(name) for name in environment.measured]
+        self._measured = np.array(measured or environment.receiving)
         self._arms = [
             *(name for site in setup.sites for name in site.functions),
             *names,
             *(name + BY_CONTEXT for name in names),
         ]
-        self._payments = setup.payments()
+        self._regret = np.zeros((len(names), len(CAUSES)))
         self._right, self._cost = np.zeros((2, len(names)))
-        self._asked = np.zeros(len(names) * len(self._arms), np.int64)
+        self._labels = np.zeros(len(names), np.int64)  # of answers of peers
+        self._asked = np.zeros((len(names), len(self._arms)), np.int64)
+        self._phases = np.zeros((len(names), len(PHASES)), np.int64)
+        self._visits = _Visits(environment)
 
-    def add(self, trace: Trace) -> None:
-        learners = len(self._sites)
-        self._right += np.bincount(trace.learner, trace.correct, minlength=learners)
-        self._cost += np.bincount(trace.learner, trace.cost, minlength=learners)
-        code = trace.learner * len(self._arms) + trace.arm
-        self._asked += np.bincount(code, minlength=len(self._asked))
+    @property
+    def regret(self) -> Array:
+        regret: Array = self._regret[self._measured]
+        return regret
 
-    def settled(self) -> dict[str, Account]:
-        asked = self._asked.reshape(len(self._sites), -1)
+    def add(self, trace: Trace, stretch: WorldChunk, losses: Losses) -> None:
+        learner, count = trace.learner, len(self._right)
+        self._regret[self._receiving] += losses.sums()
+        self._right += np.bincount(learner, trace.correct, minlength=count)
+        cost = np.rint(trace.cost * BILLION)  # whole numbers: the chunks do not matter
+        self._cost += np.bincount(learner, cost, minlength=count)
+        for counts, code in ((self._asked, trace.arm), (self._phases, trace.phase)):
+            codes = learner.astype(np.int64) * counts.shape[1] + code
+            np.add.at(counts.reshape(-1), codes, 1)
+        has_label = trace.arm >= self._functions
+        if stretch.shown is not None:
+            has_label &= stretch.shown[:, self._receiving].reshape(-1) > 0
+        if stretch.delays is not None:
+            slots = np.arange(stretch.first_slot, stretch.first_slot + len(stretch.delays))
+            arrives = (stretch.delays <= self._wait) & (slots + stretch.delays <= self._horizon)
+            has_label &= np.repeat(arrives, len(self._receiving))
+        self._labels += np.bincount(learner[has_label], minlength=count)
+        self._visits.add(trace)
+
+    def best_member(self, slots: int) -> float:
+        """Return the smallest share of errors of a learner."""
+        return 1 - float(self._right.max()) / slots
+
+    def shares(self) -> dict[str, Any]:
+        """Return what decisions of the measured learners came to, and all accounts."""
+        own = self._measured
+        phases = self._phases[own].sum(axis=0)
+        decisions = int(phases.sum())
+        requests = int(self._asked[own, self._functions :].sum())
+        return {
+            "errors": (decisions - float(self._right[own].sum())) / decisions,
+            "cost": float(self._cost[own].sum()) / BILLION / decisions,
+            "phases": dict(zip(PHASES, (phases / decisions).tolist(), strict=True)),
+            "messages": {
+                "requests": 1_000 * requests / decisions,
+                "labels": 1_000 * int(self._labels[own].sum()) / decisions,
+            },
+            "to_liars": self._visits.shares(),
+            "accounts": self._accounts(),
+        }
+
+    def _accounts(self) -> dict[str, Account]:
         dealings = {
             site.name: Dealings(
                 float(self._right[k]),
-                float(self._cost[k]),
-                {self._arms[arm]: int(asked[k, arm]) for arm in np.flatnonzero(asked[k]).tolist()},
+                float(self._cost[k]) / BILLION,
+                {self._arms[arm]: int(asked[arm]) for arm in np.flatnonzero(asked).tolist()},
             )
-            for k, site in enumerate(self._sites)
+            for k, (site, asked) in enumerate(zip(self._setup.sites, self._asked, strict=True))
         }
-        serving = {site.name: site.serving_cost for site in self._sites}
-        return settle_accounts(dealings, self._payments, serving)
+        serving = {site.name: site.serving_cost for site in self._setup.sites}
+        return settle_accounts(dealings, self._setup.payments(), serving)
 
 
 class _Visits:
