@@ -133,7 +133,7 @@ class ReplayEngine:
         players = []
         for site, learner, seat in zip(setup.sites, self.learners, seats, strict=True):
             own = tuple(dict.fromkeys(k for space in site.spaces for k in self._spaces[space]))
-            players.append(Player(seat, learner, site.spaces, own))
+            players.append(Player(seat, learner, own))
         return Rounds(players, self._clocks, hidden_from, wait, are_slots_shared=setup.shares_slots)
 
     def play(self, log: EncodedLog) -> Trace:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from covey.bandit.learner import Learner
+from covey.bandit.learner import Learner, offset_of
 from covey.data.logs import DecisionColumns, EncodedLog, slot_starts
 from covey.kernel import (
     SERVE,
@@ -25,7 +25,7 @@ from covey.kernel import (
     row_of,
     undecided_row,
 )
-from covey.kernel.rules import Cell, Report, Rule, Seat, middle_of
+from covey.kernel.rules import Cell, Report, Seat
 from covey.types import Context
 
 LIE: Report = (0, 0.0, 1.0, ())
@@ -37,33 +37,17 @@ class Player(NamedTuple):
 
     seat: Seat
     learner: Learner
-    spaces: tuple[int, ...]  # in which it decides
-    columns: tuple[int, ...]  # of its coordinates, among those of all learners
-
-    @property
-    def rule(self) -> Rule:
-        """What its tables are made by."""
-        return self.learner.rule
-
-    @property
-    def table(self) -> Table:
-        """Its own table."""
-        return self.learner.table
+    columns: Sequence[int]  # of its coordinates, among those of all learners
 
     @property
     def functions(self) -> int:
         """How many functions it has; they are its first arms."""
-        return self.rule.functions
+        return self.learner.rule.functions
 
     @property
     def asked(self) -> int:
         """The first arm that is a peer which is shown the cell only."""
-        return len(self.rule.costs) - self.rule.context_peers
-
-    @property
-    def offset(self) -> int:
-        """By what its decisions differ from those of others in the same slot."""
-        return self.rule.offset & 0x7FFFFFFF
+        return len(self.seat.behind) - self.learner.rule.context_peers
 
 
 @dataclass(slots=True)
@@ -124,11 +108,12 @@ class Rounds:
         self._offsets = [*itertools.accumulate((player.functions for player in players), initial=0)]
         self._streams = 1 + max(player.seat.stream for player in players)
         self._due: dict[int, list[tuple[_Decided, bool]]] = defaultdict(list)
-        self._known: dict[tuple[int, Cell], int] = {}  # a space and its cell -> number in the trace
+        self._known: dict[Cell, int] = {}  # a cell -> its number in the trace
 
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
-        return list(self._known)[count:]
+        spaces = [*self._players[0].learner.policies]
+        return [(spaces.index(cell.space), cell) for cell in list(self._known)[count:]]
 
     def run(self, log: EncodedLog, first_slot: int, trace: DecisionColumns) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
@@ -166,10 +151,10 @@ class Rounds:
         player = self._players[place]
         at = (t * self._streams + player.seat.stream) * self._width
         context = tuple([self._contexts[at + column] for column in player.columns])
-        table = player.table
+        table = player.learner.table
         row = table.locate(context, slot)
         closed = self._closed(player, place, t) if self._has_gaps else None
-        if player.rule.is_supervised:
+        if player.learner.is_supervised:
             code = table.choose(row, slot, False, closed)
             while code < 0:
                 row = undecided_row(code)
@@ -217,59 +202,48 @@ class Rounds:
         """Return the table of a helper for the instances of a player."""
         return self._players[helper].learner.tables[player.learner.space]
 
-    def _meet(
-        self, player: Player, helper: int, row: int, context: Context, slot: int
-    ) -> tuple[Table, Cell, int]:
-        """Return the table of a helper, the cell that it is shown, and its row there."""
-        there = self._table(player, helper)
-        cell = player.table.cells.place_of(row, context)
-        return there, cell, there.cells.meet(cell, slot)
-
     def _ask(
         self, player: Player, row: int, context: Context, slot: int, closed: bytes | None
     ) -> None:
         """Let peers report what a decision needs."""
-        for peer in player.table.stale(row, slot, closed):
-            helper = player.seat.behind[player.functions + peer]
-            there, _, met = self._meet(player, helper, row, context, slot)
-            lies = self._players[helper].seat.lies
-            report = LIE if lies else there.report(met, slot, player.offset)
-            player.table.hear(row, peer, report, slot)
+        asker = player.learner
+        for peer in asker.peers_to_query(row, slot, closed):
+            helper = self._players[player.seat.behind[player.functions + peer]]
+            cell = asker.place(asker.space, row, context)
+            report = helper.learner.report(cell, slot, asker.name)
+            asker.receive_report(row, peer, LIE if helper.seat.lies else report, slot)
 
     def _estimates(
         self, player: Player, row: int, context: Context, slot: int
     ) -> list[tuple[float, int]]:
         """Return the accuracy of each peer by its labels, and how many these are."""
-        estimates = []
-        for arm in range(player.functions, len(player.seat.behind)):
-            there, _, met = self._meet(player, player.seat.behind[arm], row, context, slot)
-            if arm < player.asked:
-                estimates.append(there.estimate(met))
-            else:
-                _, count, labels = there.cells.memory.recall(met)
-                estimates.append((count / labels if labels else 0.0, labels))
-        return estimates
+        cell = player.learner.place(player.learner.space, row, context)
+        helpers = enumerate(player.seat.behind[player.functions :], player.functions)
+        return [
+            self._players[helper].learner.estimate(cell, slot, is_by_context=arm >= player.asked)
+            for arm, helper in helpers
+        ]
 
     def _call(self, decided: _Decided, arm: int) -> None:
         """Ask the learner of the chosen arm, with the data or with the cell only."""
         player, slot, row = decided.player, decided.slot, row_of(decided.code)
         decided.helper = helper = player.seat.behind[arm]
-        decided.there, decided.cell, decided.met = self._meet(
-            player, helper, row, decided.context, slot
-        )
+        decided.there = there = self._table(player, helper)
+        decided.cell = player.learner.place(player.learner.space, row, decided.context)
+        decided.met = self._players[helper].learner.open(decided.cell, slot)
         if arm < player.asked:
-            function = decided.there.answer(decided.met, slot, player.offset)
+            function = there.answer(decided.met, slot, offset_of(player.learner.name))
             decided.function = self._able(
                 player, helper, function, decided.met, decided.context, decided.t
             )
             is_alone = 0 <= player.seat.patience < self._busy_for(decided)
         else:
-            memory = decided.there.cells.memory
+            memory = there.cells.memory
             label, count, _ = memory.recall(decided.met)
             decided.recalled = label if count else memory.unseen
             is_alone = decided.recalled < 0
         if is_alone:
-            decided.stand_in = player.table.best_own(row, decided.context)
+            decided.stand_in = player.learner.table.best_own(row, decided.context)
 
     def _busy_for(self, decided: _Decided) -> int:
         """Return for how many slots the helper of a decision is busy."""
@@ -289,7 +263,7 @@ class Rounds:
             decided.paid = self._costs[column * self._slots + t]
         decided.gain = right
         self._write(decided)
-        player.table.count(decided.code, decided.context)
+        player.learner.table.count(decided.code, decided.context)
         if decided.is_helped and decided.there is not None:
             decided.there.serve(decided.met, decided.slot, decided.function)
         self._score(decided)
@@ -345,14 +319,11 @@ class Rounds:
 
     def _number(self, decided: _Decided) -> int:
         """Return the number of the cell that decided, in the trace."""
-        player, row, table = decided.player, row_of(decided.code), decided.player.table
-        space, cell = player.spaces[0], table.cells.cell(row)
-        if len(player.spaces) > 1:
-            several: Any = table
-            space = player.spaces[cell.level]
-            inside, own, _ = several.at(row, decided.slot)
-            cell = inside.cells.cell(own)
-        return self._known.setdefault((space, cell), len(self._known))
+        learner = decided.player.learner
+        cell = learner.known_cell(learner.space, row_of(decided.code))
+        if learner.space in learner.candidates:
+            cell = learner.candidates[learner.space].parts(cell)[cell.level]
+        return self._known.setdefault(cell, len(self._known))
 
     # -- labels ---------------------------------------------------------------------------------
 
@@ -384,15 +355,15 @@ class Rounds:
 
     def _settle(self, decided: _Decided, is_hidden: bool) -> None:
         """Record the label of a decision, or count it as pending no longer."""
-        player, table, there = decided.player, decided.player.table, decided.there
-        asked = there if decided.is_helped else None
+        player, there = decided.player, decided.there
+        table, asked = player.learner.table, there if decided.is_helped else None
         if is_hidden:
             table.forget(decided.code)
             if asked is not None:
                 asked.forget(decided.served)
             return
-        shown = self._shown_context(decided)
-        reported = player.rule.unit - decided.gain if player.seat.misleads else decided.gain
+        shown = () if decided.cell is None else player.learner.middle(decided.cell)
+        reported = player.learner.unit - decided.gain if player.seat.misleads else decided.gain
         if asked is not None:
             asked.settle(decided.served, reported, shown, decided.slot)
         table.settle(decided.code, decided.gain, decided.context, decided.slot, decided.paid)
@@ -401,27 +372,21 @@ class Rounds:
             for helper in sorted({who for who in player.seat.behind if who >= 0}):
                 self._table(player, helper).hear_alarm(decided.slot)
 
-    def _shown_context(self, decided: _Decided) -> Context:
-        """Return the context with which the helper learns."""
-        if decided.there is None or not decided.there.cells.is_wide:
-            return ()
-        assert decided.cell is not None
-        return middle_of(decided.cell.coordinates)
-
     def _settle_more(self, decided: _Decided, shown: Context) -> None:
         """Store a label for queries that show only the cell, and score free functions."""
-        player, table, there = decided.player, decided.player.table, decided.there
+        player, there = decided.player, decided.there
+        table = player.learner.table
         label, answer, slot = decided.label, decided.answer, decided.slot
-        if player.rule.remembers:
+        if player.learner.remembers:
             table.remember(decided.code, label, decided.context, slot, answer)
         for function, gain in decided.free:
             table.score(decided.code, function, gain, decided.context, slot)
         if there is None:
             return
-        if self._players[decided.helper].rule.remembers:
+        if self._players[decided.helper].learner.remembers:
             there.remember(decided.served, label, shown, slot, answer)
         for function, gain in decided.free_there:
-            reported = player.rule.unit - gain if player.seat.misleads else gain
+            reported = player.learner.unit - gain if player.seat.misleads else gain
             there.score(decided.served, function, reported, shown, slot)
 
     def _score(self, decided: _Decided) -> None:
