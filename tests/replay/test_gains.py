@@ -11,7 +11,7 @@ from covey.types import Interval
 
 def test_no_rows_give_no_gain_and_few_rows_no_interval() -> None:
     assert gain_of([0.0] * 4, [0] * 4) is None
-    assert gain_of([1.0, 0.0], [2, 2]) == Interval(0.25)
+    assert gain_of([1.0, 0.0], [2, 2]) == Interval(25.0)
 
 
 def test_the_interval_is_that_of_batch_means_by_hand() -> None:
@@ -21,7 +21,7 @@ def test_the_interval_is_that_of_batch_means_by_hand() -> None:
     # 32 batches with mean 0; the variance of their mean is 32 / 31 * 32 * 1 / 320 ** 2.
     assert found is not None
     assert found.mean == 0.0
-    expected = student(31) * math.sqrt(32 / 31 * 32 / 320**2)
+    expected = 100 * student(31) * math.sqrt(32 / 31 * 32 / 320**2)
     assert (found.low, found.high) == pytest.approx((-expected, expected))
 
 

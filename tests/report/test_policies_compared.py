@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 import covey
 from covey.errors import ConfigError, CoveyError
-from covey.replay.outcome import gain_of, points_of
+from covey.replay.outcome import gain_of
 from covey.report.comparison import ComparisonSummary, PolicySummary
 from support.own_policies import CellUCB
 from support.required import ROOT
@@ -75,9 +75,7 @@ def test_differences_are_paired_on_the_same_rows_as_by_hand(found: covey.ReplayC
     assert expected is not None
     assert against is not None
     assert expected.low is not None
-    assert msgspec.structs.astuple(against) == pytest.approx(
-        msgspec.structs.astuple(points_of(expected))
-    )
+    assert msgspec.structs.astuple(against) == pytest.approx(msgspec.structs.astuple(expected))
 
 
 def test_the_conclusion_names_the_best_policy_and_its_lead() -> None:

@@ -18,7 +18,6 @@ from covey.replay.outcome import (
     PairNumbers,
     Timeline,
     percent,
-    points_of,
     total_of,
 )
 from covey.types import Context, Interval
@@ -30,7 +29,8 @@ NONE = "\N{EN DASH}"
 
 
 def around(mean: float, half_width: float) -> Interval:
-    return Interval(mean, mean - half_width, mean + half_width)
+    """Return an interval in points."""
+    return Interval(100 * mean, 100 * (mean - half_width), 100 * (mean + half_width))
 
 
 def numbers(
@@ -60,7 +60,7 @@ def numbers(
         alone_percent=percent(alone, judged),
         best_own=None if own is None or not judged else own[0],
         best_own_percent=None if own is None else percent(own[1], judged),
-        net_gain_points=points_of(gain),
+        net_gain_points=gain,
         pairs=pairs or [],
         alarms=AlarmNumbers(0, []),
     )
@@ -93,7 +93,7 @@ def make_learner(
         arms=dict(zip(arms, chosen.tolist(), strict=True)),
         alone=int(errors.sum() * 1.5),
         own=(functions[0], int(judged.sum()) // 4),
-        gain=Interval(0.02, 0.01, 0.03) if is_judged else None,
+        gain=Interval(2.0, 1.0, 3.0) if is_judged else None,
         pairs=[
             PairNumbers(peer, times, times / 20, times, 0.8 * times, functions[0], 0.7 * times)
             for peer, times in zip(peers, chosen[2:].tolist(), strict=True)

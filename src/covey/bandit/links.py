@@ -446,21 +446,19 @@ class LinkPrices:
         update = slot - (slot - 1) % self._every + self._every
         return min(update, self._changes[0].slot) if self._changes else update
 
-    def advance(self, slot: int) -> Prices:
-        changed: Prices = {}
+    def advance(self, slot: int) -> None:
         is_due = (slot - 1) // self._every > (self._slot - 1) // self._every
         self._slot = max(slot, self._slot)
         if self._seen and is_due:
             seen = {link: (total / MILLIONTHS, uses) for link, (total, uses) in self._seen.items()}
             self._seen = {}
             self.version += 1
-            changed |= self.links.learn(seen)
+            self.links.learn(seen)
         due = [change for change in self._changes if change.slot <= slot]
         if due:
             del self._changes[: len(due)]
             self.version += 1
-            changed |= self.links.apply(due)
-        return changed
+            self.links.apply(due)
 
     def observe(self, link: Pair, total: int, uses: int) -> None:
         before, times = self._seen.get(link, (0, 0))

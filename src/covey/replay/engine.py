@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import Region, regions
+from covey.bandit.partitions import MOST_DRAWN
 from covey.config import LearnerSpec, NetworkConfig, learners_of
 from covey.data.logs import (
     ArmTable,
@@ -282,11 +283,18 @@ class ReplayEngine:
         # Coordinates outside the space are unbounded.
         low = dict(zip(own, region.low, strict=False))
         high = dict(zip(own, region.high, strict=False))
+        ends = [
+            tuple(low.get(k, 0.0) for k in range(self._width)),
+            tuple(high.get(k, 1.0) for k in range(self._width)),
+        ]
+        context = self._setup.context
+        is_named = context.dimension == self._width and len(own) <= MOST_DRAWN
         labels, right = region.record
         return CellView(
             name=self.cell_name(space, region.cell),
-            low=tuple(low.get(k, 0.0) for k in range(self._width)),
-            high=tuple(high.get(k, 1.0) for k in range(self._width)),
+            low=ends[0],
+            high=ends[1],
+            bounds=context.bounds_at(*ends) if is_named else [],
             arrivals=region.arrivals,
             arm=region.arm,
             estimate=right / (labels * self._setup.unit) if labels else None,

@@ -50,7 +50,9 @@ class PairNumbers(msgspec.Struct, frozen=True):
 def gain_of(
     sums: Sequence[float] | Array, counts: Sequence[float] | Array, *, comparisons: int = 1
 ) -> Interval | None:
-    """Return the mean of what consecutive buckets hold, and its interval; None without rows.
+    """Return the mean of what consecutive buckets hold, in points, and its interval.
+
+    Points are hundredths of a right answer per slot; without rows there is no mean.
 
     `sums` has the gain of each bucket, `counts` its labelled rows. The intervals of so many
     `comparisons` hold all together in 95 % of the cases (Bonferroni).
@@ -63,13 +65,13 @@ def gain_of(
     edges = np.unique(np.searchsorted(np.cumsum(counts), _thresholds(total), side="left"))
     batches = len(edges)
     if batches < FEWEST_BATCHES:
-        return Interval(mean)
+        return Interval(100 * mean)
     starts = np.concatenate([[0], edges[:-1] + 1])
     residuals = np.add.reduceat(sums - mean * counts, starts)
     variance = batches / (batches - 1) * float(np.square(residuals).sum()) / total**2
     certainty = 1 - (1 - CERTAINTY) / comparisons
     half_width = student(batches - 1, certainty) * math.sqrt(variance)
-    return Interval(mean, mean - half_width, mean + half_width)
+    return Interval(100 * mean, 100 * (mean - half_width), 100 * (mean + half_width))
 
 
 def aligned(parts: Sequence[tuple[int, Array, Array]]) -> tuple[Array, Array]:
@@ -432,13 +434,6 @@ def percent(part: float | None, whole: int) -> float | None:
     return 100 * part / whole if whole and part is not None else None
 
 
-def points_of(gain: Interval | None) -> Interval | None:
-    """Return a gain in points, hundredths of a right answer per slot."""
-    if gain is None or gain.low is None or gain.high is None:
-        return None if gain is None else Interval(100 * gain.mean)
-    return Interval(100 * gain.mean, 100 * gain.low, 100 * gain.high)
-
-
 def total_of(
     learners: Sequence[LearnerNumbers], gain: Interval | None, as_buyers: Interval | None = None
 ) -> TotalNumbers:
@@ -456,7 +451,7 @@ def total_of(
         error_percent=mean("error_percent"),
         cost_points=mean("cost_points"),
         best_own_percent=mean("best_own_percent"),
-        net_gain_points=points_of(gain),
+        net_gain_points=gain,
         alone_percent=mean("alone_percent"),
         train_percent=mean("train_percent"),
         explore_percent=mean("explore_percent"),
@@ -464,7 +459,7 @@ def total_of(
             sum(learner.alarms.count for learner in learners),
             sorted(slot for learner in learners for slot in learner.alarms.slots)[-LATEST:],
         ),
-        buyer_gain_points=points_of(as_buyers),
+        buyer_gain_points=as_buyers,
         account=total_account(accounts) if accounts else None,
     )
 
@@ -562,9 +557,9 @@ class OutcomeBuilder:
             self._wrong[k] += _sum((row != labels) & judged)
             self._answers[k] = _counted(self._answers[k], row)
 
-    def losses(self) -> "list[RowLosses]":
-        """Return what errors and costs came to, by learner."""
-        return [learner.losses() for learner in self._learners]
+    def gains(self) -> "list[RowGains]":
+        """Return what labelled rows came to, by learner."""
+        return [learner.gains() for learner in self._learners]
 
     def unfit(self) -> dict[str, float]:
         """Return the functions of whose answers most are no label of the log, and their share."""
@@ -610,7 +605,7 @@ class OutcomeBuilder:
         self, learners: list[LearnerOutcome], *, context_names: list[str], policy: str, **more: Any
     ) -> Outcome:
         """Return the outcome of these learners; `more` has further fields of it."""
-        parts = [learner.gains() for learner in self._learners]
+        parts = self.gains()
         slots = sum(learner.numbers.slots for learner in learners)
         labelled = sum(learner.judged for learner in learners) / max(1, slots)
         own, judged = aligned([(each.slots, each.without_transfers, each.judged) for each in parts])
@@ -635,20 +630,15 @@ class OutcomeBuilder:
         )
 
 
-class RowLosses(NamedTuple):
-    """Errors and costs of labelled rows of a learner in buckets of so many slots."""
-
-    slots: int
-    lost: Array
-    rows: Array
-    best_own: float | None  # errors of the best own function in hindsight
-
-
 class RowGains(NamedTuple):
-    """Gains over the best own function, and labelled rows, in buckets of so many slots."""
+    """What labelled rows of a learner came to, in buckets of so many slots."""
 
     slots: int
-    judged: Array
+    rows: Array  # labelled
+    lost: Array  # errors and costs
+    best_own: float | None  # errors of the best own function in hindsight
+    # Gains over that function; nothing without one.
+    judged: Array  # labelled rows
     as_buyer: Array  # net of what the learner pays
     income: Array  # what peers pay it, less what serving them costs, in the labelled share
     without_transfers: Array  # net of what nobody receives
@@ -733,25 +723,22 @@ class _Learner:
                 sums[place] += _summed(places, column[rows], count)
 
     def gains(self) -> RowGains:
-        """Return the gains over the best own function."""
+        """Return what labelled rows came to."""
         buckets = self._buckets / BILLION
         judged, right, served = buckets[JUDGED], buckets[RIGHT:], buckets[SERVED]
+        width, lost = self._slots_per_bucket, buckets[ERRORS] + buckets[SPENT]
         if not len(right):  # nothing to compare with
             none = np.zeros(MOST_BUCKETS)
-            return RowGains(self._slots_per_bucket, none, none, none, none, served)
-        best = right[int(right.sum(axis=1).argmax())]
-        as_buyer = judged - buckets[ERRORS] - buckets[SPENT] - best
+            return RowGains(width, judged, lost, None, none, none, none, none, served)
+        totals = right.sum(axis=1)
+        best = int(totals.argmax())
+        as_buyer = judged - buckets[ERRORS] - buckets[SPENT] - right[best]
         # Peers are served on all rows of theirs; gains are known on the labelled share of the own.
         labelled = judged.sum() / max(1.0, buckets[SLOTS].sum())
         income = labelled * (buckets[INCOME] - served)
         without = as_buyer + buckets[TRANSFERRED]
-        return RowGains(self._slots_per_bucket, judged, as_buyer, income, without, served)
-
-    def losses(self) -> RowLosses:
-        buckets = self._buckets / BILLION
-        judged, right = buckets[JUDGED], buckets[RIGHT:].sum(axis=1)
-        best = float(judged.sum() - right.max()) if len(right) else None
-        return RowLosses(self._slots_per_bucket, buckets[ERRORS] + buckets[SPENT], judged, best)
+        own = float(judged.sum() - totals[best])
+        return RowGains(width, judged, lost, own, judged, as_buyer, income, without, served)
 
     def _pairs(self, rows: Array) -> list[PairNumbers]:
         """Return what each peer was worth; `rows` are the labelled rows of the buckets."""
@@ -774,7 +761,7 @@ class _Learner:
                     right=_plain(right),
                     best_own=self.arms[self._own[best]] if own else None,
                     best_own_right=_plain(own[best]) if own else 0,
-                    worth_points=points_of(worth),
+                    worth_points=worth,
                 )
             )
         return sorted(pairs, key=lambda pair: -pair.asked)
@@ -802,8 +789,8 @@ class _Learner:
             alone_percent=percent(_plain(self.alone_errors / BILLION), judged),
             best_own=self.arms[self._own[best]] if right and judged else None,
             best_own_percent=percent(judged - right[best], judged) if right else None,
-            net_gain_points=points_of(gain_of(net, gains.judged)),
-            buyer_gain_points=points_of(gain_of(gains.as_buyer, gains.judged)),
+            net_gain_points=gain_of(net, gains.judged),
+            buyer_gain_points=gain_of(gains.as_buyer, gains.judged),
             pairs=self._pairs(sums[JUDGED]),
             alarms=AlarmNumbers(len(alarms), alarms[-LATEST:]),
             candidates=dict(self._candidates.most_common()) or UNSET,

@@ -14,10 +14,9 @@ import numpy as np
 
 from covey.bandit.partitions import MOST_DRAWN
 from covey.bandit.policies import Own
-from covey.config import ContextSpaces, NetworkConfig, in_batches, load
+from covey.config import ContextSpaces, NetworkConfig, in_batches
 from covey.data import contexts, logs, tables
-from covey.data.contexts import Contexts
-from covey.data.logs import EncodedLog, Trace, TraceFile
+from covey.data.logs import Columns, EncodedLog, Trace, TraceFile
 from covey.data.times import ArrivalTimes
 from covey.errors import ConfigError, DataError
 from covey.replay.baselines import BaselineRun, make
@@ -29,11 +28,10 @@ from covey.replay.outcome import (
     ContextWorth,
     Outcome,
     OutcomeBuilder,
-    RowLosses,
+    RowGains,
     TellingContext,
     aligned,
     gain_of,
-    points_of,
 )
 from covey.replay.voting import EnsembleReplay
 from covey.types import Array, Interval, Label
@@ -111,10 +109,7 @@ class ReplayRun:
                 "are probabilities, log the predicted labels",
                 stacklevel=3,
             )
-        views = [
-            [_with_units(cell, setup.context) for cell in together.cells(index)]
-            for index in range(len(setup.sites))
-        ]
+        views = [together.cells(index) for index in range(len(setup.sites))]
         self._warn_of_thin(views)
         self._warn_of_narrow()
         learners = self._tally.learners(views, together.blind(), together.alarms())
@@ -186,7 +181,7 @@ class ContextRun:
 
     def worth(self, tally: OutcomeBuilder, names: Sequence[str]) -> ContextWorth | None:
         """Return what contexts of these names were worth; `tally` has the rows with them."""
-        pairs = [*zip(tally.losses(), self._tally.losses(), strict=True)]
+        pairs = [*zip(tally.gains(), self._tally.gains(), strict=True)]
         learners = {
             site.name: numbers
             for site, pair in zip(self._setup.sites, pairs, strict=True)
@@ -209,7 +204,7 @@ def context_run(setup: NetworkConfig, labels: Sequence[Label]) -> ContextRun | N
         return None
 
 
-def _numbers(pairs: Sequence[tuple[RowLosses, RowLosses]]) -> ContextNumbers | None:
+def _numbers(pairs: Sequence[tuple[RowGains, RowGains]]) -> ContextNumbers | None:
     """Return the numbers of learners together, from their losses with contexts and without."""
     with_all, rows = aligned([(each.slots, each.lost, each.rows) for each, _ in pairs])
     none, _ = aligned([(each.slots, each.lost, each.rows) for _, each in pairs])
@@ -222,7 +217,7 @@ def _numbers(pairs: Sequence[tuple[RowLosses, RowLosses]]) -> ContextNumbers | N
         none_points=float(100 * none.sum() / total),
         given_points=float(100 * with_all.sum() / total),
         best_own_points=None if None in best else float(100 * lost / total),
-        gain_points=points_of(gain_of(none - with_all, rows)),
+        gain_points=gain_of(none - with_all, rows),
     )
 
 
@@ -341,9 +336,12 @@ def _merged(
 class Decided:
     """A replay whose decisions are kept in memory; its outcome is computed on first use."""
 
-    def __init__(self, run: ReplayRun, chunks: Iterable[EncodedLog]) -> None:
-        self._run = run
-        self._chunks = [(log, run.decide(log)) for log in chunks]
+    def __init__(self, setup: NetworkConfig, data: Any, baselines: Sequence[str] = ()) -> None:
+        """Replay a table: a frame, a mapping of columns or the path of a log."""
+        self._run, _, chunks = _begun(setup, data, baselines)
+        self._chunks = [(log, self._run.decide(log)) for log in chunks]
+        if not self._run.slots:
+            raise DataError("the data have no rows; a replay needs at least one")
 
     @cached_property
     def trace(self) -> Trace:
@@ -359,11 +357,14 @@ class Decided:
         return self._run.outcome()
 
 
-def replay_arrays(
-    config: ConfigLike, arguments: Mapping[str, Any], *, baselines: Sequence[str] = ()
-) -> Decided:
-    """Replay arrays, by the names of the arguments of `covey.replay`; None: not there."""
-    setup, by_row = _for_arrays(load(config), arguments)
+def table_of_arrays(
+    setup: NetworkConfig, arguments: Mapping[str, Any]
+) -> tuple[NetworkConfig, Columns]:
+    """Return a set-up and columns for arrays, by the names of the arguments of `covey.replay`.
+
+    None stands for an array that is not there.
+    """
+    setup, by_row = _named_like_arguments(setup, arguments)
     functions, predictions = _functions(setup), arguments["predictions"]
     if len(predictions) != len(functions):
         raise DataError(
@@ -383,20 +384,7 @@ def replay_arrays(
     if len(columns) < len(pairs):
         twice = next(name for name, _ in pairs if sum(name == other for other, _ in pairs) > 1)
         raise DataError(f"two arrays have the name {twice!r}; rename the function or column")
-    return _decided(setup._replace(context=contexts.parse(names)), columns, baselines)
-
-
-def replay_table(config: ConfigLike, data: Any, *, baselines: Sequence[str] = ()) -> Decided:
-    """Replay a table: a frame, a mapping of columns or the path of a log; `[data]` says which."""
-    return _decided(load(config), data, baselines)
-
-
-def _decided(setup: NetworkConfig, data: Any, baselines: Sequence[str]) -> Decided:
-    run, _, chunks = _begun(setup, data, baselines)
-    decided = Decided(run, chunks)
-    if not run.slots:
-        raise DataError("the data have no rows; a replay needs at least one")
-    return decided
+    return setup._replace(context=contexts.parse(names)), columns
 
 
 def _begun(
@@ -434,14 +422,6 @@ def replay_file(
         name = data.name if isinstance(data, Path) else "the table"
         raise DataError(f"{name} has no rows; a log needs at least one")
     return run.outcome()
-
-
-def _with_units(cell: CellView, context: Contexts) -> CellView:
-    """Return a cell with its bounds in the units of the columns."""
-    is_named = len(cell.low if cell.space is None else cell.space) <= MOST_DRAWN
-    if len(cell.low) != context.dimension or not is_named:
-        return cell
-    return msgspec.structs.replace(cell, bounds=context.bounds_at(cell.low, cell.high))
 
 
 def _contest(setup: NetworkConfig, names: Sequence[str]) -> BaselineRun:
@@ -488,13 +468,13 @@ def chunks_of(
     batches = 0  # before the chunk
     # Closed at once if a row is invalid, not when the generator is collected.
     with contextlib.closing(reader.chunks()) as chunks:
-        whole: Iterator[logs.Columns] = chunks
+        whole: Iterator[Columns] = chunks
         if setup.data.only is not None:
             whole = wanted_rows(chunks, setup.data.only)
         if setup.data.batch is not None:
             whole = whole_batches(whole, setup.data.batch)
         timing = setup.timing
-        timed: Iterable[tuple[logs.Columns, ArrivalTimes | None]] = (
+        timed: Iterable[tuple[Columns, ArrivalTimes | None]] = (
             ((columns, None) for columns in whole) if timing is None else timing.arrivals(whole)
         )
         for columns, times in timed:
@@ -521,9 +501,9 @@ def chunks_of(
             yield encoder.encode(answers, arrived, points, columns)
 
 
-def whole_batches(chunks: Iterable[logs.Columns], batch: str) -> Iterator[logs.Columns]:
+def whole_batches(chunks: Iterable[Columns], batch: str) -> Iterator[Columns]:
     """Yield the chunks cut between batches: the last batch of one is the first of the next."""
-    held: logs.Columns = {}
+    held: Columns = {}
     for chunk in chunks:
         columns = (
             {name: tables.joined([held[name], new]) for name, new in chunk.items()}
@@ -548,14 +528,13 @@ def check_horizon(setup: NetworkConfig, slots: int) -> None:
         )
 
 
-def _for_arrays(
+def _named_like_arguments(
     setup: NetworkConfig, arguments: Mapping[str, Any]
-) -> tuple[NetworkConfig, dict[str, Any]]:
+) -> tuple[NetworkConfig, Columns]:
     """Return the set-up with columns named like the arguments of `replay`, and the arrays."""
     if not np.ndim(arguments["labels"]) or not len(arguments["labels"]):
         raise DataError("there are no slots to replay; labels is empty")
-    arrays = {"label": arguments["labels"], **{name: arguments[name] for name in OPTIONAL}}
-    arrays = {name: values for name, values in arrays.items() if values is not None}
+    arrays = {name: arguments[name] for name in OPTIONAL if arguments[name] is not None}
     for name in OPTIONAL:
         if getattr(setup.data, name) is not None and name not in arrays:
             raise ConfigError(
@@ -568,10 +547,10 @@ def _for_arrays(
             )
     if setup.ensemble is not None and "at" in arrays:
         raise ConfigError("[ensemble] needs every learner's vote on every row; leave out at")
-    names = {name: name if name in arrays else None for name in OPTIONAL}
-    data = msgspec.structs.replace(setup.data, label="label", **names)
-    setup = setup._replace(data=data)
-    return in_batches(setup) if "batch" in arrays else setup, arrays
+    named = {name: name for name in arrays}
+    setup = setup._replace(data=msgspec.structs.replace(setup.data, label="label", **named))
+    setup = in_batches(setup) if "batch" in arrays else setup
+    return setup, {"label": arguments["labels"], **arrays}
 
 
 def _points(setup: NetworkConfig, values: Any, slots: int) -> Array:

@@ -27,7 +27,6 @@ from covey.replay.outcome import (
     TotalNumbers,
     aligned,
     gain_of,
-    points_of,
 )
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report import figures, page
@@ -148,9 +147,9 @@ class ReplayComparison(Shown):
             settings=run.settings,
             numbers=total,
             loss_points=None if error is None or cost is None else error + cost,
-            against_points=points_of(self._against(name)),
+            against_points=self._against(name),
             learners_against={
-                learner.name: points_of(self._against(name, place))
+                learner.name: self._against(name, place)
                 for place, learner in enumerate(run.outcome.learners)
             },
         )

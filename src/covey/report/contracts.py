@@ -13,7 +13,7 @@ from covey.config import load
 from covey.data import tables
 from covey.replay.encoding import Encoder
 from covey.replay.engine import ReplayEngine
-from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of, points_of
+from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of
 from covey.replay.replay import chunks_of, used_columns
 from covey.types import Interval
 
@@ -119,7 +119,7 @@ def gain_between(
         for time in (site.timeline for site in run if site.name in names):
             gained = -np.add(time.errors, time.spent) + (0.0 if is_buyer else time.income)
             parts.append((time.slots_per_bucket, sign * gained, np.array(time.judged) * (sign > 0)))
-    return points_of(gain_of(*aligned(parts)))
+    return gain_of(*aligned(parts))
 
 
 def priced(base: Table, buyer: str, seller: str, price: float | None) -> Table:

@@ -9,11 +9,12 @@ from typing import Any, Literal, cast
 import msgspec
 
 from covey import files
+from covey.config import load as load_config
 from covey.config import tables_in
 from covey.data.logs import Trace, arrow_module
 from covey.errors import ConfigError, DataError
 from covey.replay.outcome import Outcome, Summary
-from covey.replay.replay import ConfigLike, Progress, replay_arrays, replay_table
+from covey.replay.replay import ConfigLike, Decided, Progress, table_of_arrays
 from covey.report import figures, page
 from covey.report import simulation as simulation_report
 from covey.report import text as report_text
@@ -296,7 +297,7 @@ def replay(
             raise ConfigError(f"pass data or arrays, not both; remove data or {arrays[0]}")
         title = f"Replay of {Path(data).name}" if isinstance(data, str | Path) else "Replay"
         with modules_beside(source):
-            decided = replay_table(config, data, baselines=baselines)
+            decided = Decided(load_config(config), data, baselines)
         return Result(decided, title=title, config=shown, data=data)
     for name in ("predictions", "labels"):
         if arguments[name] is None:
@@ -304,5 +305,5 @@ def replay(
     if contexts is None:
         arguments["contexts"] = [()] * len(labels)
     with modules_beside(source):
-        decided = replay_arrays(config, arguments, baselines=baselines)
+        decided = Decided(*table_of_arrays(load_config(config), arguments), baselines)
     return Result(decided, config=shown)
