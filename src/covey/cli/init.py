@@ -115,14 +115,13 @@ def guess(path: Path, *, label: str | None = None, at: str | None = None) -> Gue
             "the same spelling, or name the column of true labels with --label"
         )
     rest = [facts[name] for name in facts if name not in used and name not in functions]
-    context, context_notes, context_warnings = _contexts(rest)
+    context, context_warnings = _contexts(rest)
     sites = sorted(facts[site].values) if site else []
     notes = [
         f"true labels: {truth} ({len(facts[truth].values)} classes)",
         f"predictions: {', '.join(functions)}",
         f"sites: {site} ({len(sites)})" if site else "sites: every site gets every row",
         *(f"{key}: {optional[key[0]]}" for key in ("revealed", "delay") if optional[key[0]]),
-        *context_notes,
     ]
     unlabelled = facts[truth].missing
     if unlabelled and optional["r"] is None:
@@ -172,7 +171,7 @@ def _ranked(guessed: Guess, path: Path) -> Guess:
     return guessed._replace(
         context=[entry for entry, _ in active],
         ranked=left,
-        notes=[*(note for note in guessed.notes if not note.startswith("context: ")), *notes],
+        notes=[*guessed.notes, *notes],
     )
 
 
@@ -325,19 +324,15 @@ def _functions(
     return functions, warnings
 
 
-def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[str]]:
-    entries, notes, warnings = [], [], []
+def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str]]:
+    """Return the entries that columns are proposed for, and why others are left out."""
+    entries, warnings = [], []
     for fact in rest:
-        identifies = fact.identifies
-        is_left = fact.is_constant or (fact.size and fact.missing) or identifies
-        scales = [] if is_left else _scales(fact)
-        for entry, note in scales:
-            entries.append(entry)
-            notes.append(f"context: {entry}{note}")
+        scales = [] if fact.is_constant else _scales(fact)
         if fact.is_constant:
             warnings.append(f"{fact.name} is constant in the log; it is left out")
-        elif identifies:
-            warnings.append(f"{fact.name} is {identifies}; it is left out")
+        elif fact.identifies:
+            warnings.append(f"{fact.name} is {fact.identifies}; it is left out")
         elif fact.size and fact.missing:
             warnings.append(
                 f"{fact.name} lacks {fact.missing:,} vectors; it is left out: fill or remove those "
@@ -345,28 +340,29 @@ def _contexts(rest: Sequence[ColumnFacts]) -> tuple[list[str], list[str], list[s
             )
         elif not scales:
             warnings.append(f"{fact.name} holds {_unfit(fact)}; it is left out")
-        elif fact.missing:
-            warnings.append(
-                f"{fact.name} lacks {fact.missing:,} values; rows without one have cells of their "
-                'own (missing = "own")'
-            )
-    return entries, notes, warnings
+        else:
+            entries += scales
+            if fact.missing:
+                warnings.append(
+                    f"{fact.name} lacks {fact.missing:,} values; rows without one have cells of "
+                    'their own (missing = "own")'
+                )
+    return entries, warnings
 
 
-def _scales(fact: ColumnFacts) -> list[tuple[str, str]]:
-    """Return the entries that a column is proposed for, each with a remark; none if unfit."""
+def _scales(fact: ColumnFacts) -> list[str]:
+    """Return the entries that a column is proposed for; none if it is unfit."""
     more = {"missing": "own"} if fact.missing else {}
     if fact.size is not None:
-        return [(f"{{ vector = {text_of(fact.name)}, size = {fact.size} }}", "")]
+        return [f"{{ vector = {text_of(fact.name)}, size = {fact.size} }}"]
     if fact.numbers is not None:
-        return [(_scaled(fact.name, fact.numbers, more), "")]
+        return [_scaled(fact.name, fact.numbers, more)]
     moments = _moments(fact)
     if moments is not None:
-        scales = _calendar(moments)
-        return [(_entry(fact.name, scale=scale, **more), " (in UTC)") for scale in scales]
+        return [_entry(fact.name, scale=scale, **more) for scale in _calendar(moments)]
     if len(fact.values) <= MOST_CATEGORIES:
         values = sorted(fact.values)
-        return [(_entry(fact.name, scale="category", values=values, other="own", **more), "")]
+        return [_entry(fact.name, scale="category", values=values, other="own", **more)]
     return []
 
 
