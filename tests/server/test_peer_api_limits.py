@@ -17,7 +17,7 @@ from covey.node.peers import DEADLINE_S
 from covey.node.requests import AskRow
 from covey.node.workers import Limits
 from covey.server import peer_messages
-from covey.server.http import HttpProblem, HttpRequest, HttpResponse, TokenBucket
+from covey.server.http import HttpProblem, HttpRequest, HttpResponse, Rates
 from covey.server.peer_api import PeerApi, PeerUse
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import ROOT, AskQuery
@@ -32,10 +32,10 @@ from support.virtual import World
 def test_in_no_stretch_of_time_are_there_more_calls_than_the_rate_allows(
     rate_per_s: float, gaps_s: list[float]
 ) -> None:
-    bucket, now_s, taken = TokenBucket(), 0.0, []
+    rates, now_s, taken = Rates(), 0.0, []
     for gap_s in gaps_s:
         now_s += gap_s
-        if not bucket.take(now_s, rate_per_s):
+        if not rates.take("north", now_s, rate_per_s):
             taken.append(now_s)
 
     for k, first in enumerate(taken):

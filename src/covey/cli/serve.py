@@ -37,7 +37,7 @@ def client(url: str, *, token: str | None = None, authority: Path | None = None)
     if parts.scheme == "http" and authority is not None:
         raise ConfigError(f"--ca is for https, and {url!r} is not")
     model = f"{parts.scheme}://{parts.netloc}{path}"
-    return HttpClient.at(model, timeout_s=TIMEOUT_S, token=token, authority=authority)
+    return HttpClient(model, TIMEOUT_S, token, authority)
 
 
 def state(model: HttpClient) -> bytes:

@@ -58,32 +58,21 @@ class HttpClient:
     """
 
     def __init__(
-        self,
-        url: str,
-        timeout_s: float,
-        token: str | None = None,
-        tls: ssl.SSLContext | None = None,
+        self, url: str, timeout_s: float, token: str | None = None, authority: Path | None = None
     ) -> None:
-        self.url = url
-        self._timeout_s = timeout_s
-        self._token = token
-        self._tls = tls
-        self._kept: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue(maxsize=1)
-
-    @classmethod
-    def at(
-        cls, url: str, *, timeout_s: float, token: str | None = None, authority: Path | None = None
-    ) -> "HttpClient":
-        """Return the client of a URL; `authority` is a file of certificates to trust.
+        """Trust the certificates of the file `authority`, or those of the system.
 
         Raises `ConfigError` if the URL, the token or the file is not valid, or if the token would
         be sent unencrypted to another machine.
         """
+        self._kept: queue.LifoQueue[http.client.HTTPConnection] = queue.LifoQueue(maxsize=1)
         parts = checked(url)
         if token is not None:
             _check_token(token, parts)
-        tls = _trusting(authority) if parts.scheme == "https" else None
-        return cls(url.rstrip("/"), timeout_s, token, tls)
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._token = token
+        self._tls = _trusting(authority) if parts.scheme == "https" else None
 
     def send(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Return status and body of the response to a request for `path` below the URL.
@@ -239,13 +228,20 @@ def checked(url: str) -> SplitResult:
 def _check_token(token: str, parts: SplitResult) -> None:
     if not token or not token.isascii() or not token.isprintable():
         raise ConfigError("the token is not one line of printable ASCII characters")
-    if parts.scheme == "http" and not _is_this_machine(parts.hostname or ""):
+    if not is_safe(parts):
         raise ConfigError("the token would be sent unencrypted; use https")
 
 
-def _is_this_machine(host: str) -> bool:
+def is_safe(parts: SplitResult) -> bool:
+    """Return whether nobody can read what is sent to a URL: it is encrypted, or stays here."""
+    host = parts.hostname or ""
+    return parts.scheme == "https" or host == "localhost" or is_loopback(host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -411,12 +407,9 @@ def load_remote(table: Remote, folder: Path) -> RemoteModel:
         )
     authority = None if table.ca is None else folder / table.ca
     try:
-        client = HttpClient.at(
-            table.url, timeout_s=table.timeout_s, token=token, authority=authority
-        )
+        return RemoteModel(HttpClient(table.url, table.timeout_s, token, authority), table)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    return RemoteModel(client, table)
 
 
 def _tensor_of(

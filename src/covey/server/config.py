@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +14,7 @@ from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables, learn
 from covey.data.contexts import MOST_COORDINATES, Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
 from covey.errors import ConfigError, DataError
+from covey.functions import remote
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.node import change
@@ -29,7 +29,7 @@ from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import PEER_TICKETS, Limits
 from covey.server import http, keys
-from covey.server.http import Address, is_loopback
+from covey.server.http import Address
 from covey.server.spaces import SpaceNames, names_of
 from covey.types import Label, Loss
 
@@ -183,20 +183,16 @@ def _checked(one: PeerConfig, where: str) -> PeerConfig:
 
 def _root(url: str, where: str) -> str:
     """Return the root URL of a site, with its port."""
-    shape = "write it like https://south.example:8443"
     try:
-        parts = urlsplit(url)
-        port = parts.port or 443
-    except ValueError as error:
-        raise ConfigError(f"{where} is {url!r}: {error}; {shape}") from None
-    if parts.scheme != "https":
-        raise ConfigError(f"{where} is {url!r}; only https is supported, {shape}")
-    if not parts.hostname or parts.username is not None or parts.path.strip("/"):
-        raise ConfigError(f"{where} is {url!r}; {shape}, without a path")
-    if parts.query or parts.fragment:
-        raise ConfigError(f"{where} is {url!r}; {shape}, without ? and #")
-    (host,) = keys.check_hosts([parts.hostname])
-    return Address(host, port).url("https")
+        parts = remote.checked(url)
+        is_root = parts.scheme == "https" and not parts.path.strip("/")
+    except ConfigError:
+        is_root = False
+    if not is_root:
+        shape = "like https://south.example:8443, without a path, and without ? and #"
+        raise ConfigError(f"{where} is {url!r}; only https is supported: write it {shape}")
+    (host,) = keys.check_hosts([parts.hostname or ""])
+    return Address(host, parts.port or 443).url("https")
 
 
 def _own(
@@ -372,7 +368,7 @@ def _from_table(
     functions = functions_of(site, loaded)
     labels = _labels(serving, contexts, functions, setup.data.loss)
     limits = http.read_limits(bounds, label_wait=learner.label_wait)
-    is_outside = not is_loopback(address.host)
+    is_outside = not remote.is_loopback(address.host)
     wiring = setup.wiring
     return SiteConfig(
         path=path,
@@ -526,15 +522,11 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
 
 def _check_traces(url: str | None) -> None:
     """Raise `ConfigError` if spans would be sent in the clear, or nowhere."""
-    if url is None:
-        return
     try:
-        parts = urlsplit(url)
-        host, scheme = parts.hostname or "", parts.scheme
-    except ValueError:
-        host, scheme = "", ""
-    is_here = scheme == "http" and (host == "localhost" or is_loopback(host))
-    if not host or not (scheme == "https" or is_here):
+        is_safe = url is None or remote.is_safe(remote.checked(url))
+    except ConfigError:
+        is_safe = False
+    if not is_safe:
         raise ConfigError(
             f"[node] traces is {url!r}; write the URL of a collector (OTLP over HTTP), like "
             "http://127.0.0.1:4318/v1/traces, with https unless it is on this machine"
@@ -652,7 +644,7 @@ def _addresses(serving: NodeTable, identity: Identity | None) -> tuple[Address, 
     address = Address.parse(serving.address, "[node] address")
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate and key: `covey keys new`")
-    if not is_loopback(address.host) and (
+    if not remote.is_loopback(address.host) and (
         identity is None or serving.tokens is None or serving.tls is False
     ):
         raise ConfigError(

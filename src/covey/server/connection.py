@@ -20,6 +20,7 @@ import msgspec
 
 from covey import files
 from covey.errors import ConfigError, CoveyError, MissingExtra, PeerRefused, need_of
+from covey.functions.remote import is_loopback
 from covey.node.workers import Limits
 from covey.server import keys, tokens
 from covey.server.http import (
@@ -37,12 +38,10 @@ from covey.server.http import (
     Rates,
     Turns,
     head_too_large,
-    is_loopback,
     most_bytes,
     not_compressed,
     not_http,
     respond,
-    too_dense,
     too_large,
     unexpected,
 )
@@ -499,7 +498,9 @@ def inflate(body: bytes, coding: str, most: int) -> bytes:
     if len(content) > most:
         raise too_large(most)
     if len(content) > most_dense:
-        raise too_dense(MOST_RATIO)
+        size = f"more than {MOST_RATIO} times as large as its compressed form"
+        dense = f"the body is {size}; send the body plain"
+        raise HttpProblem(413, "too_large", dense, is_last=True)
     if inflater.unused_data or not inflater.eof:
         raise not_compressed()
     return content

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import math
 import socket
@@ -30,29 +29,22 @@ from covey.errors import (
 from covey.node.workers import Limits
 
 
-class TokenBucket:
-    """Token bucket with a burst of one second."""
-
-    def __init__(self) -> None:
-        self._tokens = 0.0
-        self._at_s = -math.inf
-
-    def take(self, now_s: float, rate_per_s: float, count: float = 1.0) -> float:
-        """Return 0 if so many calls are fine; else for how many seconds they are not."""
-        gained = (now_s - self._at_s) * rate_per_s
-        self._tokens = min(max(1.0, rate_per_s), self._tokens + gained)
-        self._at_s = now_s
-        if self._tokens >= count:
-            self._tokens -= count
-            return 0.0
-        return (count - self._tokens) / rate_per_s
-
-
 class Rates:
-    """A token bucket for each caller; they stay when the file of a site, and so a rate, changes."""
+    """A token bucket for each caller, with a burst of one second.
+
+    They stay when the file of a site, and so a rate, changes.
+    """
 
     def __init__(self) -> None:
-        self._buckets: dict[str, TokenBucket] = {}
+        self._held: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
+
+    def take(self, caller: str, now_s: float, rate_per_s: float, count: float = 1.0) -> float:
+        """Return 0 if so many calls are fine; else for how many seconds they are not."""
+        tokens, at_s = self._held.get(caller, (0.0, -math.inf))
+        tokens = min(max(1.0, rate_per_s), tokens + (now_s - at_s) * rate_per_s)
+        is_fine = tokens >= count
+        self._held[caller] = tokens - count * is_fine, now_s
+        return 0.0 if is_fine else (count - tokens) / rate_per_s
 
     def spend(
         self,
@@ -64,8 +56,7 @@ class Rates:
         is_last: bool = False,
     ) -> None:
         """Count calls; raise `HttpProblem` with this sentence if they come too early."""
-        bucket = self._buckets.setdefault(caller, TokenBucket())
-        wait_s = bucket.take(asyncio.get_running_loop().time(), rate_per_s, count)
+        wait_s = self.take(caller, asyncio.get_running_loop().time(), rate_per_s, count)
         if wait_s:
             retry = {"Retry-After": str(math.ceil(wait_s))}
             raise HttpProblem(429, "too_often", refusal, retry, is_last=is_last)
@@ -255,11 +246,6 @@ def too_large(most: int) -> HttpProblem:
     return HttpProblem(413, "too_large", detail, is_last=True)
 
 
-def too_dense(most: int) -> HttpProblem:
-    detail = f"more than {most} times as large as its compressed form; send the body plain"
-    return HttpProblem(413, "too_large", f"the body is {detail}", is_last=True)
-
-
 def head_too_large(head_kib: int) -> HttpProblem:
     return HttpProblem(431, "head_too_large", f"the head may have at most {head_kib} KiB")
 
@@ -365,14 +351,6 @@ class AdmissionQueue:
             if not turn.done():
                 self.in_progress += 1
                 turn.set_result(None)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class Address(NamedTuple):
