@@ -31,30 +31,21 @@ MODULES = {  # module of `covey.cli` -> commands, which its functions `run_<name
 COMMANDS = {name: module for module, names in MODULES.items() for name in names}
 
 
+COMMON = (  # arguments of all commands
+    {"names": "--json", "action": "store_true", "help": "print the summary as one JSON object"},
+    {"names": "--quiet", "action": "store_true", "help": "no progress on standard error"},
+    {"names": "--debug", "action": "store_true", "help": "show the traceback of a failure"},
+)
+
+
 class CommandParser(argparse.ArgumentParser):
-    """A parser that knows what a misspelt word may mean.
-
-    The arguments of a command are added once it is used. So `covey --help` imports no command, and
-    a command only what it needs.
-    """
-
-    table: Mapping[str, Any] | None = None
+    """A parser that knows what a misspelt word may mean."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Add the arguments, unless that is done, and parse as argparse does."""
-        if self.table is not None:
-            table, self.table = self.table, None
-            run = table["run"]
-            if isinstance(run, str):
-                run = getattr(importlib.import_module(f"covey.cli.{COMMANDS[run]}"), f"run_{run}")
-            if "verbs" in table:
-                add_commands(self, table["verbs"], run=run)
-            else:
-                add_arguments(self, table["arguments"])
-                add_common(self, run)
+        """Refuse unknown options with what they may mean, and parse as argparse does."""
+        known = [name for name in self._option_string_actions if name.startswith("--")]
         for argument in itertools.takewhile("--".__ne__, sys.argv[1:] if args is None else args):
             option = argument.partition("=")[0]
-            known = [name for name in self._option_string_actions if name.startswith("--")]
             is_known = any(name.startswith(option) for name in known)
             if option.startswith("--") and not is_known and self._subparsers is None:
                 self.error(f"unknown option {option}{_hint(option, known)}")
@@ -91,13 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _plain_warnings():
             made = parser()
-            made.set_defaults(run=lambda _: made.print_help())
             options = made.parse_args(arguments, options)
-            if getattr(options, "report", None) is not None:
-                from covey.report.results import check_folder  # not for `covey --help`
-
-                check_folder(options.report)
-            code: int | None = options.run(options)
+            if options.run is None:
+                made.print_help()
+            code = 0 if options.run is None else _run(options)
     except StoreFailed as error:
         return _fail(options, error, 74)  # EX_IOERR of `sysexits.h`
     except CoveyError as error:
@@ -110,7 +98,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except Exception as error:
         return _fail(options, error, 1)
-    return code or 0
+    return code
+
+
+def _run(options: argparse.Namespace) -> int:
+    """Run a command, which imports only what it needs; return its exit code."""
+    if getattr(options, "report", None) is not None:
+        from covey.report.results import check_folder
+
+        check_folder(options.report)
+    module = importlib.import_module(f"covey.cli.{COMMANDS[options.run]}")
+    return getattr(module, f"run_{options.run}")(options) or 0
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,12 +127,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, tables: Mapping[str, Any], run: object = None
+    parser: argparse.ArgumentParser, tables: Mapping[str, Any], run: str | None = None
 ) -> None:
-    """Add the commands of `commands.toml`, or the verbs of one of them, which all call `run`."""
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=run is not None, parser_class=CommandParser
-    )
+    """Add the commands of `commands.toml`, or the verbs of the command `run`."""
+    parser.set_defaults(run=run)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=run is not None)
     for name, table in tables.items():
         line = table["line"]
         listed = [
@@ -151,17 +148,11 @@ def add_commands(
             epilog="".join(listed),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.table = {**table, "run": run or name}
-        if run is not None:
-            command.set_defaults(verb=name)
-
-
-def add_common(command: argparse.ArgumentParser, run: object) -> None:
-    """Add the options that all commands share, and the function that `main` calls."""
-    command.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    command.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    command.add_argument("--debug", action="store_true", help="show the traceback of a failure")
-    command.set_defaults(run=run)
+        if "verbs" in table:
+            add_commands(command, table["verbs"], run=name)
+        else:
+            add_arguments(command, [*table["arguments"], *COMMON])
+            command.set_defaults(run=run or name, verb=name)
 
 
 def add_arguments(command: argparse.ArgumentParser, arguments: Sequence[Mapping[str, Any]]) -> None:

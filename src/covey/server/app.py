@@ -27,7 +27,7 @@ from covey.node.status import NO_SPANS, SiteCondition, Spans
 from covey.node.store import Store
 from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
-from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi
+from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi, LiveState
 from covey.server.conditions import FAR_S, Conditions, Facts
 from covey.server.config import SiteConfig, pinned_keys
 from covey.server.connection import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
@@ -237,16 +237,11 @@ class ServedSite:
         self._served, self._node = served, node
         for queue in self._queues.values():
             queue.most = served.limits.in_flight
-        front = ClientApi(
-            served,
-            node,
-            self._metrics,
-            self._queues["front"],
-            self.reload,
-            events=self._events,
-            history=self._threads.history,
-            conditions=self._needs,
+        queue, history = self._queues["front"], self._threads.history
+        live = LiveState(
+            served, node, queue, events=self._events, history=history, conditions=self._needs
         )
+        front = ClientApi(served, node, self._metrics, queue, self.reload, live)
         back = PeerApi(
             node,
             served.neighbours,

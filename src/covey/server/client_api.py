@@ -437,46 +437,32 @@ class ClientApi:
         metrics: Metrics,
         queue: AdmissionQueue,
         reload: Callable[[], Awaitable[Plan]],
-        *,
-        events: EventLog,
-        history: SiteHistory,
-        conditions: Callable[[], list[SiteCondition]],
+        live: LiveState,
     ) -> None:
         """`reload` applies the file of the site and returns what that has changed.
 
         `queue` is for requests that may wait for functions and peers; others need no turn.
         """
-        self._reload = reload
-        self._served = served
-        self._serving = served.serving
-        self._limits = served.limits
-        self._queue = queue
-        self._live = LiveState(
-            served, node, queue, events=events, history=history, conditions=conditions
-        )
-        self._contexts = served.contexts
-        self._node = node
-        self._metrics = metrics
+        self._served, self._node, self._metrics = served, node, metrics
+        self._queue, self._reload, self._live = queue, reload, live
         self._model = oip.Model(
-            self._serving,
+            served.serving,
             None if served.has_contexts else (served.serving.dimension or 0),
             served.contexts.vectors,
             served.labels.classes,
             served.limits,
         )
-        self._document = msgspec.json.encode(
-            openapi_document(
-                self._serving.name,
-                has_tokens=served.tokens is not None,
-                example=self._model.example(),
-            )
+        name, example = served.serving.name, self._model.example()
+        has_tokens = served.tokens is not None
+        document = msgspec.json.encode(
+            openapi_document(name, has_tokens=has_tokens, example=example)
         )
-        self._routes = {route.at(self._serving.name): route for route in ROUTES}
+        self._routes = {route.at(name): route for route in ROUTES}
         self._pages: dict[str, Callable[[], HttpResponse]] = {
             "live": lambda: _json(oip.Live(True)),
             "ready": lambda: _json(oip.Ready(node.is_ready), 200 if node.is_ready else 503),
             "server": lambda: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
-            "openapi": lambda: HttpResponse(body=self._document),
+            "openapi": lambda: HttpResponse(body=document),
             "model": lambda: _json(self._model.metadata()),
             "config": lambda: _json(self._model.config()),
             "stats": lambda: _json(self._model.statistics(*metrics.inferences())),
@@ -500,7 +486,7 @@ class ClientApi:
         if route.name == "state":
             return _json(self._live.read(call.query))
         if route.name == "file":
-            return page_file(call.path, self._serving.name)
+            return page_file(call.path, self._served.serving.name)
         return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
@@ -515,7 +501,7 @@ class ClientApi:
 
     def _nowhere(self, path: str) -> HttpProblem:
         """Return the problem of a path that is none."""
-        name = self._serving.name
+        name = self._served.serving.name
         parts = path.split("/")[2:]  # "models", its name, "versions", the version
         if parts[:1] == ["models"] and parts[1:2] != [name]:
             return HttpProblem(404, "model_unknown", f"the model here is {name!r}")
@@ -536,11 +522,13 @@ class ClientApi:
             parameters = {name: columns[name][0] for name in HOW}
         else:
             columns = _columns_of(answered, [wanted.name for wanted in oip.wanted_of(request)])
-        return oip.answer(columns, request, model=self._serving.name, id=id_, parameters=parameters)
+        return oip.answer(
+            columns, request, model=self._served.serving.name, id=id_, parameters=parameters
+        )
 
     async def _answer(self, rows: TensorTable, question: Question, slot: int | None) -> Request:
         """Answer the rows of a request; contexts are made for the slots that they get."""
-        is_record = self._serving.instance == "record"
+        is_record = self._served.serving.instance == "record"
         if rows.count == 1:
             (record,) = rows.records()
             instances: Any = [record if is_record else oip.flattened(record.values())]
@@ -552,8 +540,10 @@ class ClientApi:
                 return rows.points() if rows.count > 1 else [rows.context()]
             previous = self._previous_label()
             if rows.count == 1:
-                return [self._contexts.extract_one(record, slot=first, previous_label=previous)]
-            return self._contexts.extract_rows(
+                return [
+                    self._served.contexts.extract_one(record, slot=first, previous_label=previous)
+                ]
+            return self._served.contexts.extract_rows(
                 rows.columns,
                 slot=first,
                 count=rows.count,
@@ -566,7 +556,7 @@ class ClientApi:
     async def _feedback(self, call: HttpRequest) -> HttpResponse:
         if not is_all_json(call.headers):
             raise HttpProblem(415, "media_type", f"send labels as {JSON}")
-        feedback = oip.feedback(call.body, most=self._limits.rows)
+        feedback = oip.feedback(call.body, most=self._served.limits.rows)
         count = 1 if feedback.rows is None else len(feedback.rows)
         source = _asker(call, (feedback.parameters or {}).get("client", call.who))
         try:
