@@ -135,7 +135,7 @@ def test_a_replay_needs_no_node_store_or_event_loop() -> None:
     assert {"asyncio", "sqlite3", "ssl", "covey.node"} & set(loaded) == set()
 
 
-def test_every_command_adds_its_arguments_when_it_is_used(
+def test_every_command_has_a_function_and_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name, module in COMMANDS.items():

@@ -234,14 +234,10 @@ def _check_token(token: str, parts: SplitResult) -> None:
 
 def is_safe(parts: SplitResult) -> bool:
     """Return whether nobody can read what is sent to a URL: it is encrypted, or stays here."""
-    host = parts.hostname or ""
-    return parts.scheme == "https" or host == "localhost" or is_loopback(host)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    if parts.scheme == "https" or parts.hostname == "localhost":
+        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return False
 

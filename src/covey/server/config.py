@@ -29,7 +29,7 @@ from covey.node.store import Store
 from covey.node.trust import Trust
 from covey.node.workers import PEER_TICKETS, Limits
 from covey.server import http, keys
-from covey.server.http import Address
+from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
 from covey.types import Label, Loss
 
@@ -368,7 +368,7 @@ def _from_table(
     functions = functions_of(site, loaded)
     labels = _labels(serving, contexts, functions, setup.data.loss)
     limits = http.read_limits(bounds, label_wait=learner.label_wait)
-    is_outside = not remote.is_loopback(address.host)
+    is_outside = not is_loopback(address.host)
     wiring = setup.wiring
     return SiteConfig(
         path=path,
@@ -644,7 +644,7 @@ def _addresses(serving: NodeTable, identity: Identity | None) -> tuple[Address, 
     address = Address.parse(serving.address, "[node] address")
     if identity is None and serving.tls:
         raise ConfigError("[node] tls = true needs certificate and key: `covey keys new`")
-    if not remote.is_loopback(address.host) and (
+    if not is_loopback(address.host) and (
         identity is None or serving.tokens is None or serving.tls is False
     ):
         raise ConfigError(
