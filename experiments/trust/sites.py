@@ -163,7 +163,7 @@ class AskedSite:
         """Answer an own row, take its label, and return the function that was chosen."""
         request = run(self._handler.answer([row], [(context,)], slot=slot, id=f"{slot}"))
         function = self.learner.choice(request.group(0).code).function
-        run(self._handler.learn(request, {0: row.truth}))
+        self.learn(request, row.truth)
         return function
 
     def assist(self, source: str, row: Row, cell: Cell, slot: int, id_: str) -> Any:
@@ -171,8 +171,9 @@ class AskedSite:
         return run(self._handler.assist([row], [cell], [slot], source=source, ids=[id_]))
 
     def learn(self, request: Any, label: int) -> None:
-        """Take the label of a source."""
-        run(self._handler.learn(request, {0: label}))
+        """Take a label."""
+        self.state.check(request, {0: label})
+        self.state.settle(request, {0: label})
 
     def commit(self) -> None:
         """Forget what a store would have."""
@@ -182,16 +183,13 @@ class AskedSite:
 
     # -- what the handler needs -----------------------------------------------------------------
 
-    def closed(self) -> None:
+    def unavailable(self) -> None:
         return None
-
-    def settle_peers(self) -> None:
-        """Do nothing: no peer is asked."""
 
     async def run(self, function: int, rows: Sequence[Row], *, is_served: bool = False) -> Any:
         return [row.answers[function] for row in rows]
 
-    async def gather(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
+    async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         return [await call for call in calls]
 
 

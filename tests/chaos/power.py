@@ -58,9 +58,12 @@ def _commit(k: int, requests: list[Request]) -> Commit:
         delivered=[Delivery("south", f"p{k - 2}", "blue")],
         closed=[2 * k - 3, 2 * k - 2] if k > 1 else [],
     )
-    commit.add_labels(new[0], [0], ["blue"], [k % 2 == 0])
+    new[0].truths[0] = "blue"
+    commit.add_labels(new[0], [0], [k % 2 == 0])
     if k > 1:
-        commit.add_labels(requests[2 * k - 3], [1, 0], [1, 2], [True, False])
+        earlier = requests[2 * k - 3]
+        earlier.truths[:2] = [2, 1]
+        commit.add_labels(earlier, [1, 0], [True, False])
     return commit
 
 

@@ -170,7 +170,8 @@ def test_a_second_label_of_a_row_is_refused_with_its_whole_commit(store: Store) 
     first = request(rows=2)
     store.commit(commit_of([first], {1: [1]}))
     again = commit_of([request(2)])
-    again.add_labels(first, [1, 0], [1, 0], [True, False])
+    first.truths[:] = [0, 1]
+    again.add_labels(first, [1, 0], [True, False])
 
     with pytest.raises(StoreError, match="of a row that waits for none"):
         store.commit(again)
@@ -217,8 +218,8 @@ def test_many_labels_count_as_one_after_the_other_would(store: Store, count: int
     for some in (told[: len(told) // 3], told[len(told) // 3 :]):
         commit = Commit()
         for number, row in some:
-            truth = truths[number, row]
-            commit.add_labels(kept[number], [row], [truth], [truth == 1])
+            truth = kept[number].truths[row] = truths[number, row]
+            commit.add_labels(kept[number], [row], [truth == 1])
         store.commit(commit)
 
     assert store.counters() == expected
@@ -253,9 +254,9 @@ def test_labels_of_many_rows_count_as_those_of_few() -> None:
     right = [k % 3 == 0 for k in range(100)]
     whole, parts = (request(k, rows=100, groups=groups, group_of=which) for k in (1, 2))
     together, one_by_one = Commit(), Commit()
-    together.add_labels(whole, list(range(100)), [1] * 100, right)
+    together.add_labels(whole, list(range(100)), right)
     for row in range(100):
-        one_by_one.add_labels(parts, [row], [1], [right[row]])
+        one_by_one.add_labels(parts, [row], [right[row]])
 
     assert together.counts == one_by_one.counts == {("g4:1", "", "f"): (50, 16)}
 

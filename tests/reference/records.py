@@ -77,9 +77,8 @@ def cell_name(setup: Setup, cell: Cell) -> str:
     name = ":".join([size, *map(str, cell.place)])
     if setup.spaces is None or len(setup.spaces) == 1:
         return name
-    # The space of no coordinates has an empty name: "/g4".
     space = "+".join(f"x{coordinate}" for coordinate in setup.spaces[cell.space])
-    return f"{space}/{name}"
+    return f"{space}/{name}" if space else name  # the space of no coordinates has no name
 
 
 def limit(curve: Curve, slot: int) -> float:

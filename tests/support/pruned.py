@@ -25,7 +25,7 @@ def some_commits(seed: int) -> list[Commit]:
             for row, label in zip(rows, labels, strict=True):
                 one.truths[row] = label
             if rows:
-                commit.add_labels(one, rows, list(labels), [bool(label) for label in labels])
+                commit.add_labels(one, rows, [bool(label) for label in labels])
         while len(opened) > 5:
             commit.closed.append(opened.pop(chance.randrange(3)).number)
         commits.append(commit)

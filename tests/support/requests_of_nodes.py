@@ -35,7 +35,8 @@ def commit_of(
     for number, labels in (truths or {}).items():
         one = numbered[number]
         rows = [row for row, label in enumerate(labels) if label is not None]
-        known = [labels[row] for row in rows]
+        for row in rows:
+            one.truths[row] = labels[row]
         right = [one.predictions[row] == labels[row] for row in rows]
-        commit.add_labels(one, rows, known, right)
+        commit.add_labels(one, rows, right)
     return commit
