@@ -52,7 +52,7 @@ def test_the_hooks_of_commits_run_the_tools_of_make_check() -> None:
 
 
 def test_the_demo_of_a_new_clone_needs_no_compiler(tmp_path: Path) -> None:
-    make = [program("make"), "--dry-run", f"VENV={tmp_path}/venv", "demo"]
+    make = [program("make"), "--no-print-directory", "-n", f"VENV={tmp_path}/venv", "demo"]
     text = subprocess.run(make, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
     installed = [line for line in text.splitlines() if "--editable" in line]
