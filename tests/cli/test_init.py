@@ -87,6 +87,14 @@ def test_a_guessed_configuration_replays_the_log(
     assert "east" in capsys.readouterr().out
 
 
+def test_functions_belong_to_the_site_that_is_a_word_of_their_names(tmp_path: Path) -> None:
+    table = columns()
+    names = {"east_tree": "tree-EAST", "west_bayes": "bayes_west_2"}
+    log = write(tmp_path / "log.csv", {names.get(name, name): table[name] for name in table})
+
+    assert guess(log).learners == {"east": ["tree-EAST"], "west": ["bayes_west_2"]}
+
+
 @pytest.mark.parametrize(("days", "is_proposed"), [(13, False), (14, True)])
 def test_weekdays_are_proposed_from_two_weeks_on(
     days: int, is_proposed: bool, tmp_path: Path

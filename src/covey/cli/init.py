@@ -422,7 +422,7 @@ def _above(value: float) -> str:
 
 
 def _learners(functions: Sequence[str], sites: Sequence[str]) -> dict[str, list[str]]:
-    """Return the functions of each site: by the name of the site at their start, or by turns."""
+    """Return the functions of each site: by the name of the site in theirs, or by turns."""
     if sites:
         owned = {site: [name for name in functions if _belongs(name, site)] for site in sites}
         if all(owned.values()) and sum(map(len, owned.values())) == len(functions):
@@ -437,4 +437,5 @@ def _learners(functions: Sequence[str], sites: Sequence[str]) -> dict[str, list[
 
 
 def _belongs(function: str, site: str) -> bool:
-    return function == site or any(function.startswith(site + mark) for mark in "_-. ")
+    whole_words = rf"(?<![^\W_]){re.escape(site)}(?![^\W_])"
+    return re.search(whole_words, function, re.IGNORECASE) is not None
