@@ -22,8 +22,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import covey
 from covey.functions.function import frozen
-from covey.node.network import LocalSite
-from covey.node.requests import Prediction
+from covey.network.network import LocalSite
+from covey.site.requests import Prediction
 
 ROWS = 1_024
 FEATURES = 45

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from loading import Load, Server, drive, started
 
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import keys
 from covey.server.connection import Listener, LoopbackOnly
 from covey.server.http import (

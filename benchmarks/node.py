@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from covey.config import learner_of, load
-from covey.node.network import functions_of
+from covey.network.network import functions_of
+from covey.node.functions import ThreadWorkers
 from covey.node.node import Node, NodeDependencies, Question
-from covey.node.store import Store
-from covey.node.workers import ThreadWorkers
+from covey.store.store import Store
 
 ROWS = 1_024
 CLIENTS = 8

@@ -16,9 +16,9 @@ from contextlib import closing
 from pathlib import Path
 
 from covey.bandit.learner import UNKNOWN
-from covey.node.requests import Commit, Request, RowGroup
-from covey.node.status import MINUTE_S, ArmState, SiteHistory
-from covey.node.store import Store
+from covey.site.requests import Commit, Request, RowGroup
+from covey.site.status import MINUTE_S, ArmState, SiteHistory
+from covey.store.store import Store
 
 ARMS = 12
 BUSY_RATES = (12, 60, 6_000)  # requests a minute

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from covey.bandit.learner import UNKNOWN
-from covey.node.requests import Commit, PeerAnswer, Request, RowGroup
-from covey.node.store import Store
+from covey.site.requests import Commit, PeerAnswer, Request, RowGroup
+from covey.store.store import Store
 
 AT_ONCE = 2_000  # requests in one commit
 FINGERPRINT = "arm: f"

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # where the servers are started
 
 from chaos.failover import pair  # noqa: E402 - needs the path of the tests
-from covey.node.requests import CellLine, Commit, Request, RowGroup, SourceState  # noqa: E402 - needs the path of the tests
-from covey.node.store import Store  # noqa: E402 - needs the path of the tests
+from covey.site.requests import CellLine, Commit, Request, RowGroup, SourceState  # noqa: E402 - needs the path of the tests
+from covey.store.store import Store  # noqa: E402 - needs the path of the tests
 from support.postgres import Server, servers  # noqa: E402 - needs the path of the tests
 from support.requests_of_nodes import request  # noqa: E402 - needs the path of the tests
 from support.stores import new_schema  # noqa: E402 - needs the path of the tests

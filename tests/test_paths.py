@@ -140,6 +140,6 @@ def test_a_request_that_asks_a_peer_passes_through_few_files_and_contributing_li
 
     files = asyncio.run(main())
 
-    assert {"node/handler.py", "server/peer_api.py", "server/peer_client.py"} <= set(files)
+    assert {"site/handler.py", "server/peer_api.py", "server/peer_client.py"} <= set(files)
     assert len(files) <= MOST_FILES_OF_A_REQUEST
     assert set(files) <= set(listed("One request that asks a peer"))

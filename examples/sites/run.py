@@ -19,9 +19,9 @@ from typing import NamedTuple
 from processes import CLIENT, MOST_S, PRICE, Client, Site, free_ports
 from traffic import SIGNS, Above, Flow, flows, mixed
 
-from covey.node.requests import PeerAnswer
-from covey.node.store import Store
 from covey.report.text import table
+from covey.site.requests import PeerAnswer
+from covey.store.store import Store
 
 NAMES = ("north", "east", "south", "west")
 

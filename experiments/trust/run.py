@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import sites
 
-from covey.node.trust import Trust
+from covey.site.trust import Trust
 
 SEEDS, SLOTS = 20, 2_000
 GOAL = 1.05

@@ -10,11 +10,11 @@ from covey.bandit.learner import Learner
 from covey.bandit.policies import policy_from
 from covey.kernel import row_of
 from covey.kernel.rules import Cell
-from covey.node.handler import Handler
-from covey.node.local_site import run
-from covey.node.requests import OWN, Loaded, SourceState
-from covey.node.state import RecordedState
-from covey.node.trust import Trust
+from covey.network.local_site import run
+from covey.site.handler import Handler
+from covey.site.requests import OWN, Loaded, SourceState
+from covey.site.state import RecordedState
+from covey.site.trust import Trust
 
 FUNCTIONS = ("f", "g", "h")
 COSTS = (0.0, 0.02, 0.04)

@@ -60,10 +60,8 @@ if TYPE_CHECKING:
     from covey.functions.registry import functions_from as functions_from
     from covey.kernel.rules import CellState as CellState
     from covey.kernel.rules import CustomPolicy as CustomPolicy
-    from covey.node.local_site import LocalSite as LocalSite
-    from covey.node.network import Network as Network
-    from covey.node.reading import open_store as open_store
-    from covey.node.requests import Prediction as Prediction
+    from covey.network.local_site import LocalSite as LocalSite
+    from covey.network.network import Network as Network
     from covey.replay.outcome import Summary as Summary
     from covey.report.advice import Advice as Advice
     from covey.report.advice import advise as advise
@@ -73,6 +71,8 @@ if TYPE_CHECKING:
     from covey.report.results import SimulationResult as SimulationResult
     from covey.report.results import replay as replay
     from covey.report.results import simulate as simulate
+    from covey.site.requests import Prediction as Prediction
+    from covey.store.reading import open_store as open_store
 
     __version__: str
 
@@ -87,10 +87,10 @@ _NAMES = {  # module below covey -> its public names, which are imported on firs
     "functions.function": ("columns", "frozen", "untrained"),
     "functions.registry": ("functions_from",),
     "kernel.rules": ("CellState", "CustomPolicy"),
-    "node.local_site": ("LocalSite",),
-    "node.network": ("Network",),
-    "node.reading": ("open_store",),
-    "node.requests": ("Prediction",),
+    "network.local_site": ("LocalSite",),
+    "network.network": ("Network",),
+    "store.reading": ("open_store",),
+    "site.requests": ("Prediction",),
     "replay.outcome": ("Summary",),
     "report.advice": ("Advice", "advise"),
     "report.comparison": ("ReplayComparison", "compare"),

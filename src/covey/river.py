@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.errors import need_of, optional_module
-from covey.node.network import ModelChoice
+from covey.network.network import ModelChoice
 
 _MISSING = need_of("covey.river", "river", extra="river")
 _Classifier: Any = optional_module("river.base", missing=_MISSING).Classifier

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from covey.errors import ConfigError, need_of, optional_module
-from covey.node.network import ModelChoice
+from covey.network.network import ModelChoice
 
 _MISSING = need_of("covey.sklearn", "scikit-learn", extra="sklearn")
 _base = optional_module("sklearn.base", missing=_MISSING)

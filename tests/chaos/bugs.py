@@ -17,17 +17,17 @@ import pytest
 from chaos import message_bugs
 from covey.bandit.learner import UNKNOWN
 from covey.errors import LateLabel, PeerError, StoreError, StoreFull
-from covey.node import tables
-from covey.node.earned import EarnedTrust
-from covey.node.handler import Draft, Handler
+from covey.node.functions import InProgress, Journal
 from covey.node.node import Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery, PaymentCounters
-from covey.node.requests import Commit, Delivery, LabelPart, Request, SiteRecord, is_own
-from covey.node.state import RecordedState, Settlements, SiteState
-from covey.node.store import Store
-from covey.node.store_file import SqliteFile
-from covey.node.trust import PoolingLearner, SourceStatistics
-from covey.node.workers import InProgress, Journal
+from covey.site.earned import EarnedTrust
+from covey.site.handler import Draft, Handler
+from covey.site.requests import Commit, Delivery, LabelPart, Request, SiteRecord, is_own
+from covey.site.state import RecordedState, Settlements, SiteState
+from covey.site.trust import PoolingLearner, SourceStatistics
+from covey.store import tables
+from covey.store.store import Store
+from covey.store.store_file import SqliteFile
 
 Patch = pytest.MonkeyPatch
 Bug = Callable[[Patch], None]

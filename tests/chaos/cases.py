@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from covey.node.threads import MOST_FAILURES
+from covey.node.functions import MOST_FAILURES
 from covey.types import Label
 
 MARK = b"SECRET"  # in every instance of a client, however it is written

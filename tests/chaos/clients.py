@@ -20,7 +20,7 @@ from covey.errors import (
     UnknownTicket,
 )
 from covey.node.node import Question
-from covey.node.store import Store
+from covey.store.store import Store
 from covey.types import Label
 
 NO_ANSWER_S = 600.0  # without an answer for so long, something hangs

@@ -10,8 +10,8 @@ import msgspec
 
 from chaos import cases
 from covey.errors import CoveyError
-from covey.node.requests import AskRow
 from covey.server.peer_messages import ROOT
+from covey.site.requests import AskRow
 
 if TYPE_CHECKING:
     from chaos.links import Link

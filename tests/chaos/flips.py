@@ -16,7 +16,7 @@ import msgspec
 
 from chaos.prove import table, write
 from covey.errors import StoreError
-from covey.node.requests import (
+from covey.site.requests import (
     AnsweredRows,
     CellLine,
     Commit,
@@ -27,7 +27,7 @@ from covey.node.requests import (
     RowGroup,
     SourceState,
 )
-from covey.node.store import Store
+from covey.store.store import Store
 from support.requests_of_nodes import commit_of, request
 
 PAGE_BYTES = 4096  # the first page has the header, and is checked by SQLite

@@ -26,8 +26,8 @@ import msgspec
 from chaos import records
 from chaos.records import Rows
 from covey.bandit.learner import UNKNOWN
-from covey.node.requests import NOT_COUNTED
-from covey.node.store import Store
+from covey.site.requests import NOT_COUNTED
+from covey.store.store import Store
 from support.site_processes import Offices, table
 
 NAMES = ("north", "south", "east")

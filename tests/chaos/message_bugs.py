@@ -8,14 +8,13 @@ import msgspec
 import pytest
 
 from covey.errors import FunctionError
-from covey.node.handler import Draft, Group, Handler
-from covey.node.requests import NONE, Request
-from covey.node.state import RecordedState
-from covey.node.threads import Trainer, Training
-from covey.node.workers import Sections
+from covey.node.functions import Sections, Trainer, Training
 from covey.server import peer_api as backs
 from covey.server import peer_client, peer_messages
 from covey.server.http import HttpProblem
+from covey.site.handler import Draft, Group, Handler
+from covey.site.requests import NONE, Request
+from covey.site.state import RecordedState
 
 Patch = pytest.MonkeyPatch
 

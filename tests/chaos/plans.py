@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from chaos.cases import MOST_ROWS
-from covey.node.trust import Trust
-from covey.node.workers import PEER_TICKETS, Limits
+from covey.node.functions import PEER_TICKETS, Limits
 from covey.server.config import PeerConfig
+from covey.site.trust import Trust
 from support.message_links import KEY
 from support.presets import fitting
 from support.virtual import Weather

@@ -13,7 +13,7 @@ import msgspec
 from chaos.disk import Disk, Keeps
 from covey.bandit.learner import UNKNOWN
 from covey.errors import StoreError
-from covey.node.requests import (
+from covey.site.requests import (
     CellLine,
     Commit,
     Delivery,
@@ -22,7 +22,7 @@ from covey.node.requests import (
     RowGroup,
     SourceState,
 )
-from covey.node.store import Store
+from covey.store.store import Store
 
 NAME, FINGERPRINT = "north", "any"
 TABLES = ("sources", "cells", "requests", "row_ids", "labels", "counters", "folded", "outbox")

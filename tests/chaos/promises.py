@@ -19,7 +19,7 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.bandit.partitions import places_of, side
 from covey.errors import StoreError
 from covey.node.node import Node
-from covey.node.requests import (
+from covey.site.requests import (
     NOT_COUNTED,
     OWN,
     CountedArm,
@@ -28,12 +28,12 @@ from covey.node.requests import (
     ShadowRow,
     ShadowSpan,
     add_counts,
+    is_drawn,
     is_own,
 )
-from covey.node.shadow import is_drawn
-from covey.node.state import RecordedState
-from covey.node.store import Store
-from covey.node.trust import Trust
+from covey.site.state import RecordedState
+from covey.site.trust import Trust
+from covey.store.store import Store
 from covey.types import MILLIONTHS
 
 

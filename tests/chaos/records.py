@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from covey.node import tables
-from covey.node.requests import OWN, Request, is_own
-from covey.node.store import Store
-from covey.node.trust import Trust
+from covey.site.requests import OWN, Request, is_own
+from covey.site.trust import Trust
+from covey.store import tables
+from covey.store.store import Store
 from covey.types import Context, Label
 
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from covey.kernel import doubts_of
-from covey.node.requests import OWN
-from covey.node.state import RecordedState
+from covey.site.requests import OWN
+from covey.site.state import RecordedState
 from support.tables import rows_of
 
 

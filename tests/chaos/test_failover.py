@@ -12,8 +12,8 @@ from chaos.failover import Pair, fail_often, pair, site
 from chaos.kill import until
 from covey import cli
 from covey.errors import StoreError
-from covey.node.requests import Commit
-from covey.node.store import Store
+from covey.site.requests import Commit
+from covey.store.store import Store
 from support.requests_of_nodes import commit_of, request
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from chaos.cases import MOST_ROWS, instance_of, is_shown
 from chaos.links import HEAD, _flipped
-from covey.node.requests import AskRow
 from covey.server import peer_messages
 from covey.server.http import HttpProblem
 from covey.server.peer_messages import VERSION
+from covey.site.requests import AskRow
 from support import virtual
 from support.virtual import Clock, VirtualLoop, at
 

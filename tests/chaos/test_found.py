@@ -9,8 +9,8 @@ import pytest
 from chaos.states import picture
 from covey.errors import ConflictingLabel, FunctionError, LateLabel, PeerError
 from covey.node.node import Question
-from covey.node.requests import AskRow
-from covey.node.store import Store
+from covey.site.requests import AskRow
+from covey.store.store import Store
 from support import virtual
 from support.virtual import Disk, World
 

@@ -6,7 +6,7 @@ from chaos import bugs
 from chaos.disk import Disk
 from chaos.power import FINGERPRINT, NAME, cut_everywhere, dump, script
 from covey.errors import StoreError
-from covey.node.store import Store
+from covey.store.store import Store
 from support.effort import effort
 
 COMMITS = 5

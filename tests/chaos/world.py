@@ -12,13 +12,13 @@ from chaos.links import CheckedClient, Link
 from chaos.plans import Plan, Storm
 from covey.bandit.learner import Learner
 from covey.errors import FunctionError, StoreError
+from covey.node.functions import Training
 from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import Commit
-from covey.node.status import NO_SPANS
-from covey.node.store import Store
-from covey.node.threads import Training
 from covey.server.peer_api import PeerApi
+from covey.site.requests import Commit
+from covey.site.status import NO_SPANS
+from covey.store.store import Store
 from covey.types import Label
 from support import message_links, virtual
 from support.virtual import Clock, Crashed, VirtualLoop

@@ -26,7 +26,7 @@ MODULES = [
     "bandit.links",
     "bandit.partitions",
     "bandit.policies",
-    "node.network",
+    "network.network",
     "replay.baselines",
     "report.results",
     "server.keys",

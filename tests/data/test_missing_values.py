@@ -11,7 +11,7 @@ import pytest
 import covey
 from covey.data import contexts
 from covey.errors import ConfigError, DataError
-from covey.node.store import Store
+from covey.store.store import Store
 from support.served import INFER, Client, run
 
 LOAD = {"column": "load", "scale": "linear", "low": 0, "high": 10, "missing": "own"}

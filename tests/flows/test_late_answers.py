@@ -15,7 +15,7 @@ import pytest
 import covey
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import AskRow, Assistance
+from covey.site.requests import AskRow, Assistance
 from support import virtual
 
 SLOTS, BUSY_SLOTS, LATE = 120, 60, 3

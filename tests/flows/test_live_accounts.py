@@ -10,9 +10,9 @@ from msgspec.structs import astuple
 import covey
 from covey.config import load
 from covey.node.node import Question
-from covey.node.status import AccountState
 from covey.replay.outcome import Account, total_account
 from covey.replay.replay import replay_file
+from covey.site.status import AccountState
 from support import virtual
 
 SLOTS = 300

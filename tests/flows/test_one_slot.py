@@ -8,9 +8,9 @@ from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import FunctionError, LateLabel
+from covey.node.functions import Limits
 from covey.node.node import Question
-from covey.node.requests import AskRow
-from covey.node.workers import Limits
+from covey.site.requests import AskRow
 from support import virtual
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import covey
-from covey.node.store import Store
+from covey.store.store import Store
 from golden.configurations import SITES, configurations
 from golden.doors import replayed
 from golden.https import decided

@@ -19,11 +19,11 @@ import numpy as np
 
 import covey
 from covey.config import load
-from covey.node.ensemble import ByArm, SiteEnsemble
 from covey.node.node import Question
 from covey.replay.outcome import Account
 from covey.simulation import scenario
 from covey.simulation.run import play
+from covey.site.ensemble import ByArm, SiteEnsemble
 from golden.configurations import SLOTS, Golden, Table, log_of
 from support import virtual
 from support.effort import effort

@@ -11,7 +11,7 @@ from tests.support.snapshots import snapshot_of
 import covey
 from covey.bandit.learner import Learner
 from covey.errors import FunctionError
-from covey.node.local_site import LocalSite
+from covey.network.local_site import LocalSite
 from covey.server.config import load as load_site
 from support.presets import INDEXED
 from support.served import SITE

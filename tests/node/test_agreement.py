@@ -9,7 +9,7 @@ import pytest
 
 from covey.bandit.policies import policy_from
 from covey.kernel.rules import Cell
-from covey.node.earned import (
+from covey.site.earned import (
     CLEARLY,
     LEVEL,
     PERIOD,
@@ -21,7 +21,7 @@ from covey.node.earned import (
     is_audit,
     share,
 )
-from covey.node.requests import OWN
+from covey.site.requests import OWN
 from reference import agreement as reference
 
 HALF = LEVEL / 2 * share(1) * share(1)  # the level of the first test of the first relation

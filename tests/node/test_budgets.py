@@ -12,7 +12,7 @@ import covey
 from covey.errors import CoveyError, FunctionError
 from covey.node.node import Node
 from covey.node.peers import DAY_S, Budgets
-from covey.node.requests import AskRow, DayPayments, Request
+from covey.site.requests import AskRow, DayPayments, Request
 from support import virtual
 from support.virtual import Crashed, Weather, World
 

@@ -12,8 +12,8 @@ from covey.config import load
 from covey.errors import StoreError
 from covey.functions.function import Function
 from covey.node.node import Node
-from covey.node.requests import DETACHED, Arm, AskRow
-from covey.node.status import Counters
+from covey.site.requests import DETACHED, Arm, AskRow
+from covey.site.status import Counters
 from support import virtual
 from support.changes import ChangingWorld, Known, known_of, live, recorded, site
 from support.lives import GRID, POLICIES

@@ -11,10 +11,10 @@ import pytest
 from chaos.flips import build, flip_bits
 from covey import cli
 from covey.errors import StoreError
-from covey.node import tables
-from covey.node.requests import Loaded
-from covey.node.store import Store
-from covey.node.tables import NAMES, SEALS
+from covey.site.requests import Loaded
+from covey.store import tables
+from covey.store.store import Store
+from covey.store.tables import NAMES, SEALS
 from support.requests_of_nodes import commit_of, request
 from support.served import SITE
 

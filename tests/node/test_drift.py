@@ -8,8 +8,8 @@ import pytest
 
 from covey.bandit.policies import policy_from
 from covey.kernel.rules import Cell
-from covey.node.earned import BLOCK, CHANGE_LEVEL, ChangeTest, EarnedTrust
-from covey.node.requests import OWN
+from covey.site.earned import BLOCK, CHANGE_LEVEL, ChangeTest, EarnedTrust
+from covey.site.requests import OWN
 from reference import drift as reference
 
 PEERS = ("a", "b", "c")

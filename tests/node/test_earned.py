@@ -8,9 +8,9 @@ from test_overlay import ADDITIVE, POLICIES, drawn_cell, make, own_row, settle
 from covey.bandit.learner import Learner
 from covey.kernel import arm_of
 from covey.kernel.rules import Cell
-from covey.node.earned import PERIOD, EarnedTrust, is_audit
-from covey.node.requests import OwnLabel, RelationLine
-from covey.node.trust import PoolingLearner, SourceStatistics, Trust
+from covey.site.earned import PERIOD, EarnedTrust, is_audit
+from covey.site.requests import OwnLabel, RelationLine
+from covey.site.trust import PoolingLearner, SourceStatistics, Trust
 from support.presets import INDEXED, with_seeds
 
 SOUTH, EAST, NEAR = "south", "east", "near"

@@ -8,7 +8,7 @@ import pytest
 from test_trust import config, instance_of, lie, world_of
 
 from covey.node.node import Node
-from covey.node.requests import AskRow
+from covey.site.requests import AskRow
 from support import virtual
 from support.virtual import World
 

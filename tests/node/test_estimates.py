@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from covey.node.reading import estimate
+from covey.store.reading import estimate
 
 RUNS = 600
 # Rows, share, and how often the choice is right where the answer was wrong, and the reverse.

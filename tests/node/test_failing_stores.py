@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from covey import cli
-from covey.node.store import Store
+from covey.store.store import Store
 from support.served import FEEDBACK, INFER, SITE, infer
 
 ROOM = 300_000  # bytes that a file of the site may have: enough for its start, and a few labels

@@ -15,7 +15,7 @@ from tests.support.snapshots import snapshot_of
 from covey.bandit.learner import NO_ANSWER
 from covey.errors import FunctionError
 from covey.node.node import Node
-from covey.node.requests import AskRow, Assistance
+from covey.site.requests import AskRow, Assistance
 from support import virtual
 from support.virtual import Link, World
 
@@ -246,7 +246,7 @@ def test_failures_are_logged_once_a_minute_without_the_instance(
     with caplog.at_level(logging.WARNING, "covey"):
         lived(story, a=broken, b=lambda _: 1)
 
-    lines = [one.getMessage() for one in caplog.records if one.name == "covey.node.workers"]
+    lines = [one.getMessage() for one in caplog.records if one.name == "covey.node.functions"]
     assert len(lines) == 2
     assert "function 'a' of learner 'north' raised ValueError at " in lines[0]
     assert lines[0].endswith("; 1 failures since the start")

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.errors import StoreError
-from covey.node.change import Plan, adopt, wanted_arms
-from covey.node.fingerprint import differences
-from covey.node.store import Store
 from covey.server import config
+from covey.store.change import Plan, adopt, wanted_arms
+from covey.store.fingerprint import differences
+from covey.store.store import Store
 from support.served import CONSTANTS
 
 SITE = (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from covey.errors import StoreError, StoreFull
-from covey.node.workers import RETRY_S, Journal
+from covey.node.functions import RETRY_S, Journal
 from support import virtual
 
 

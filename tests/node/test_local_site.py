@@ -10,7 +10,7 @@ from tests.support.snapshots import snapshot_of
 import covey
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
 from covey.functions.function import Later, frozen
-from covey.node.local_site import LocalSite
+from covey.network.local_site import LocalSite
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
 CONFIG: dict[str, Any] = {

@@ -14,8 +14,8 @@ from covey.errors import ConflictingLabel, DataError, FunctionError, LimitError
 from covey.kernel.rules import Report
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, Request
-from covey.node.store import Store
+from covey.site.requests import NO_INSTANCE, AskRow, Assistance, Request
+from covey.store.store import Store
 from covey.types import MEMORY
 from support import virtual
 from support.presets import fitting

@@ -9,7 +9,7 @@ import pytest
 from covey.errors import PeerBusy, PeerError, StoreFull
 from covey.kernel.rules import Report
 from covey.node.peers import DELIVERY_ROWS, CircuitBreaker, LabelDelivery, PeerTimeouts
-from covey.node.requests import AskRow, Assistance, Delivery
+from covey.site.requests import AskRow, Assistance, Delivery
 from covey.types import Label
 from support import virtual
 

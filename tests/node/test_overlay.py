@@ -11,10 +11,10 @@ from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.policies import PRESETS
 from covey.kernel import arm_of, row_of, undecided_row
 from covey.kernel.rules import Cell
-from covey.node.cells import ArmPlaces, StoredTables
-from covey.node.requests import Commit, CountedArm, Request, RowGroup
-from covey.node.store import Store
-from covey.node.trust import PoolingLearner, SourceStatistics
+from covey.site.cells import ArmPlaces, StoredTables
+from covey.site.requests import Commit, CountedArm, Request, RowGroup
+from covey.site.trust import PoolingLearner, SourceStatistics
+from covey.store.store import Store
 from support.presets import INDEXED, policy_of, sides, with_seeds
 from support.tables import rows_of
 

@@ -10,7 +10,7 @@ import pytest
 from covey.errors import CoveyError, PeerBusy, PeerDeclined, PeerError
 from covey.kernel.rules import Report
 from covey.node.peers import DEADLINE_S, OUTCOMES, CircuitBreaker, PeerTimeouts
-from covey.node.requests import AskRow, Assistance
+from covey.site.requests import AskRow, Assistance
 from covey.types import Label
 from support import virtual
 

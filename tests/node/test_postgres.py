@@ -9,10 +9,11 @@ import pytest
 
 from covey import cli
 from covey.errors import ConfigError, MissingExtra, StoreAway, StoreError, StoreFull
-from covey.node import postgres, workers
-from covey.node.database import DatabaseUrl, store_place
-from covey.node.requests import Commit, DayPayments
-from covey.node.store import Store
+from covey.node import functions
+from covey.site.requests import Commit, DayPayments
+from covey.store import postgres
+from covey.store.database import DatabaseUrl, store_place
+from covey.store.store import Store
 from support.postgres import Server
 from support.requests_of_nodes import commit_of, request
 from support.stores import database, server
@@ -123,9 +124,9 @@ def test_a_write_that_waits_for_the_server_can_be_given_up(server: Server, datab
 def test_a_node_gives_up_a_commit_that_its_server_does_not_finish(
     server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "LONGEST_CALL_S", 0.1)
+    monkeypatch.setattr(functions, "LONGEST_CALL_S", 0.1)
     store, name = opened(database), database.rpartition("%3D")[2]
-    threads = workers.ThreadWorkers(store)
+    threads = functions.ThreadWorkers(store)
 
     with psycopg.connect(server.url()) as other:
         other.execute(f"LOCK TABLE {name}.site".encode())

@@ -15,10 +15,9 @@ import pytest
 from covey.errors import ConfigError, CoveyError, FunctionBusy, FunctionError
 from covey.functions.function import Function
 from covey.functions.registry import functions_from
-from covey.node.store import Store
-from covey.node.threads import Answering
-from covey.node.workers import ThreadWorkers
+from covey.node.functions import Answering, ThreadWorkers
 from covey.server import config, tokens
+from covey.store.store import Store
 from covey.toml import modules_beside
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, serving
 from support.site_processes import Client as SiteClient
@@ -121,7 +120,7 @@ def test_a_call_that_is_late_fails_and_its_process_is_replaced() -> None:
 def test_a_call_that_never_returns_does_not_keep_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("covey.node.workers.CLOSE_S", 0.1)
+    monkeypatch.setattr("covey.node.functions.CLOSE_S", 0.1)
 
     async def story(answered: Any, available: Any) -> None:
         hanging = asyncio.ensure_future(answered("hang"))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from covey.errors import ConflictingLabel, LateLabel, UnknownRow, UnknownTicket
 from covey.node.node import Question
-from covey.node.requests import AskRow, Commit
-from covey.node.store import Store
-from covey.node.trust import Trust
+from covey.site.requests import AskRow, Commit
+from covey.site.trust import Trust
+from covey.store.store import Store
 from support import virtual
 from support.lives import FUNCTIONS, GRID, ZOOM, Life, config, script_of
 from support.requests_of_nodes import commit_of, request

@@ -12,9 +12,9 @@ import pytest
 
 from covey import cli
 from covey.errors import StoreAway, StoreError
-from covey.node import store_file
-from covey.node.store import Store
-from covey.node.store_file import is_in_use
+from covey.store import store_file
+from covey.store.store import Store
+from covey.store.store_file import is_in_use
 from support.requests_of_nodes import commit_of, request
 
 

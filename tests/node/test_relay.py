@@ -9,7 +9,7 @@ import pytest
 from covey.errors import DataError, PeerDeclined, StoreError
 from covey.node.node import Question
 from covey.node.peers import MOST_HOPS, Budgets, PeerTimeouts, RelayRoute
-from covey.node.requests import AskRow, DayPayments
+from covey.site.requests import AskRow, DayPayments
 from support import virtual
 from support.virtual import Crashed, Weather, World
 

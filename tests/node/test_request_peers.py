@@ -9,8 +9,8 @@ import pytest
 from covey.errors import FunctionError
 from covey.kernel.rules import Cell, Report
 from covey.node.node import Node
-from covey.node.requests import AskRow, Assistance
-from covey.node.trust import Trust
+from covey.site.requests import AskRow, Assistance
+from covey.site.trust import Trust
 from support import virtual
 from support.lives import FUNCTIONS, GRID, POINTS, POLICIES, ROWS, config, live, row_of
 from support.presets import fitting
@@ -67,7 +67,7 @@ def test_rows_for_which_there_is_no_time_are_decided_without_peers_and_logged(
         await asyncio.sleep(60)
         await node.answer([1] * 64, np.linspace(0, 1, 64).reshape(64, 1))
 
-        lines = [one.message for one in caplog.records if one.name == "covey.node.workers"]
+        lines = [one.message for one in caplog.records if one.name == "covey.node.functions"]
         assert len(lines) == 2
         assert "rows were decided without peers (peer 'south' gave no answer in time)" in lines[0]
         said = [int(line.split()[0]) for line in lines]

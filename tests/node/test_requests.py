@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from covey.errors import ConflictingLabel, DataError, LateLabel, UnknownRow, UnknownTicket
 from covey.node.node import Node, Question
-from covey.node.trust import Trust
+from covey.site.trust import Trust
 from support import virtual
 from support.lives import (
     FUNCTIONS,

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.errors import FunctionError, LimitError
+from covey.node.functions import Answering, Limits, Workers
 from covey.node.node import Node
-from covey.node.requests import AskRow, holder
-from covey.node.workers import Answering, Limits, Workers
+from covey.site.requests import AskRow, holder
 from support import virtual
 from support.virtual import Disk, World
 

@@ -11,8 +11,8 @@ from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import UNKNOWN
-from covey.node.requests import Request, RowGroup
-from covey.node.tables import request_columns, request_of
+from covey.site.requests import Request, RowGroup
+from covey.store.tables import request_columns, request_of
 from support import virtual
 from support.lives import FUNCTIONS
 

@@ -3,10 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
-from covey.node.requests import Commit, SeriesLine
-from covey.node.status import DAY_S, MINUTE_S, TOGETHER_S, ArmState, SeriesPoint, SiteHistory
-from covey.node.store import Store
-from covey.node.tables import HOUR_S
+from covey.site.requests import HOUR_S, Commit, SeriesLine
+from covey.site.status import DAY_S, MINUTE_S, TOGETHER_S, ArmState, SeriesPoint, SiteHistory
+from covey.store.store import Store
 
 BEGIN = 1_800_000_000 // DAY_S * DAY_S  # the first second of a day
 

@@ -11,11 +11,10 @@ from tests.support.snapshots import snapshot_of
 
 from covey.errors import FunctionBusy
 from covey.node import shadow
+from covey.node.functions import FairQueue, Job
 from covey.node.node import Node
-from covey.node.requests import OWN, SHADOW, ShadowRow, ShadowSpan
-from covey.node.shadow import is_drawn
-from covey.node.store import Store
-from covey.node.threads import FairQueue, Job
+from covey.site.requests import OWN, SHADOW, ShadowRow, ShadowSpan, is_drawn
+from covey.store.store import Store
 from support import virtual
 from support.virtual import Disk, World
 

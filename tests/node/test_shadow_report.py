@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from covey import cli
-from covey.node.reading import shadow_numbers, stored_site
-from covey.node.requests import Request
-from covey.node.store import Store
+from covey.site.requests import Request
+from covey.store.reading import shadow_numbers, stored_site
+from covey.store.store import Store
 from support import virtual
 from support.virtual import World
 

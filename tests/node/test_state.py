@@ -15,13 +15,13 @@ from covey.bandit.partitions import Uniform
 from covey.bandit.policies import Policy, policy_from
 from covey.errors import ConflictingLabel, FunctionError, LateLabel
 from covey.kernel.rules import Cell, Report
-from covey.node.fingerprint import schema_fingerprint
-from covey.node.handler import Handler
-from covey.node.local_site import run
-from covey.node.requests import AskRow, Assistance, CellLine, Request
-from covey.node.state import RecordedState
-from covey.node.store import Store
-from covey.node.trust import Trust
+from covey.network.local_site import run
+from covey.site.handler import Handler
+from covey.site.requests import AskRow, Assistance, CellLine, Request
+from covey.site.state import RecordedState
+from covey.site.trust import Trust
+from covey.store.fingerprint import schema_fingerprint
+from covey.store.store import Store
 from covey.types import Context
 from support.tables import rows_of
 

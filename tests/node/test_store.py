@@ -9,9 +9,9 @@ import pytest
 
 from covey import cli
 from covey.errors import StoreError
-from covey.node.requests import Loaded
-from covey.node.store import Store
-from covey.node.tables import APPLICATION
+from covey.site.requests import Loaded
+from covey.store.store import Store
+from covey.store.tables import APPLICATION
 from support.requests_of_nodes import commit_of, request
 
 PHASES = ("train", "explore", "exploit", "recall")

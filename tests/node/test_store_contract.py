@@ -8,8 +8,7 @@ import pytest
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.errors import StoreAway, StoreError
-from covey.node import tables
-from covey.node.requests import (
+from covey.site.requests import (
     Arm,
     Belief,
     BeliefNotes,
@@ -29,7 +28,8 @@ from covey.node.requests import (
     SourceState,
     StoreChange,
 )
-from covey.node.store import Store
+from covey.store import tables
+from covey.store.store import Store
 from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
 from support.stores import KINDS, PLACES, Make, database, make, server

@@ -10,11 +10,11 @@ from river import naive_bayes
 from tests.support.snapshots import snapshot_of
 
 from covey.errors import ConflictingLabel, FunctionError
+from covey.node.functions import Workers
 from covey.node.node import Node
-from covey.node.requests import NO_INSTANCE, AskRow
-from covey.node.store import Store
-from covey.node.trust import Trust
-from covey.node.workers import Workers
+from covey.site.requests import NO_INSTANCE, AskRow
+from covey.site.trust import Trust
+from covey.store.store import Store
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, run
 from support.virtual import Disk, World

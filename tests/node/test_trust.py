@@ -10,11 +10,11 @@ from tests.support.snapshots import snapshot_of
 
 from covey.bandit.policies import PRESETS
 from covey.errors import LateLabel, LimitError, UnknownTicket
+from covey.node.functions import Limits
 from covey.node.node import Node, Question
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, is_own
-from covey.node.store import Store
-from covey.node.trust import Trust
-from covey.node.workers import Limits
+from covey.site.requests import NO_INSTANCE, AskRow, Assistance, is_own
+from covey.site.trust import Trust
+from covey.store.store import Store
 from support import virtual
 from support.effort import effort
 from support.presets import fitting

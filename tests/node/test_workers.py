@@ -10,11 +10,10 @@ import pytest
 
 from covey.errors import FunctionBusy
 from covey.functions.function import as_function
-from covey.node import threads, workers
-from covey.node.requests import Commit
-from covey.node.store import Store
-from covey.node.threads import FunctionThread
-from covey.node.workers import Answering, ThreadWorkers
+from covey.node import functions
+from covey.node.functions import Answering, FunctionThread, ThreadWorkers
+from covey.site.requests import Commit
+from covey.store.store import Store
 
 
 def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
@@ -39,7 +38,7 @@ def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
 def test_calls_longer_than_a_turn_do_not_delay_the_result_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "TURN_S", 0.0)
+    monkeypatch.setattr(functions, "TURN_S", 0.0)
     has_result = threading.Event()
 
     async def main() -> None:
@@ -131,7 +130,7 @@ def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
 def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(functions, "FIRST_PAUSE_S", 0.0)
     late, probe = Gate(), Gate()
 
     async def main() -> None:
@@ -152,7 +151,7 @@ def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
 
 
 def test_a_call_does_not_wait_for_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threads, "TAKEN_S", 0.05)
+    monkeypatch.setattr(functions, "TAKEN_S", 0.05)
     gate = Gate()
 
     async def main() -> None:
@@ -170,7 +169,7 @@ def test_a_call_does_not_wait_for_one_that_takes_long(monkeypatch: pytest.Monkey
 def test_a_function_that_never_returns_does_not_keep_the_workers_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(workers, "CLOSE_S", 0.0)
+    monkeypatch.setattr(functions, "CLOSE_S", 0.0)
     gate = Gate()
     function = as_function(gate, name="gate", owner="north")._replace(timeout_s=0.05)
 
@@ -211,7 +210,7 @@ def answering(function: Any, rows: Sequence[Any], source: str) -> Answering:
 def test_own_clients_come_first_and_peers_take_turns_row_by_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "TURN_S", 0.0)
+    monkeypatch.setattr(functions, "TURN_S", 0.0)
     gate = Gate()
 
     def note(instance: Any) -> Any:
@@ -247,7 +246,7 @@ def test_own_clients_come_first_and_peers_take_turns_row_by_row(
 def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(threads, "TURN_S", 0.0)
+    monkeypatch.setattr(functions, "TURN_S", 0.0)
     gate, seen = Gate(), list[Any]()
 
     def note(instance: Any) -> Any:

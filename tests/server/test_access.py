@@ -13,12 +13,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from covey.node.store import Store
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import keys, tokens
 from covey.server.client_api import RELOAD
 from covey.server.connection import Caller, CertificateAuth, Listener, LoopbackOnly
 from covey.server.http import Address, HttpProblem, HttpRequest, HttpResponse
+from covey.store.store import Store
 from support.coroutines import looped
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run, serving
 

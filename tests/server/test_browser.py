@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from covey.bandit.learner import CellPreference
-from covey.node.status import (
+from covey.server import tokens
+from covey.site.status import (
     ArmState,
     AxisState,
     MapState,
@@ -28,7 +29,6 @@ from covey.node.status import (
     SiteEvent,
     State,
 )
-from covey.server import tokens
 from support.required import ROOT, program, require
 from support.served import SITE
 from support.site_processes import Client, Offices, _start, table

@@ -12,10 +12,10 @@ from test_browser import state
 from test_reload import WITH_TOKENS
 from test_reload import told as with_an_operator
 
-from covey.node.earned import TrustState
-from covey.node.status import PeerState
 from covey.server import keys, tokens
 from covey.server.conditions import FAILED_S, REMEDIES, WAITED_S, Conditions, Facts
+from covey.site.earned import TrustState
+from covey.site.status import PeerState
 from support.required import ROOT
 from support.served import Client
 

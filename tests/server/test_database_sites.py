@@ -10,7 +10,7 @@ import pytest
 
 from chaos.kill import Process
 from covey import cli
-from covey.node.store import Store
+from covey.store.store import Store
 from support.postgres import Server
 from support.served import FEEDBACK, INFER, SITE, infer
 from support.stores import database, server

@@ -15,9 +15,9 @@ import pytest
 
 from covey import cli
 from covey.errors import ConfigError
-from covey.node.store import Store
 from covey.server import app, config, doctor, keys, tokens
 from covey.server.doctor import Finding
+from covey.store.store import Store
 from support.coroutines import looped
 from support.examined import FEATURES, examine, states
 from support.ports import free_port

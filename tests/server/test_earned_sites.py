@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from covey.node.requests import AskRow
 from covey.server.peer_client import PeerClient
+from covey.site.requests import AskRow
 from support.examined import examine
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way

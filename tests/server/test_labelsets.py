@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from covey.data.inputs import LabelSet
 from covey.errors import UnfitLabel
-from covey.node.requests import AskRow
-from covey.node.store import Store
 from covey.server import config as server_config
+from covey.site.requests import AskRow
+from covey.store.store import Store
 from support import virtual
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, metrics_of, run, served
 from support.virtual import World

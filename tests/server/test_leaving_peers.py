@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from covey.errors import PeerError
-from covey.node.requests import Arm, AskRow
-from covey.node.store import Store
 from covey.server import keys as site_keys
 from covey.server import tokens
+from covey.site.requests import Arm, AskRow
+from covey.store.store import Store
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way
 

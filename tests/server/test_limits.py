@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from covey.errors import ConfigError
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import config, connection, http, keys
 from covey.server.http import AdmissionQueue, HttpProblem
 from support.coroutines import looped

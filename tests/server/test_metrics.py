@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from covey.bandit.learner import UNKNOWN
 from covey.errors import PeerBusy
-from covey.node.requests import CellLine, is_own
-from covey.node.tables import ALL
 from covey.server.metrics import Metrics
+from covey.site.requests import CellLine, is_own
+from covey.store.tables import ALL
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run, served
 from support.virtual import World

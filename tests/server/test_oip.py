@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import oip
 from covey.server.config import NodeTable
 from covey.server.http import HttpProblem

@@ -12,8 +12,8 @@ import pytest
 
 from covey import cli
 from covey.cli.stores import Line, month_of, statement_of
-from covey.node.requests import Commit, DayPayments
-from covey.node.store import Store
+from covey.site.requests import Commit, DayPayments
+from covey.store.store import Store
 from support.coroutines import looped
 from support.hanging import gate
 from support.served import FEEDBACK, INFER, Client, infer, serving_all

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from covey.errors import LimitError, PeerError, StoreError
-from covey.node.requests import AskRow
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import peer_messages
 from covey.server.http import HttpRequest, HttpResponse
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, VERSIONS_HEADER
+from covey.site.requests import AskRow
 from support import virtual
 from support.message_links import HEADERS, neighbour, respond
 from support.virtual import World

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from test_peer_api import BODIES, CALLS, answers, call, code, south, world_of
 
 from covey.errors import PeerError
+from covey.node.functions import Limits
 from covey.node.peers import DEADLINE_S
-from covey.node.requests import AskRow
-from covey.node.workers import Limits
 from covey.server import peer_messages
 from covey.server.http import HttpProblem, HttpRequest, HttpResponse, Rates
 from covey.server.peer_api import PeerApi, PeerUse
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import ROOT, AskQuery
+from covey.site.requests import AskRow
 from support import virtual
 from support.message_links import HEADERS, MessageLink, neighbour, respond
 from support.virtual import World

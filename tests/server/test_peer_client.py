@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 
 from covey.errors import PeerError, PeerRefused
-from covey.node.requests import AskRow
 from covey.server import keys, peer_messages
 from covey.server.config import Identity, PeerConfig
 from covey.server.peer_client import HttpsPeers
+from covey.site.requests import AskRow
 from support.coroutines import looped
 
 HELLO = peer_messages.HelloReply(version=1, request="an older one", name="south", incarnation=7)

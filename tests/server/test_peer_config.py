@@ -8,11 +8,11 @@ from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.errors import PeerError
-from covey.node.requests import AskRow, Request
-from covey.node.rows import TicketState
+from covey.network.local_site import TicketState
 from covey.server import config
 from covey.server.config import PeerConfig
 from covey.server.peer_client import check_may_see
+from covey.site.requests import AskRow, Request
 from support.served import CONSTANTS
 
 KEY = "p256:A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW"

@@ -13,7 +13,6 @@ from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT
 from covey.errors import DataError, PeerError
 from covey.node.peers import OUTCOMES
-from covey.node.requests import AskRow, Assistance
 from covey.server import peer_messages
 from covey.server.http import HttpProblem
 from covey.server.peer_messages import (
@@ -28,6 +27,7 @@ from covey.server.peer_messages import (
     ReportQuery,
     ReportReply,
 )
+from covey.site.requests import AskRow, Assistance
 
 LETTERS = (AskQuery, ReportQuery, LabelsQuery, HelloQuery)
 ANSWERS = (AskReply, ReportReply, DeliveryReply, HelloReply)

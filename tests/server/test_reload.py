@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from covey import cli
-from covey.node.store import Store
 from covey.server import tokens
+from covey.store.store import Store
 from support import slow
 from support.served import CONSTANTS, FEEDBACK, INFER, SITE, Client, infer, run, serving
 

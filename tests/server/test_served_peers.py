@@ -11,9 +11,9 @@ import aiohttp
 import pytest
 
 from covey.errors import PeerError
-from covey.node.requests import AskRow
 from covey.server import keys as site_keys
 from covey.server import peer_messages
+from covey.site.requests import AskRow
 from support.coroutines import looped
 from support.served import FEEDBACK, INFER, Client, infer, serving
 from support.site_processes import Offices, table, way

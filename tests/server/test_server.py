@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from covey.errors import StoreError
-from covey.node.store import Store
+from covey.store.store import Store
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run, served
 
 

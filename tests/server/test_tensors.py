@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.functions.remote import RemoteTensor
-from covey.node.store import Store
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import oip
 from covey.server.http import BINARY, HttpProblem, HttpRequest
+from covey.store.store import Store
 from support.served import FEEDBACK, INFER, Client, run, served
 
 FORMATS = {

@@ -7,7 +7,7 @@ import numpy as np
 from tests.support.snapshots import snapshot_of
 
 import covey
-from covey.node.requests import Prediction
+from covey.site.requests import Prediction
 from support.presets import fitting
 
 ONCE = {"scale": 0.0, "power": 0.0}  # an arm is known well enough with its first label

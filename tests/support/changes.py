@@ -9,7 +9,7 @@ from covey.config import learner_of, load
 from covey.functions.function import Function, as_function
 from covey.kernel import Table
 from covey.node.node import Node, NodeDependencies
-from covey.node.store import Store
+from covey.store.store import Store
 from support.lives import FUNCTIONS, config
 from support.virtual import World, at
 

@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from covey.node.store import Store
+from covey.store.store import Store
 from support.served import FEEDBACK, INFER, INPUTS, SITE, infer
 
 # A site whose connections have half a second for everything.

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import connection
 from covey.server.connection import Listener, LoopbackOnly
 from covey.server.http import Address, HttpRequest, HttpResponse

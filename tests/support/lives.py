@@ -11,8 +11,8 @@ from covey.bandit.learner import Learner
 from covey.kernel.rules import Cell, Report
 from covey.node.node import Node, Question
 from covey.node.peers import PeerTimeouts
-from covey.node.requests import AskRow, Request
-from covey.node.trust import Trust
+from covey.site.requests import AskRow, Request
+from covey.site.trust import Trust
 from support import virtual
 from support.presets import INDEXED
 from support.tables import rows_of

@@ -5,12 +5,12 @@ from typing import Any, ClassVar
 
 from covey.kernel.rules import Report
 from covey.node.node import Node
-from covey.node.requests import AskRow, Assistance
 from covey.server.config import PeerConfig
 from covey.server.http import HttpProblem, HttpRequest, HttpResponse, too_large
 from covey.server.peer_api import PeerApi
 from covey.server.peer_client import PeerClient
 from covey.server.peer_messages import KIND, HelloReply
+from covey.site.requests import AskRow, Assistance
 from covey.types import Label
 from support import virtual
 

@@ -2,7 +2,7 @@
 
 import random
 
-from covey.node.requests import Commit, PeerAnswer, Request, RowGroup
+from covey.site.requests import Commit, PeerAnswer, Request, RowGroup
 from support.requests_of_nodes import request
 
 PHASES = ("train", "explore", "exploit", "serve", "recall")

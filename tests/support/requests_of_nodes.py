@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from covey.bandit.learner import UNKNOWN
-from covey.node.requests import Commit, Request, RowGroup
+from covey.site.requests import Commit, Request, RowGroup
 
 
 def request(number: int = 1, *, rows: int = 1, **fields: Any) -> Request:

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from covey.node.status import Spans
 from covey.server import app, config
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, ROUTES
 from covey.server.http import ProblemBody
+from covey.site.status import Spans
 from support.coroutines import Story, as_test
 
 CONSTANTS = """

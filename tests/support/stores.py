@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from covey.node.store import Store
+from covey.store.store import Store
 from support.postgres import Server, servers
 
 KINDS = ("file", "memory", "postgres")

@@ -20,15 +20,15 @@ from covey.config import learner_of, load
 from covey.data.inputs import ANY
 from covey.errors import PeerError
 from covey.kernel.rules import Report
-from covey.node.ensemble import ByArm
-from covey.node.network import functions_of
+from covey.network.network import functions_of
+from covey.node.functions import PEER_TICKETS, Limits, Workers
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
-from covey.node.requests import AskRow, Assistance
-from covey.node.status import NO_SPANS
-from covey.node.store import Store
-from covey.node.trust import Trust
-from covey.node.workers import PEER_TICKETS, Limits, Workers
+from covey.site.ensemble import ByArm
+from covey.site.requests import AskRow, Assistance
+from covey.site.status import NO_SPANS
+from covey.site.trust import Trust
+from covey.store.store import Store
 from covey.types import Label
 from support.coroutines import Story, as_test
 

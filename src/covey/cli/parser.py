@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from covey.errors import ConfigError, CoveyError, StoreFailed
-from covey.node.database import DatabaseUrl, store_place
+from covey.store.database import DatabaseUrl, store_place
 
 MODULES = {  # module of `covey.cli` -> commands, which its functions `run_<name>` run
     "commands": ("init", "replay", "compare", "advise", "demo", "simulate", "bounds"),

@@ -14,12 +14,12 @@ import msgspec
 
 from covey.errors import ConfigError, PeerError, StoreAway, StoreError, StoreFailed
 from covey.functions.remote import HttpClient, checked
-from covey.node.change import Plan
-from covey.node.status import State
-from covey.node.store import Store
 from covey.replay.outcome import percent
 from covey.report.text import Column, cells, columns_named, number, shorten, table
 from covey.server.log_lines import set_up_logging
+from covey.site.status import State
+from covey.store.change import Plan
+from covey.store.store import Store
 from covey.toml import modules_beside
 
 TIMEOUT_S = 10.0

@@ -15,13 +15,12 @@ import msgspec
 
 from covey.cli.parser import show
 from covey.errors import ConfigError, StoreError
-from covey.node import tables
-from covey.node.database import DatabaseUrl
-from covey.node.export import Exported, export
-from covey.node.reading import stored_result, stored_site
-from covey.node.requests import DayPayments
-from covey.node.store import Store
 from covey.report.text import table
+from covey.site.requests import DayPayments
+from covey.store import tables
+from covey.store.database import DatabaseUrl
+from covey.store.reading import Exported, export, stored_result, stored_site
+from covey.store.store import Store
 from covey.types import MILLIONTHS
 
 

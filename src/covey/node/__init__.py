@@ -1,1 +1,1 @@
-"""Sites at work: the request handler, the in-process network, the durable node."""
+"""A site as a durable asynchronous service."""

@@ -28,10 +28,16 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Cell, Report
-from covey.node import change
-from covey.node.cells import kinds_of
-from covey.node.ensemble import ByArm
-from covey.node.fingerprint import HorizonWatch, schema_fingerprint
+from covey.node.functions import (
+    PEER_TICKETS,
+    Found,
+    InProgress,
+    Journal,
+    Limits,
+    NodeEffects,
+    Sections,
+    Workers,
+)
 from covey.node.peers import (
     MOST_HOPS,
     OUTCOME_OF,
@@ -52,7 +58,10 @@ from covey.node.peers import (
     peer_states,
     peers_of,
 )
-from covey.node.requests import (
+from covey.node.shadow import Shadow
+from covey.site.cells import kinds_of
+from covey.site.ensemble import ByArm
+from covey.site.requests import (
     ALARM,
     NO_INSTANCE,
     OWN,
@@ -77,21 +86,12 @@ from covey.node.requests import (
     prediction_of,
     truths_of,
 )
-from covey.node.shadow import Shadow
-from covey.node.state import Costs, Settlements, Truths
-from covey.node.status import State, arms_of
-from covey.node.store import Store
-from covey.node.trust import Trust
-from covey.node.workers import (
-    PEER_TICKETS,
-    Found,
-    InProgress,
-    Journal,
-    Limits,
-    NodeEffects,
-    Sections,
-    Workers,
-)
+from covey.site.state import Costs, Settlements, Truths
+from covey.site.status import State, arms_of
+from covey.site.trust import Trust
+from covey.store import change
+from covey.store.fingerprint import HorizonWatch, schema_fingerprint
+from covey.store.store import Store
 from covey.types import MILLIONTHS, Context, Cost, Label
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
-from covey.node.requests import (
+from covey.site.requests import (
     ALARM,
     NO_INSTANCE,
     AskRow,
@@ -43,8 +43,8 @@ from covey.node.requests import (
     QueryKind,
     Request,
 )
-from covey.node.state import RecordedState
-from covey.node.status import Counters, PeerState
+from covey.site.state import RecordedState
+from covey.site.status import Counters, PeerState
 from covey.types import MILLIONTHS, Label
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ is an unbiased estimate for all.
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import random
 from collections import Counter, deque
@@ -19,25 +18,18 @@ from covey.bandit.learner import Learner
 from covey.data.inputs import Rows, share_of
 from covey.errors import StoreError
 from covey.kernel import arm_of
-from covey.node.handler import Handler
+from covey.node.functions import Journal, NodeEffects
 from covey.node.peers import LogThrottle
-from covey.node.requests import SHADOW, Request, ShadowRow, ShadowSpan
-from covey.node.state import RecordedState
-from covey.node.status import ShadowState
-from covey.node.workers import Journal, NodeEffects
+from covey.site.handler import Handler
+from covey.site.requests import SHADOW, Request, ShadowRow, ShadowSpan, is_drawn
+from covey.site.state import RecordedState
+from covey.site.status import ShadowState
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 1_024  # rows that are drawn and not run yet; further ones are dropped
 WRITE_S = 1.0  # after which answers are written, if no commit has taken them along
 FINISH_S = 1.0  # for rows that wait when the site stops or reads its file again
 COMPLETE, INCOMPLETE, DROPPED = "complete", "incomplete", "dropped"
-
-
-def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:
-    """Return whether a row of a request is run in the shadow."""
-    key = bytes.fromhex(span.seed)
-    drawn = hashlib.blake2b(f"{source}\0{id}\0{row}".encode(), key=key, digest_size=8).digest()
-    return int.from_bytes(drawn, "big") < span.share * 2**64
 
 
 class _Waiting(NamedTuple):

@@ -19,13 +19,8 @@ from functools import partial
 from typing import Any
 
 from covey.errors import ConfigError, CoveyError, PeerRefused, StoreAway, StoreError, StoreFailed
-from covey.node.change import Plan
-from covey.node.database import DatabaseUrl
+from covey.node.functions import ThreadWorkers
 from covey.node.node import Node, NodeDependencies
-from covey.node.requests import Commit
-from covey.node.status import NO_SPANS, SiteCondition, Spans
-from covey.node.store import Store
-from covey.node.workers import ThreadWorkers
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi, LiveState
 from covey.server.conditions import FAR_S, Conditions, Facts
@@ -36,6 +31,11 @@ from covey.server.log_lines import EventLog, kept_events
 from covey.server.metrics import Metrics, disk_use
 from covey.server.peer_api import PATHS, PeerApi, PeerUse
 from covey.server.peer_client import HttpsPeers, greeted, misfit
+from covey.site.requests import Commit
+from covey.site.status import NO_SPANS, SiteCondition, Spans
+from covey.store.change import Plan
+from covey.store.database import DatabaseUrl
+from covey.store.store import Store
 
 log = logging.getLogger(__name__)
 NOTED_S = 5.0  # after which it is noted again what happens over time

@@ -21,20 +21,8 @@ from covey.errors import (
     UnfitLabel,
     UnknownTicket,
 )
-from covey.node.change import Plan
 from covey.node.node import Node
 from covey.node.peers import OUTCOME_OF
-from covey.node.requests import OWN, Question, Request
-from covey.node.status import (
-    DAY_S,
-    MINUTE_S,
-    AxisState,
-    MapState,
-    SiteCondition,
-    SiteHistory,
-    State,
-)
-from covey.node.tables import HOUR_S
 from covey.server import oip
 from covey.server.config import SiteConfig
 from covey.server.http import (
@@ -54,6 +42,17 @@ from covey.server.http import (
 from covey.server.log_lines import EventLog
 from covey.server.metrics import Metrics, disk_use
 from covey.server.oip import Inference, TensorTable
+from covey.site.requests import HOUR_S, OWN, Question, Request
+from covey.site.status import (
+    DAY_S,
+    MINUTE_S,
+    AxisState,
+    MapState,
+    SiteCondition,
+    SiteHistory,
+    State,
+)
+from covey.store.change import Plan
 from covey.types import Label
 
 # -- the live page: its files, and the state that it polls, which programs may read, too ----------

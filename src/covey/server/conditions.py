@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from covey.errors import ConfigError
-from covey.node.status import SiteCondition, State
 from covey.server import keys, tokens
+from covey.site.status import SiteCondition, State
 
 log = logging.getLogger(__name__)
 # Every kind, and what helps; the latter is also the action of its alert.

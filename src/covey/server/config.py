@@ -17,20 +17,20 @@ from covey.errors import ConfigError, DataError
 from covey.functions import remote
 from covey.functions.function import Function, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
-from covey.node import change
-from covey.node.change import Plan, wanted_arms
-from covey.node.database import DatabaseUrl, store_place
-from covey.node.ensemble import ByArm, answering_of, voters_of
-from covey.node.fingerprint import schema_fingerprint
-from covey.node.network import check_can_run, functions_of
+from covey.network.network import check_can_run, functions_of
+from covey.node.functions import PEER_TICKETS, Limits
 from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
-from covey.node.requests import Loaded
-from covey.node.store import Store
-from covey.node.trust import Trust
-from covey.node.workers import PEER_TICKETS, Limits
 from covey.server import http, keys
 from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
+from covey.site.ensemble import ByArm, answering_of, voters_of
+from covey.site.requests import Loaded
+from covey.site.trust import Trust
+from covey.store import change
+from covey.store.change import Plan, wanted_arms
+from covey.store.database import DatabaseUrl, store_place
+from covey.store.fingerprint import schema_fingerprint
+from covey.store.store import Store
 from covey.types import Label, Loss
 
 WHERE = "[[peer]]"
@@ -677,7 +677,7 @@ def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerC
 def has_store(site: SiteConfig) -> bool:
     """Return whether the site has been started before; raise `StoreError` if that is not known."""
     if isinstance(site.store, DatabaseUrl):
-        from covey.node import postgres  # needs an optional package
+        from covey.store import postgres  # needs an optional package
 
         return postgres.look(site.store).has_store
     return site.store.exists()

@@ -20,7 +20,7 @@ import msgspec
 
 from covey import files
 from covey.errors import ConfigError, CoveyError, MissingExtra, PeerRefused, need_of
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import keys, tokens
 from covey.server.http import (
     KIB,

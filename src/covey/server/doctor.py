@@ -27,13 +27,13 @@ from covey.errors import (
 )
 from covey.functions.function import Function
 from covey.functions.registry import functions_from, replay_training
-from covey.node.database import DatabaseUrl
-from covey.node.requests import Delivery
-from covey.node.store_file import is_in_use
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server import config, keys, oip, peer_client, tokens
 from covey.server.conditions import FAR_S, LITTLE_BYTES, REMEDIES, of_tokens
 from covey.server.config import NodeTable, PeerConfig, SiteConfig, read_peers
+from covey.site.requests import Delivery
+from covey.store.database import DatabaseUrl
+from covey.store.store_file import is_in_use
 from covey.types import Label
 
 NO_BYTES = 16 << 20  # of room on the disk
@@ -177,7 +177,7 @@ def _is_served(site: SiteConfig) -> bool:
     """Return whether a node has the store of the site."""
     if not isinstance(site.store, DatabaseUrl):
         return site.store.exists() and is_in_use(site.store)
-    from covey.node import postgres  # needs an optional package
+    from covey.store import postgres  # needs an optional package
 
     return postgres.look(site.store).is_in_use
 
@@ -234,7 +234,7 @@ def _store(site: SiteConfig) -> Iterator[Finding]:
 
 
 def _database(site: SiteConfig, url: DatabaseUrl) -> Iterator[Finding]:
-    from covey.node import postgres  # needs an optional package
+    from covey.store import postgres  # needs an optional package
 
     state = postgres.look(url)
     yield Finding("database", OK, f"{url} answers, PostgreSQL {state.version}")

@@ -27,7 +27,7 @@ from covey.errors import (
     StoreFull,
     UnknownTicket,
 )
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 
 
 class Rates:

@@ -11,7 +11,7 @@ from typing import TextIO
 import msgspec
 
 from covey.errors import place_of
-from covey.node.status import SiteEvent
+from covey.site.status import SiteEvent
 
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
-from covey.node.database import DatabaseUrl
 from covey.node.node import Node
-from covey.node.status import NO_SPANS, SiteCondition, Spans, State
 from covey.server.conditions import REMEDIES
 from covey.server.http import HttpResponse
 from covey.server.keys import OwnCertificate
 from covey.server.oip import Duration
+from covey.site.status import NO_SPANS, SiteCondition, Spans, State
+from covey.store.database import DatabaseUrl
 
 
 class DiskUse(NamedTuple):

@@ -20,7 +20,7 @@ from msgspec import Meta
 from covey.data.inputs import MOST_WHOLE
 from covey.functions import function
 from covey.functions.remote import Output, Parameters, RemoteTensor
-from covey.node.workers import Limits
+from covey.node.functions import Limits
 from covey.server.config import FeatureType, NodeTable
 from covey.server.http import (
     BINARY,

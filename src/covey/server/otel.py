@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from covey.errors import MissingExtra, need_of
-from covey.node.status import NO_SPAN, TRACE, Span, Spans
+from covey.site.status import NO_SPAN, TRACE, Span, Spans
 
 try:
     from opentelemetry import trace

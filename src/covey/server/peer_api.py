@@ -15,15 +15,15 @@ from covey.errors import (
     StoreError,
     TicketError,
 )
-from covey.node.fingerprint import describe_cells, preset_of
+from covey.node.functions import Limits
 from covey.node.node import Node
-from covey.node.requests import ALARM, NO_INSTANCE, AskRow, alarm_id, alarm_of
-from covey.node.workers import Limits
 from covey.server import peer_messages
 from covey.server.config import PeerConfig
 from covey.server.http import AdmissionQueue, HttpProblem, HttpRequest, HttpResponse, Rates
 from covey.server.peer_messages import KIND, VERSION, AnyMessage
 from covey.server.spaces import SpaceNames
+from covey.site.requests import ALARM, NO_INSTANCE, AskRow, alarm_id, alarm_of
+from covey.store.fingerprint import describe_cells, preset_of
 
 ROOT = peer_messages.ROOT
 NAMES = ("ask", "report", "labels", "hello")

@@ -27,15 +27,15 @@ from covey.errors import (
 )
 from covey.functions.remote import read_refusal
 from covey.kernel.rules import Report
-from covey.node.fingerprint import describe_cells, preset_of
 from covey.node.peers import DEADLINE_S, VIA
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
-from covey.node.status import TRACE
 from covey.server import keys, peer_messages, spaces
 from covey.server.config import Identity, PeerConfig, SiteConfig, pinned_keys
 from covey.server.http import HttpResponse
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.server.spaces import Meaning
+from covey.site.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
+from covey.site.status import TRACE
+from covey.store.fingerprint import describe_cells, preset_of
 from covey.types import Label
 
 # Posts the bytes of a message to a path and returns the response. Failures are `CoveyError`s.

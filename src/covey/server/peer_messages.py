@@ -12,8 +12,8 @@ from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
 from covey.node.peers import MOST_HOPS, MOST_PRICE, MOST_TOLD, OUTCOMES, RelayRoute
-from covey.node.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
 from covey.server.http import HttpProblem, invalid
+from covey.site.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
 from covey.types import Label
 
 MOST_FEATURES = 4_096

@@ -13,7 +13,7 @@ from covey.bandit.learner import Learner
 from covey.bandit.partitions import space_name
 from covey.config import NetworkConfig
 from covey.errors import DataError
-from covey.node.fingerprint import describe_scale
+from covey.store.fingerprint import describe_scale
 
 # Bodies are strict, so these are headers.
 OWN_HEADER = "Covey-Spaces"  # those that the sender decides in

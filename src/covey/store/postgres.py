@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
-from covey.node import tables
-from covey.node.database import DatabaseUrl, Form, ResultRows
+from covey.store import tables
+from covey.store.database import DatabaseUrl, Form, ResultRows
 
 FORM = "covey_store"  # the table that says what the others are
 LOCK_MS = 2_000  # for which a start waits for locks: a killed process is noticed late

@@ -21,10 +21,11 @@ import numpy as np
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN
 from covey.functions.function import Late
-from covey.node.database import Database
-from covey.node.requests import (
+from covey.site.requests import (
     FEW,
+    HOUR_S,
     NONE,
+    SPANS_KEPT,
     AnsweredRows,
     Arm,
     ArmKind,
@@ -46,6 +47,7 @@ from covey.node.requests import (
     SiteRecord,
     SourceState,
 )
+from covey.store.database import Database
 
 APPLICATION = 0x636F7679  # "covy"
 VERSION = 1
@@ -196,8 +198,6 @@ SELECT COUNT(*), COALESCE(SUM(rows), 0), (SELECT COALESCE(SUM(count), 0) FROM la
 GROUPS = msgspec.json.Decoder(list[RowGroup])
 PEER_ANSWERS = msgspec.json.Decoder(dict[int, PeerAnswer])
 Record = TypeVar("Record", bound=msgspec.Struct)
-HOUR_S = 3_600
-SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
 _encode = msgspec.msgpack.Encoder().encode
 ALL, OPEN, FROM_TO = "1 = 1", "is_open = 1", "number BETWEEN ? AND ?"
 BETWEEN = f"{FROM_TO} AND is_open = 0"

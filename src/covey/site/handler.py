@@ -15,7 +15,7 @@ from covey.errors import FunctionBusy, FunctionError, NoAnswerYet, PeerError
 from covey.functions.function import Late
 from covey.kernel import NOT_DECIDED, arm_of, code_of, row_of, undecided_row
 from covey.kernel.rules import Cell, Report
-from covey.node.requests import (
+from covey.site.requests import (
     NO_INSTANCE,
     NONE,
     OWN,
@@ -27,7 +27,7 @@ from covey.node.requests import (
     Request,
     rows_kept,
 )
-from covey.node.state import SiteState
+from covey.site.state import SiteState
 from covey.types import Context, Label
 
 NOT_ASKED = PeerAnswer("", "")

@@ -20,9 +20,9 @@ from covey.errors import LimitError
 from covey.kernel import LATEST_ALARMS, SERVE, UNPAID, Table, arm_of, code_of, phase_of, row_of
 from covey.kernel.rules import Cell, Report
 from covey.kernel.saved import renumbered
-from covey.node.cells import NO_LIMIT, ArmPlaces, StoredTables, phase_number
-from covey.node.earned import EarnedTrust, is_audit
-from covey.node.requests import (
+from covey.site.cells import NO_LIMIT, ArmPlaces, StoredTables, phase_number
+from covey.site.earned import EarnedTrust, is_audit
+from covey.site.requests import (
     DETACHED,
     OWN,
     RECALL,

@@ -15,9 +15,7 @@ from typing import Any
 import msgspec
 
 from covey.errors import StoreError, StoreFailed, StoreFull
-from covey.node import tables
-from covey.node.database import Database, DatabaseUrl, Form, is_url
-from covey.node.requests import (
+from covey.site.requests import (
     Commit,
     Counts,
     LabelPart,
@@ -30,8 +28,10 @@ from covey.node.requests import (
     StoreChange,
     add_counts,
 )
-from covey.node.store_file import MEMORY, SqliteFile, SqliteReader
-from covey.node.tables import DamagedRow, Record, RowStatement, opened, sealed, sealed_flagged
+from covey.store import tables
+from covey.store.database import Database, DatabaseUrl, Form, is_url
+from covey.store.store_file import MEMORY, SqliteFile, SqliteReader
+from covey.store.tables import DamagedRow, Record, RowStatement, opened, sealed, sealed_flagged
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
@@ -505,7 +505,7 @@ class Store:
 
 def _opened(place: str | Path | DatabaseUrl, *, is_new_allowed: bool, connect: Any) -> Database:
     if isinstance(place, DatabaseUrl):
-        from covey.node.postgres import PostgresDatabase  # needs an optional package
+        from covey.store.postgres import PostgresDatabase  # needs an optional package
 
         return PostgresDatabase(place, is_new_allowed=is_new_allowed)
     return SqliteFile(str(place), is_new_allowed=is_new_allowed, connect=connect)
@@ -513,7 +513,7 @@ def _opened(place: str | Path | DatabaseUrl, *, is_new_allowed: bool, connect: A
 
 def _read(place: str | Path | DatabaseUrl) -> Database:
     if isinstance(place, DatabaseUrl):
-        from covey.node.postgres import PostgresDatabase  # needs an optional package
+        from covey.store.postgres import PostgresDatabase  # needs an optional package
 
         return PostgresDatabase(place, only_reads=True)
     return SqliteReader(str(place))

@@ -1,5 +1,6 @@
 """The records of a node: requests of one or many rows, their labels, and what a store keeps."""
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -32,6 +33,8 @@ NO_INSTANCE = msgspec.UNSET
 # The code of rows whose label changes no table: their arm is retired, or they were forwarded.
 DETACHED = NOT_DECIDED
 FEW = 16  # rows up to which plain Python is faster than arrays
+HOUR_S = 3_600
+SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
 NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
 
 
@@ -485,6 +488,13 @@ class ShadowSpan(msgspec.Struct, frozen=True):
     share: float
     seed: str  # by which rows are drawn, in hexadecimal
     arms: list[str]  # that are run, by what their labels count as
+
+
+def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:
+    """Return whether a row of a request is run in the shadow."""
+    key = bytes.fromhex(span.seed)
+    drawn = hashlib.blake2b(f"{source}\0{id}\0{row}".encode(), key=key, digest_size=8).digest()
+    return int.from_bytes(drawn, "big") < span.share * 2**64
 
 
 class ShadowRow(msgspec.Struct, frozen=True):

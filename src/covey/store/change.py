@@ -15,9 +15,8 @@ from covey.bandit.learner import UNKNOWN, Learner
 from covey.errors import DataError, StoreError
 from covey.functions.function import Function
 from covey.kernel import SERVE, Table, arm_of, code_of, row_of, undecided_row
-from covey.node.cells import ArmPlaces, empty_table, kinds_of, phase_number
-from covey.node.fingerprint import differences
-from covey.node.requests import (
+from covey.site.cells import ArmPlaces, empty_table, kinds_of, phase_number
+from covey.site.requests import (
     DETACHED,
     NOT_COUNTED,
     OWN,
@@ -32,8 +31,9 @@ from covey.node.requests import (
     add_counts,
     is_own,
 )
-from covey.node.store import Store
-from covey.node.trust import Trust, table_records, take_label
+from covey.site.trust import Trust, table_records, take_label
+from covey.store.fingerprint import differences
+from covey.store.store import Store
 
 UNCHANGED = ("keep", "retired")
 COUNTS = 6  # of `arm_counters` that can be discounted

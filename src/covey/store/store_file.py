@@ -18,8 +18,8 @@ from typing import Any
 
 from covey.errors import StoreAway, StoreError, StoreFull
 from covey.files import create, replace, sync
-from covey.node import tables
-from covey.node.database import Form, ResultRows
+from covey.store import tables
+from covey.store.database import Form, ResultRows
 
 MEMORY = ":memory:"
 SAVED = ".saved"  # after the name of a store that was removed: what it held

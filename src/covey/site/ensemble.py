@@ -5,43 +5,35 @@ and every peer is asked about every row; a peer that does not answer does not vo
 the own learner, every voter, and then the weights.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
-from covey.bandit.learner import NO_ANSWER, RIGHT, WRONG, Learner, Settlement
+from covey.bandit.learner import NO_ANSWER, Learner
 from covey.config import LearnerTable
-from covey.data.inputs import FeatureView, truths_of
+from covey.data.inputs import FeatureView
 from covey.errors import (
     ConfigError,
-    ConflictingLabel,
-    DataError,
-    FunctionError,
     PeerError,
-    UnknownTicket,
 )
 from covey.kernel import row_of
-from covey.node.handler import Effects, Handler
-from covey.node.local_site import LocalSite
-from covey.node.requests import (
+from covey.site.handler import Effects, Handler
+from covey.site.requests import (
     CLIENT,
     AskRow,
     Commit,
     Delivery,
     Draft,
     Loaded,
-    Prediction,
     Request,
     SourceState,
     is_own,
 )
-from covey.node.state import Costs, RecordedState, Settlements
-from covey.toml import nearest
-from covey.types import Context, Label
+from covey.site.state import Costs, RecordedState, Settlements
+from covey.types import Label
 
 WEIGHTS = f"{CLIENT}/ensemble"  # the source under which weights are stored; no client is called so
 ROW_ID = ""  # where votes have the id of the row at the voters
@@ -277,14 +269,6 @@ def classes_of(settings: Weighing, declared: Sequence[Label] | None) -> list[Lab
     return others if base is None else [base, *others]
 
 
-class Vote(msgspec.Struct, frozen=True):
-    """The label of an ensemble, and the ticket under which its true label is to be reported."""
-
-    label: Label
-    ticket: int
-    votes: dict[str, Label]  # by learner
-
-
 class KeptWeights(msgspec.Struct):
     """What is stored of an ensemble."""
 
@@ -301,195 +285,3 @@ def kept_weights(ensemble: Ensemble, known: ClassCodes) -> KeptWeights:
 def restore_weights(ensemble: Ensemble, kept: KeptWeights) -> None:
     """Let an ensemble continue from what was stored."""
     ensemble.restore({cell or None: state for cell, state in kept.cells.items()})
-
-
-class Ballot(msgspec.Struct):
-    """The votes on an instance, and its label; None: it has not arrived."""
-
-    codes: list[int]
-    cell: dict[str, str] | None  # of each learner's context, where weights are per cell
-    answer: int
-    tickets: dict[str, int]  # of the learners
-    truth: Any = None
-
-
-class Votes(msgspec.Struct):
-    """What an ensemble in one process continues from."""
-
-    weights: KeptWeights
-    ballots: dict[int, Ballot]  # by ticket
-    latest: int  # ticket
-
-
-class LocalEnsemble:
-    """The learners of a network that vote on every instance; each decides by itself."""
-
-    def __init__(
-        self,
-        sites: Mapping[str, LocalSite],
-        settings: Weighing,
-        *,
-        classes: Sequence[Label] | None = None,
-        label_wait: int,
-        lock: AbstractContextManager[Any],
-    ) -> None:
-        """`classes` are those that the functions declare, if they do; `lock` is the network's."""
-        self._lock = lock
-        self._sites = dict(sites)
-        self._known = ClassCodes(classes_of(settings, classes))
-        self._is_local = settings.weights == "cell"
-        options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
-        self._ensemble = Ensemble(list(sites), **options)
-        self._label_wait = label_wait
-        self._ballots: dict[int, Ballot] = {}
-        self._latest = 0
-
-    def saved(self) -> Votes:
-        """Return what another one continues from."""
-        weights = kept_weights(self._ensemble, self._known)
-        weights.classes = list(weights.classes)
-        ballots = {ticket: msgspec.structs.replace(vote) for ticket, vote in self._ballots.items()}
-        return Votes(weights, ballots, self._latest)
-
-    def restore(self, votes: Votes) -> None:
-        """Continue from an earlier one with the same learners."""
-        self._known = ClassCodes(votes.weights.classes)
-        restore_weights(self._ensemble, votes.weights)
-        self._ballots, self._latest = dict(votes.ballots), votes.latest
-
-    @property
-    def members(self) -> tuple[str, ...]:
-        """The learners that vote."""
-        return self._ensemble.learners
-
-    def weights(self, cell: str | None = None) -> dict[str, float]:
-        """Return the weight of every learner, in `cell` if weights are per cell."""
-        return self._ensemble.weights(cell)
-
-    def predict(
-        self,
-        instance: Any,
-        context: Context | Mapping[str, Context] | None = None,
-        *,
-        slot: int | None = None,
-    ) -> Vote:
-        """Let every learner answer, and return the label that their weighted vote gives.
-
-        `context` is that of all learners, or has one for each by name; without it, it is made of
-        the record `instance`. A learner whose function fails does not vote; `FunctionError` is
-        raised if none is left.
-        """
-        with self._lock:
-            return self._elected(
-                self._asked(lambda site, point: site.predict(instance, point, slot=slot), context)
-            )
-
-    def predict_batch(
-        self, instances: Any, contexts: Any = None, *, slot: int | None = None
-    ) -> list[Vote]:
-        """Return one vote per row, with the weights before any label of the batch.
-
-        `contexts` are those of all learners, or have those of each by name. Raises as `predict`.
-        """
-        with self._lock:
-            answers = self._asked(
-                lambda site, points: site.predict_batch(instances, points, slot=slot), contexts
-            )
-            rows = range(len(next(iter(answers.values()))))
-            return [
-                self._elected({name: own[row] for name, own in answers.items()}) for row in rows
-            ]
-
-    def _asked(self, ask: Callable[[LocalSite, Any], Any], context: Any) -> dict[str, Any]:
-        """Return the answers of the learners whose functions do not fail."""
-        answers: dict[str, Any] = {}
-        failure: FunctionError | None = None
-        for name, site in self._sites.items():
-            try:
-                answers[name] = ask(
-                    site, context[name] if isinstance(context, Mapping) else context
-                )
-            except FunctionError as error:
-                failure = error
-        if failure is not None and not answers:
-            raise failure
-        return answers
-
-    def _elected(self, answers: Mapping[str, Prediction]) -> Vote:
-        tickets = {name: answer.ticket for name, answer in answers.items()}
-        votes = {name: answer.label for name, answer in answers.items()}
-        codes = [
-            self._known.code(votes[name]) if name in votes else ABSTAINED for name in self._sites
-        ]
-        cell = self._cells(tickets) if self._is_local else None
-        winner = self._ensemble.elect(codes, cell)
-        self._latest += 1
-        self._ballots.pop(self._latest - self._label_wait - 1, None)
-        self._ballots[self._latest] = Ballot(codes, cell, winner, tickets)
-        return Vote(self._known.classes[winner], self._latest, votes)
-
-    def _cells(self, tickets: Mapping[str, int]) -> dict[str, str]:
-        """Return the cell of each learner's own context; without a vote that of the first."""
-        cells = {name: self._sites[name].cell_of(ticket) for name, ticket in tickets.items()}
-        first = next(iter(cells.values()))
-        return {name: cells.get(name, first) for name in self._sites}
-
-    def learn(
-        self, ticket: int, label: Label, cost: Mapping[str, float] | None = None
-    ) -> Settlement:
-        """Let every learner that voted learn the true label, then change the weights.
-
-        `cost` has what functions cost beyond their fixed costs, by the names of `cost-columns`. The
-        same label again has no effect. Raises as `LocalSite.learn` does.
-        """
-        with self._lock:
-            return self._learn(ticket, label, cost)
-
-    def learn_batch(
-        self,
-        tickets: Sequence[int],
-        labels: Any,
-        costs: Sequence[Mapping[str, float] | None] | None = None,
-    ) -> list[Settlement]:
-        """Settle tickets in order, as `learn` does."""
-        truths = truths_of(tickets, labels)
-        paid = [None] * len(tickets) if costs is None else costs
-        with self._lock:
-            return [
-                self._learn(ticket, truths[ticket], cost)
-                for ticket, cost in zip(tickets, paid, strict=True)
-            ]
-
-    def _learn(self, ticket: int, label: Label, cost: Mapping[str, float] | None) -> Settlement:
-        ballot = self._ballots.get(ticket)
-        if ballot is None:
-            raise UnknownTicket(
-                f"unknown ticket {ticket!r} of the ensemble: it was never issued, or its label "
-                f"was due within {self._label_wait} slots"
-            )
-        is_right = bool(self._known.classes[ballot.answer] == label)
-        if ballot.truth is not None:
-            if ballot.truth != label:
-                raise ConflictingLabel(
-                    f"ticket {ticket} of the ensemble has the label {ballot.truth!r}; the "
-                    f"conflicting label {label!r} was rejected"
-                )
-            return Settlement(False, is_right)
-        columns = {
-            name: {*site.learner.cost_columns.values()} for name, site in self._sites.items()
-        }
-        known = set().union(*columns.values())
-        for column in cost or ():
-            if column not in known:
-                raise DataError(
-                    f"no learner has the cost column {column!r}{nearest(column, known)}"
-                )
-        for name, own in ballot.tickets.items():
-            paid = (
-                {column: cost[column] for column in columns[name] & cost.keys()} if cost else None
-            )
-            if self._sites[name].learner.is_supervised:
-                self._sites[name].learn(own, label, paid or None)
-        self._ensemble.move(ballot.codes, self._known.code(label), ballot.cell)
-        ballot.truth = label
-        return RIGHT if is_right else WRONG

@@ -9,7 +9,7 @@ from covey.errors import DataError
 from covey.kernel import SERVE, Table, code_of
 from covey.kernel.rules import Cell
 from covey.kernel.saved import renumbered
-from covey.node.requests import (
+from covey.site.requests import (
     DETACHED,
     RECALL,
     RELAY,

@@ -10,10 +10,20 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import CellPreference, Learner
-from covey.node.cells import kinds_of
-from covey.node.earned import TrustState
-from covey.node.requests import FEW, RELAY, Arm, ArmKind, Counts, Request, SeriesLine, is_own
-from covey.node.tables import HOUR_S, SPANS_KEPT
+from covey.site.cells import kinds_of
+from covey.site.earned import TrustState
+from covey.site.requests import (
+    FEW,
+    HOUR_S,
+    RELAY,
+    SPANS_KEPT,
+    Arm,
+    ArmKind,
+    Counts,
+    Request,
+    SeriesLine,
+    is_own,
+)
 from covey.types import MILLIONTHS
 
 FOR_PEERS = ("serve", "recall", RELAY)  # phases of rows that peers ask

@@ -16,7 +16,7 @@ import msgspec
 from covey.bandit.partitions import MOST_DRAWN, Candidates, EpochCells
 from covey.bandit.policies import Policy
 from covey.kernel.rules import Cell
-from covey.node.requests import OWN, OwnLabel, RelationLine
+from covey.site.requests import OWN, OwnLabel, RelationLine
 from covey.types import Context
 
 # -- whether two sources agree on functions: read after every label -------------------------------

@@ -16,9 +16,9 @@ from covey.data.inputs import check_kind
 from covey.errors import ConflictingLabel, LateLabel
 from covey.kernel import SERVE, UNPAID, arm_of, code_of, row_of
 from covey.kernel.rules import Cell, Report
-from covey.node.cells import ArmPlaces, StoredTables
-from covey.node.earned import TrustState
-from covey.node.requests import (
+from covey.site.cells import ArmPlaces, StoredTables
+from covey.site.earned import TrustState
+from covey.site.requests import (
     CLIENT,
     DETACHED,
     FEW,
@@ -43,8 +43,8 @@ from covey.node.requests import (
     holder,
     is_own,
 )
-from covey.node.status import Counters, ServedState
-from covey.node.trust import (
+from covey.site.status import Counters, ServedState
+from covey.site.trust import (
     DirtyCells,
     PoolingLearner,
     SourceStatistics,

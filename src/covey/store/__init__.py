@@ -1,0 +1,1 @@
+"""What is durable: the store of a site in a file or a database, and what reads it."""
