@@ -4,6 +4,7 @@ Nothing here is cached, batched or clever, and nothing comes from the package: a
 this file and the fast kernel agree has been worked out twice.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -253,33 +254,38 @@ class Network:
     def choose(self, site: int, cells: tuple[Cell, ...], slot: int) -> tuple[str, int, Cell]:
         if not self.setup.sites[site].supervised:
             return "exploit", *largest(cells, [self.hearsay(site, cell, slot) for cell in cells])
+        forced: list[tuple[str, int, Cell]] = []
+        draws = self.setup.is_paper and len(cells) > 1
         for cell in cells:
-            forced = self.forced(site, cell, slot)
-            if forced is not None:
-                return *forced, cell
+            forced += [(*choice, cell) for choice in self.forced(site, cell, slot)]
+            if forced and not draws:
+                return forced[0]
+        if forced:
+            return forced[drawn(f"0 {self.setup.sites[site].name} {slot}", len(forced))]
         return "exploit", *largest(cells, [self.estimates(site, cell) for cell in cells])
 
-    def forced(self, site: int, cell: Cell, slot: int) -> tuple[str, int] | None:
-        """Run the three tests in the cell; None: there is nothing left to try, so exploit."""
+    def forced(self, site: int, cell: Cell, slot: int) -> list[tuple[str, int]]:
+        """Run the three tests in the cell; none: there is nothing left to try, so exploit."""
         record = self.known[site][cell]
         own, waits = self.setup.sites[site].functions, self.waits[site, cell.space]
         waits.own.look(slot)
-        steps = ("train", "own", "peers") if self.setup.is_paper else ("own", "train", "peers")
-        for step in steps:
-            if step == "own":
-                arm = under_explored(record, range(own), limit(self.setup.explore, slot))
-            elif step == "train":
-                arm = self.under_trained(site, cell, slot)
-            else:
-                others = range(own, len(record.arms))
-                arm = under_explored(record, others, limit(self.setup.explore_peers, slot))
-            if arm is not None:
-                return ("train" if step == "train" else "explore"), arm
-        enough = dict.fromkeys(range(own), limit(self.setup.explore, slot))
         others = range(own, len(record.arms))
+        enough = dict.fromkeys(range(own), limit(self.setup.explore, slot))
         enough |= dict.fromkeys(others, limit(self.setup.explore_peers, slot))
-        arm = short_of_labels(record, enough, waits)
-        return None if arm is None else ("explore", arm)
+        steps = ("train", "own", "peers") if self.setup.is_paper else ("own", "train", "peers")
+        forced: dict[int, str] = {}
+        for step in steps:
+            if step == "train":
+                # By the text peers are not asked where a function is to be explored.
+                asks = self.setup.is_paper or not forced
+                arm = self.under_trained(site, cell, slot) if asks else None
+                forced |= {} if arm is None else {arm: "train"}
+            else:
+                arms = under_explored(record, range(own) if step == "own" else others, enough)
+                forced |= {arm: "explore" for arm in arms if arm not in forced}
+        left = {arm: enough[arm] for arm in enough if arm not in forced}
+        forced |= dict.fromkeys(short_of_labels(record, left, waits), "explore")
+        return [(phase, arm) for arm, phase in forced.items()]
 
     def under_trained(self, site: int, cell: Cell, slot: int) -> int | None:
         record = self.known[site][cell]
@@ -358,13 +364,13 @@ class Network:
         records = [self.record(helper, cell, slot) for cell in cells]
         own_arms = range(self.setup.sites[helper].functions)
         for cell, record in zip(cells, records, strict=True):
-            enough, waits = limit(self.setup.explore, slot), self.waits[helper, cell.space]
+            waits = self.waits[helper, cell.space]
             waits.peers.look(slot)
-            function = under_explored(record, own_arms, enough)
-            if function is None:
-                function = short_of_labels(record, dict.fromkeys(own_arms, enough), waits)
-            if function is not None:
-                return function
+            enough = dict.fromkeys(own_arms, limit(self.setup.explore, slot))
+            wanted = under_explored(record, own_arms, enough)
+            wanted += short_of_labels(record, enough, waits)
+            if wanted:
+                return wanted[0]
         best = [self.most_accurate(record, own_arms) for record in records]
         accuracies = [r.arms[f].accuracy for r, f in zip(records, best, strict=True)]
         return best[lowest_of_largest(accuracies)]
@@ -540,6 +546,11 @@ class Network:
             and record.since <= decision.slot
             and cell_at(self.setup, cell.space, decision.context, cell.side) == cell
         ]
+
+
+def drawn(words: str, count: int) -> int:
+    """Return a number below `count`, the same for the same words."""
+    return int(hashlib.sha256(words.encode()).hexdigest()[:16], 16) % count
 
 
 def largest(cells: tuple[Cell, ...], values: list[list[float]]) -> tuple[int, Cell]:

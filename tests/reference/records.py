@@ -1,7 +1,7 @@
 """What the oracle knows: the set-up of a network, its cells, and what is counted in them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -241,14 +241,14 @@ class Record:
             tally.recent_right += 2**16 * right
 
 
-def under_explored(record: Record, arms: Iterable[int], enough: float) -> int | None:
-    return next((arm for arm in arms if record.arms[arm].tried <= enough), None)
+def under_explored(record: Record, arms: Iterable[int], enough: Mapping[int, float]) -> list[int]:
+    return [arm for arm in arms if record.arms[arm].tried <= enough[arm]]
 
 
-def short_of_labels(record: Record, enough: dict[int, float], waits: SourceWaits) -> int | None:
-    """The arm of the fewest tries, of those that have too few labels by the share that comes."""
+def short_of_labels(record: Record, enough: dict[int, float], waits: SourceWaits) -> list[int]:
+    """The arms that have too few labels by the share that comes, that of the fewest tries first."""
     short = [arm for arm in enough if record.arms[arm].expected(waits) <= enough[arm]]
-    return min(short, key=lambda arm: record.arms[arm].tried, default=None)
+    return sorted(short, key=lambda arm: record.arms[arm].tried)
 
 
 def lowest_of_largest(values: list[float]) -> int:

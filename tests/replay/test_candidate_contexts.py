@@ -84,3 +84,33 @@ def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
 
     assert right(["x0", "x1"]) < 0.75
     assert right(["x0", "x1", ["x0", "x1"]]) > 0.87
+
+
+def arms_tried(reading: str, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Return the candidates and the arms that explore in the first slots of a stream."""
+    config = {
+        "data": {"candidates": ["x0", "x1"]},
+        "policy": {"preset": "cos", "reading": reading, "slices": 1, "seed": seed},
+        "learner": [NORTH],
+    }
+    rng = np.random.default_rng(2)
+    labels = rng.integers(0, 2, 400)
+    trace = covey.replay(
+        config,
+        predictions=rng.integers(0, 2, (2, 400)),
+        labels=labels,
+        contexts=rng.random((400, 2)),
+    )
+    columns, explores = trace.columns(), np.flatnonzero(trace.phase != 2).tolist()
+    cells = [columns["cell"][row].split("/")[0] for row in explores]
+    return cells, [columns["arm"][row] for row in explores]
+
+
+def test_by_the_paper_one_of_all_arms_that_need_exploration_is_drawn() -> None:
+    cells, arms = arms_tried("paper")
+    again, others = arms_tried("paper"), arms_tried("paper", seed=1)
+
+    assert 0.2 < cells.count("x0") / len(cells) < 0.8
+    assert arms[:8] != sorted(arms[:8]) != arms[7::-1]
+    assert (cells, arms) == again != others
+    assert set(arms_tried("spec")[0]) == {"x0"}

@@ -507,7 +507,9 @@ class Learner:
         """
         several = self.candidates.get(space)
         if several is not None:
-            return cast("Table", Spaces(several))
+            settings = self.policies[several.spaces[0]].settings
+            drawn_by = f"{settings.seed} {self.name}" if settings.rules.is_paper else None
+            return cast("Table", Spaces(several, len(self.arms), drawn_by=drawn_by))
         policy = self.policies[space]
         rule_of = partial(self._rule, space, other)
         if isinstance(policy.partition, EpochCells):

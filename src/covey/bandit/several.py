@@ -1,5 +1,6 @@
 """Several tables of a learner as one: those of its candidate spaces, or of its epochs."""
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -182,13 +183,18 @@ class Spaces(Several):
     `level` of its cell is the number of that space. All counters are in the tables of the spaces,
     which `join` names; they are told of costs and changes by themselves. So nothing is stored of a
     row: it is known while labels of its decisions may come, and for a while longer.
+
+    Of arms that need training or exploration the first is taken, or, by the paper's reading, one
+    that is drawn. The draw depends on the slot only, so decisions repeat.
     """
 
     size = blind_decisions = foreign = 0  # all learners see labels
     memory = History()  # the tables of the spaces have the labels
 
-    def __init__(self, candidates: Candidates) -> None:
+    def __init__(self, candidates: Candidates, arms: int, *, drawn_by: str | None = None) -> None:
+        """`drawn_by` tells the draws of a learner from those of others; None: it draws none."""
         self.candidates = candidates
+        self._arms, self._drawn_by = arms, drawn_by
         self.tables: list[Table] = []
         self._cells: dict[int, Cell] = {}  # by row
         self._numbers: dict[Cell, int] = {}  # the reverse
@@ -321,6 +327,7 @@ class Spaces(Several):
         in any of them is exploited. Peers have reported for the spaces up to that of `row`.
         """
         rows, last = self._rows(row), self._cells[row].level if is_fresh else -1
+        wanting: list[tuple[int, int]] = []
         best, largest = (0, 0), -math.inf
         for k, (table, own) in enumerate(zip(self.tables, rows, strict=True)):
             code = table.choose(own, slot, k <= last, closed)
@@ -328,11 +335,26 @@ class Spaces(Several):
                 return -1 - self._row_of(k, rows)
             choice = code & CHOICE
             if phase_of(code) != EXPLOIT:
-                return self._decision(k, rows, choice)
+                if self._drawn_by is None:
+                    return self._decision(k, rows, choice)
+                wanting += [(k, each) for each in self._wanting(table, own, slot, closed)]
+                continue
             value = table.worth(own, arm_of(code))
             if value > largest:
                 largest, best = value, (k, choice)
+        if wanting:
+            drawn = hashlib.sha256(f"{self._drawn_by} {slot}".encode()).digest()
+            best = wanting[int.from_bytes(drawn[:8]) % len(wanting)]
         return self._decision(best[0], rows, best[1])
+
+    def _wanting(self, table: Table, row: int, slot: int, closed: bytes | None) -> Iterator[int]:
+        """Yield what a table would choose one after the other, until it would exploit an arm."""
+        left = bytearray(closed or self._arms)
+        code = table.choose(row, slot, True, closed)
+        while code >= 0 and phase_of(code) != EXPLOIT:
+            yield code & CHOICE
+            left[arm_of(code)] = 1
+            code = table.choose(row, slot, True, bytes(left)) if not all(left) else -1
 
     def _decision(self, space: int, rows: Sequence[int], choice: int) -> int:
         code: int = code_of(self._row_of(space, rows), 0, 0) | choice
