@@ -638,10 +638,10 @@ def regions(learner: Learner, most: int | None = None) -> Iterator[Region]:
     """Yield the cells in which a learner decides; in each space `most` with the most arrivals."""
     for number, space in enumerate(learner.own_spaces):
         table, policy = _present(learner.tables[space], learner.policies[space])
-        rows = used_rows(table)
+        levels, rows = policy.partition.levels(policy.dimension), used_rows(table)
         for arrivals, row in rows if most is None else heapq.nlargest(most, rows):
             cell = table.cells.cell(row)
-            side = policy.partition.levels(policy.dimension)[cell.level].side
+            side = levels[cell.level].side
             # A table of many dimensions has one cell, which has no coordinates.
             sides = (0,) * policy.dimension if table.cells.is_wide else cell.coordinates
             if policy.dimension > MOST_DRAWN:

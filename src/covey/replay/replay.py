@@ -66,9 +66,12 @@ class ReplayRun:
         self._width = width
         labels = vocabulary.values
         self._together = ReplayEngine(setup, setup.sites, width, labels)
-        self._alone = ReplayEngine(setup, [site.alone() for site in setup.sites], width, labels)
         self._tally = OutcomeBuilder(setup.sites, setup.unit, setup.payments())
         self._voting = _voting(setup, vocabulary)
+        alone = tuple(site.alone() for site in setup.sites)
+        # Sites that have no peers, or vote, decide as they would alone.
+        is_compared = alone != setup.sites and self._voting is None
+        self._alone = ReplayEngine(setup, alone, width, labels) if is_compared else None
         self._contest = _contest(setup, baselines) if baselines else None
         is_compared = width > 0 and self._voting is None
         self._bare = context_run(setup, labels) if is_compared else None
@@ -87,7 +90,7 @@ class ReplayRun:
 
     def judge(self, log: EncodedLog, chunk: Trace) -> None:
         """Add decided rows to the outcome, with what learners alone and baselines do there."""
-        self._tally.add(chunk, self._alone.play(log) if self._voting is None else chunk)
+        self._tally.add(chunk, chunk if self._alone is None else self._alone.play(log))
         self._tally.add_functions(log)
         if self._width and len(log.contexts):
             points = np.asarray(log.contexts).reshape(-1, self._width)
