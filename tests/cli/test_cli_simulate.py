@@ -52,7 +52,10 @@ def simulate(folder: Path, *more: str) -> int:
 def test_the_folder_holds_runs_results_summary_and_page(folder: Path) -> None:
     names = {path.name for path in (folder / "out").iterdir()}
 
-    assert names == {"scenario.json", "runs", "results.parquet", "summary.json", "report.html"}
+    assert names == {
+        *("scenario.json", "runs", "results.parquet", "summary.json"),
+        *("report.html", "report.tex", "policies.csv"),
+    }
     assert len(list((folder / "out" / "runs").rglob("*.json"))) == 4
 
 

@@ -11,7 +11,7 @@ import covey
 from covey import config
 from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
-from covey.report.text import replay_text
+from covey.report.results import Result
 from support.outcomes import numbers_of
 
 SITES = """
@@ -140,7 +140,7 @@ def test_income_of_rows_without_labels_counts_in_the_share_of_labelled_rows() ->
 
 def test_a_site_that_loses_is_told_so_in_points_and_in_money() -> None:
     value = {"amount": 12.5, "currency": "EUR"}
-    said = replay_text(priced(price=0.9, policy=covey.CoS(slices=1), value=value))
+    said = Result(priced(price=0.9, policy=covey.CoS(slices=1), value=value)).table()
 
     assert "north should not buy from south at 0.9" in " ".join(said.split())
     assert "north loses by taking part" in said

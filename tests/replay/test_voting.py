@@ -12,7 +12,7 @@ from covey.data import tables
 from covey.replay.outcome import EnsembleNumbers, Outcome
 from covey.replay.replay import replay_file
 from covey.report.page import replay_page
-from covey.report.text import replay_text
+from covey.report.results import Result
 from support.outcomes import numbers_of
 
 Columns = dict[str, list[Any]]
@@ -163,7 +163,7 @@ def test_mean_weights_are_those_of_the_cells_by_their_slots(tmp_path: Path) -> N
 def test_the_ensemble_is_reported_as_text_and_on_the_page(tmp_path: Path) -> None:
     outcome = play(stream(200), config_of({"update": "hedge"}), tmp_path)
     found = ensemble_of(outcome)
-    said = " ".join(replay_text(outcome).split())
+    said = " ".join(Result(outcome).table().split())
     page = replay_page(outcome, title="x")
     section = page[page.index("<h2>Ensemble</h2>") : page.index("<h2>Error over time</h2>")]
 
@@ -178,6 +178,6 @@ def test_without_true_labels_the_ensemble_is_not_judged(tmp_path: Path) -> None:
     columns = {**stream(50), "seen": [0] * 50, "label": [""] * 50}
     outcome = play(columns, config_of({}), tmp_path)
 
-    assert "The gain of the ensemble is unknown" in replay_text(outcome)
+    assert "The gain of the ensemble is unknown" in Result(outcome).table()
     assert numbers_of(outcome)["ensemble"]["error_percent"] is None
     assert "The ensemble" in replay_page(outcome, title="x")

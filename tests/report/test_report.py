@@ -10,7 +10,6 @@ from covey.replay.baselines import BaselineNumbers
 from covey.replay.outcome import Outcome
 from covey.report.page import replay_page
 from covey.report.results import Result
-from covey.report.text import replay_text
 from support.outcomes import (
     HOSTILE,
     NONE,
@@ -25,7 +24,7 @@ from support.outcomes import (
 def test_the_text_has_one_line_for_each_learner_and_one_for_all() -> None:
     first = small_learner("a", slots=200, errors=20, alone_errors=30)
     second = small_learner("b", slots=100, errors=40, alone_errors=31)
-    lines = replay_text(small_outcome(first, second)).splitlines()
+    lines = Result(small_outcome(first, second)).table().splitlines()
 
     assert [line.split() for line in lines[5:8]] == [
         ["a", "200", "10.00", "+14.00", "2.00", "1.00", "25.00", "15.00", "10.0", "20.0"],
@@ -40,7 +39,7 @@ def with_baselines() -> Outcome:
 
 
 def test_the_text_ends_with_a_table_of_the_baselines_and_what_follows_from_it() -> None:
-    *_, table, conclusion = replay_text(with_baselines()).strip().split("\n\n")
+    *_, table, conclusion = Result(with_baselines()).table().strip().split("\n\n")
 
     assert [line.split() for line in table.splitlines()] == [
         ["baseline", "error", "%"],
@@ -79,7 +78,7 @@ def test_the_text_compares_with_the_best_own_functions_net_of_costs(
     errors: int, sentence: str
 ) -> None:
     first = small_learner("a", slots=300, errors=errors, alone_errors=60)
-    printed = " ".join(replay_text(small_outcome(first, idle_learner("b"))).split())
+    printed = " ".join(Result(small_outcome(first, idle_learner("b"))).table().split())
 
     share = f"{errors / 3:.2f}"
     start = "Over all sites, the best own function of each was wrong on 25.00% of its rows. "
@@ -90,13 +89,13 @@ def test_the_text_compares_with_the_best_own_functions_net_of_costs(
 
 
 def test_without_true_labels_the_text_does_not_judge() -> None:
-    printed = replay_text(make_outcome(["north", "east"], is_judged=False))
+    printed = Result(make_outcome(["north", "east"], is_judged=False)).table()
 
     assert "The gain of cooperation is unknown" in printed
 
 
 def test_a_name_cannot_send_control_characters_to_the_terminal() -> None:
-    printed = replay_text(make_outcome(HOSTILE))
+    printed = Result(make_outcome(HOSTILE)).table()
 
     assert all(letter.isprintable() for letter in printed.replace("\n", ""))
 
@@ -109,4 +108,6 @@ def test_a_failed_write_keeps_the_older_file_and_no_part(tmp_path: Path) -> None
         Result(make_outcome(["north"]), title="Newer").report(tmp_path)
 
     assert "<h1>Older</h1>" in older.read_text(encoding="utf-8")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["report.html", "summary.json"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        *("report.html", "report.tex", "results.csv", "summary.json")
+    ]

@@ -5,7 +5,7 @@ import pytest
 
 from covey.report import simulation as simulation_report
 from covey.simulation.comparison import Comparison, compare
-from support.compared import CHOSEN, runs
+from support.compared import CHOSEN, printed, runs
 from support.outcomes import drawings
 
 
@@ -20,7 +20,7 @@ def page(found: Comparison) -> str:
 
 
 def test_the_table_has_a_line_per_environment_and_policy(found: Comparison) -> None:
-    lines = simulation_report.text(found).splitlines()
+    lines = printed(found).splitlines()
 
     assert lines[0] == "simulation: 2 policies, 2 environments, 2 seeds, 10,000 slots each"
     assert [line.split()[:2] for line in lines[4:8]] == [
@@ -30,7 +30,7 @@ def test_the_table_has_a_line_per_environment_and_policy(found: Comparison) -> N
 
 
 def test_the_numbers_of_a_line_are_those_of_its_score(found: Comparison) -> None:
-    line = simulation_report.text(found).splitlines()[5]
+    line = printed(found).splitlines()[5]
 
     # 2 and 6 times 10,000 ** 0.75 over 10,000 slots: 400 per 1,000 on average.
     assert line.split()[2:4] == ["400.0", "±"]
@@ -39,10 +39,7 @@ def test_the_numbers_of_a_line_are_those_of_its_score(found: Comparison) -> None
 
 
 def test_the_verdict_counts_only_significant_ratios(found: Comparison) -> None:
-    assert (
-        "zoom had less regret than grid in 0 of 2 environments, more in 2."
-        in simulation_report.text(found)
-    )
+    assert "zoom had less regret than grid in 0 of 2 environments, more in 2." in printed(found)
 
 
 def test_an_interval_around_1_is_undecided() -> None:
@@ -54,7 +51,7 @@ def test_an_interval_around_1_is_undecided() -> None:
         for run in grid
     ]
 
-    text = simulation_report.text(compare(CHOSEN, [*grid, *zoom]))
+    text = printed(compare(CHOSEN, [*grid, *zoom]))
 
     assert "less regret than grid in 1 of 2 environments, more in 0; 1 undecided" in text
 
@@ -64,7 +61,7 @@ def test_without_regret_there_is_a_page_all_the_same() -> None:
 
     found = compare(CHOSEN, calm)
 
-    assert "–" in simulation_report.text(found).splitlines()[4]  # noqa: RUF001
+    assert "–" in printed(found).splitlines()[4]  # noqa: RUF001
     assert simulation_report.html(found).count("<svg") == 2
 
 

@@ -19,6 +19,7 @@ from covey.simulation.world import World, WorldChunk
 from covey.types import WHOLE
 from reference import choices
 from support import own_rewards
+from support.compared import printed
 
 SLOTS = 1_500
 PRICE, COST = 0.1, 0.02
@@ -397,7 +398,7 @@ def test_reports_have_utilities_and_ensembles_only_where_they_are(tmp_path: Any)
         folder = tmp_path / environments[0]["name"]
         found = comparison.compare(chosen, runner.simulate(chosen, folder))
         assert "</html>" in report.html(found)
-        return report.text(found)
+        return printed(found)
 
     plain = told([{"name": "plain"}])
     serving = told([{"name": "serving", "learner": [{"name": "learner-1", "serving-cost": 0.1}]}])

@@ -15,6 +15,7 @@ from covey.simulation import comparison, runner, scenario
 from covey.simulation.environment import Environment, environment_from
 from covey.simulation.run import Run, play
 from covey.simulation.world import World
+from support.compared import printed
 from support.own_environments import Runs, Waves
 
 OWN = "support.own_environments"
@@ -112,7 +113,7 @@ def test_one_and_several_processes_give_the_same_comparison(
     assert len(found.scores) == 2 * len(TABLES)
     assert all(score.ratio is not None for score in found.scores[1::2])
     assert f"{OWN}:Waves" in report.html(found)
-    assert "class with answers" in report.text(found)
+    assert "class with answers" in printed(found)
 
 
 def test_a_class_that_workers_cannot_import_runs_here_with_the_same_results(

@@ -1,6 +1,8 @@
 """Runs of two policies in two environments, with known regret, to compare."""
 
+from covey.report import simulation, text
 from covey.simulation import scenario
+from covey.simulation.comparison import Comparison
 from covey.simulation.run import Run
 
 SLOTS = [10, 100, 1000, 10_000]
@@ -42,3 +44,8 @@ def runs() -> list[Run]:
             found.append(run("grid", environment, seed, scale=scale))
             found.append(run("zoom", environment, seed, scale=scale * factor, power=0.75))
     return found
+
+
+def printed(comparison: Comparison) -> str:
+    """Return what `covey simulate` prints."""
+    return text.printed(simulation.head(comparison), simulation.parts(comparison))

@@ -4,14 +4,12 @@ Every answer compares replays of the same rows with and without something. docs/
 says what is compared, and describes every field of the numbers.
 """
 
-import csv
-import io
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -40,7 +38,7 @@ from covey.report.contracts import (
     without_function,
 )
 from covey.report.results import Shown
-from covey.report.text import REACH, shorten, signed
+from covey.report.text import shorten, signed
 from covey.toml import modules_beside
 from covey.types import Interval, Value
 
@@ -315,15 +313,7 @@ _MOST_LISTED = 8  # networks
 LONGEST = 60  # characters of a name in a table
 
 
-class _Section(NamedTuple):
-    """A table: its name in files, and its heading."""
-
-    name: str
-    title: str
-    lines: report_text.Lines
-
-
-def _sections(summary: AdviceSummary) -> list[_Section]:
+def _sections(summary: AdviceSummary) -> list[report_text.Section]:
     """Return the tables that have lines."""
     pairs = {f"{each.buyer} from {each.seller}": each for each in summary.contracts}
     tables: list[tuple[str, str, str, str, Mapping[str, Any]]] = [
@@ -338,7 +328,7 @@ def _sections(summary: AdviceSummary) -> list[_Section]:
     ):
         tables.append((name, title, heading, "parts", {each.name: each for each in worths}))
     return [
-        _Section(name, title, report_text.lines_of(heading, columns, rows))
+        report_text.Section(name, report_text.lines_of(heading, columns, rows), title, LONGEST)
         for name, title, heading, columns, rows in tables
         if rows
     ]
@@ -394,26 +384,19 @@ class Advice(Shown):
         """Return the numbers, as `covey advise --json` prints them."""
         return self._summary
 
-    def table(self) -> str:
-        """Return the tables that `covey advise` prints, with the conclusions."""
-        tables = [
-            f"{each.title}\n\n{report_text.table(each.lines, LONGEST)}" for each in self._sections
-        ]
-        lines = map(report_text.fill, [*self._summary.conclusions, report_text.sentence("advice")])
-        return "\n\n".join([self._extent(), *tables, *lines]) + "\n"
+    def _head(self) -> str:
+        return f"{report_text.count(self._summary.peers, 'site')}, {self._summary.slots:,} slots"
+
+    def _parts(self) -> list[report_text.Part]:
+        return [*self._sections, *self._summary.conclusions, report_text.sentence("advice")]
 
     def plot(self) -> Any:
         """Draw the gain of each contract over its price, and return matplotlib axes."""
         return figures.plot_prices({_name(pair): pair.curve for pair in self._summary.contracts})
 
     def report(self, folder: str | Path, *, has_slide: bool = False) -> Path:
-        """Write the page, the numbers as JSON, the tables as CSV and LaTeX, and a slide."""
+        """Write what every result writes, and a slide."""
         path = super().report(folder)
-        for each in self._sections:
-            stream = io.StringIO()
-            csv.writer(stream, lineterminator="\n").writerows(each.lines)
-            files.replace(path.parent / f"{each.name}.csv", stream.getvalue().encode())
-        files.replace(path.parent / "advice.tex", "\n".join(map(_latex, self._sections)).encode())
         if has_slide:
             files.replace(path.parent / "slide.html", self.slide().encode())
         return path
@@ -436,7 +419,7 @@ class Advice(Shown):
             "advice",
             title=self._title,
             config=self._config,
-            extent=self._extent(),
+            extent=self._head(),
             conclusions=self._summary.conclusions,
             sections=self._sections,
             curves=[
@@ -444,9 +427,6 @@ class Advice(Shown):
             ],
             how=report_text.sentence("advice"),
         )
-
-    def _extent(self) -> str:
-        return f"{report_text.count(self._summary.peers, 'site')}, {self._summary.slots:,} slots"
 
     def __repr__(self) -> str:
         paying = sum(pair.verdict == "yes" for pair in self._summary.contracts)
@@ -467,15 +447,3 @@ def _panel(pair: PairAdvice, *, width: int, height: int) -> page.Panel:
         size=(width, height),
     )
     return page.Panel(_name(pair), page.markup(drawn), f"break-even {even}")
-
-
-_ESCAPED = str.maketrans({letter: rf"\{letter}" for letter in "&%$#_{}"} | {REACH: r"$\pm$"})
-
-
-def _latex(section: _Section) -> str:
-    lines = [
-        " & ".join(cell.translate(_ESCAPED) for cell in line) + r" \\" for line in section.lines
-    ]
-    columns = "l" + "r" * (len(section.lines[0]) - 1)
-    begin, rule = rf"\begin{{tabular}}{{{columns}}}", r"\hline"
-    return "\n".join([begin, rule, lines[0], rule, *lines[1:], rule, r"\end{tabular}", ""])

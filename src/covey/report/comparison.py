@@ -112,16 +112,16 @@ class ReplayComparison(Shown):
         """Return the numbers of the comparison, as `covey compare --json` prints them."""
         return self._summary
 
-    def table(self) -> str:
-        """Return the table that `covey compare` prints, with its conclusion."""
+    def _head(self) -> str:
         described = f"{self._reference}: {self._runs[self._reference].outcome.policy}"
-        parts = (
-            f"{self._extent()}\n{report_text.fill(described)}",
-            report_text.table(self._lines_of_all(), report_text.NAME),
-            report_text.fill(self._summary.conclusion),
-            report_text.fill(report_text.sentence("policies")),
-        )
-        return "\n\n".join(parts) + "\n"
+        return f"{self._extent()}\n{report_text.fill(described)}"
+
+    def _parts(self) -> list[report_text.Part]:
+        return [
+            report_text.Section("policies", self._lines()),
+            self._summary.conclusion,
+            report_text.sentence("policies"),
+        ]
 
     def plot(self) -> Any:
         """Draw how far each policy is ahead of the reference over time; return matplotlib axes."""
@@ -131,7 +131,7 @@ class ReplayComparison(Shown):
         best = "" if self._summary.best is None else f", least loss: {self._summary.best}"
         return f"<Comparison of {len(self._runs)} policies, {self._summary.slots:,} slots{best}>"
 
-    def _lines_of_all(self) -> report_text.Lines:
+    def _lines(self) -> report_text.Lines:
         return report_text.lines_of("policy", "policies", self._summary.policies)
 
     def _extent(self) -> str:
@@ -192,7 +192,7 @@ class ReplayComparison(Shown):
             config=self._config,
             extent=self._extent(),
             conclusion=self._summary.conclusion,
-            lines=self._lines_of_all(),
+            lines=self._lines(),
             how=report_text.sentence("policies"),
             keys=[page.Key(name, colour) for name, colour in colours.items()],
             leads=page.markup(drawn),

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -38,7 +37,7 @@ def check_folder(folder: Path) -> None:
 
 
 class Shown:
-    """What results of every kind offer; a notebook shows the table."""
+    """What results of every kind offer; a notebook shows tables and sentences."""
 
     _files = ("report.html", "summary.json")
     _title = ""
@@ -48,8 +47,12 @@ class Shown:
         """Return the numbers as a typed record."""
         raise NotImplementedError
 
-    def table(self) -> str:
-        """Return the table that the command prints, with its conclusions."""
+    def _head(self) -> str:
+        """Return how much was looked at."""
+        raise NotImplementedError
+
+    def _parts(self) -> Sequence[report_text.Part]:
+        """Return the tables and the sentences on them."""
         raise NotImplementedError
 
     def plot(self) -> Any:
@@ -63,18 +66,29 @@ class Shown:
         """Return one self-contained HTML page."""
         raise NotImplementedError
 
-    def report(self, folder: str | Path) -> Path:
-        """Write a page and the numbers as JSON into a folder; return the path of the page.
+    def table(self) -> str:
+        """Return the tables that the command prints, with its conclusions."""
+        return report_text.printed(self._head(), self._parts())
 
-        Raises as `check_folder` does; then nothing is written.
+    def report(self, folder: str | Path) -> Path:
+        """Write a page, the numbers as JSON, and the tables as CSV and LaTeX into a folder.
+
+        Return the path of the page. Raises as `check_folder` does; then nothing is written.
         """
         folder = Path(folder)
         check_folder(folder)
-        content = self._page()
-        folder.mkdir(parents=True, exist_ok=True)
         page_name, json_name = self._files
-        files.replace(folder / json_name, self.json(indent=2).encode())
-        files.replace(folder / page_name, content.encode())
+        tables = [part for part in self._parts() if isinstance(part, report_text.Section)]
+        latex = "\n".join(report_text.latex(table.lines) for table in tables)
+        contents = {
+            json_name: self.json(indent=2),
+            **{f"{table.name}.csv": report_text.csv_of(table.lines) for table in tables},
+            Path(page_name).with_suffix(".tex").name: latex,
+            page_name: self._page(),  # last: an older page stays if a file cannot be written
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            files.replace(folder / name, content.encode())
         return folder / page_name
 
     def json(self, *, indent: int | None = None) -> str:
@@ -84,19 +98,8 @@ class Shown:
             return packed.decode()
         return msgspec.json.format(packed, indent=indent).decode() + "\n"
 
-    def _lines(self) -> list[report_text.Lines]:
-        """Return tables that a notebook shows in place of text."""
-        return []
-
-    def _notes(self) -> list[str]:
-        """Return sentences below them."""
-        return []
-
     def _repr_html_(self) -> str:
-        if tables := self._lines():
-            notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
-            return "".join(map(report_text.html_table, tables)) + notes
-        return f'<pre style="white-space: pre; overflow-x: auto">{escape(self.table())}</pre>'
+        return "".join(map(report_text.html, self._parts()))
 
 
 class Result(Shown):
@@ -139,9 +142,11 @@ class Result(Shown):
         """Return the numbers of the replay, as `covey replay --json` prints them."""
         return self._summary
 
-    def table(self) -> str:
-        """Return the table that `covey replay` prints, with its conclusions."""
-        return report_text.replay_text(self.outcome)
+    def _head(self) -> str:
+        return report_text.head(self.outcome)
+
+    def _parts(self) -> list[report_text.Part]:
+        return report_text.parts(self.outcome)
 
     def plot(self, what: Literal["error", "gain"] = "error") -> Any:
         """Draw errors over time, or cumulative gains with their 95 % intervals; return axes."""
@@ -149,13 +154,6 @@ class Result(Shown):
             raise ConfigError(f'a result has no plot {what!r}; known: "error", "gain"')
         draw = figures.plot_errors if what == "error" else figures.plot_gains
         return draw(self.outcome.learners)
-
-    def _lines(self) -> list[report_text.Lines]:
-        accounts = report_text.account_lines(self.outcome)
-        return [report_text.result_lines(self.outcome), *([accounts] if accounts else [])]
-
-    def _notes(self) -> list[str]:
-        return report_text.sentences(self.outcome)
 
     def advice(self, **options: Any) -> Any:
         """Return a `covey.Advice` on contracts, from more replays; see `covey.advise`."""
@@ -205,9 +203,11 @@ class SimulationResult(Shown, Sequence[Run]):
         """Return the numbers of the simulation, as `covey simulate --json` prints them."""
         return self._comparison
 
-    def table(self) -> str:
-        """Return the table that `covey simulate` prints, with its conclusions."""
-        return simulation_report.text(self._comparison)
+    def _head(self) -> str:
+        return simulation_report.head(self._comparison)
+
+    def _parts(self) -> list[report_text.Part]:
+        return simulation_report.parts(self._comparison)
 
     @property
     def trace(self) -> Any:

@@ -13,21 +13,24 @@ from covey.types import Interval
 _NAME = 24  # characters of a name in a table
 
 
-def text(comparison: Comparison) -> str:
-    """Return a terminal table, with the meaning of its columns and a verdict."""
+def head(comparison: Comparison) -> str:
+    """Return how much was simulated."""
+    return f"{comparison.name}: {_extent(comparison)}"
+
+
+def parts(comparison: Comparison) -> list[report_text.Part]:
+    """Return the table, the meaning of its columns and a verdict on each policy."""
     columns = _shown(comparison)
     lines = [
         [_name(score, comparison), *(column(score) for column in columns.values())]
         for score in comparison.scores
     ]
     meanings = [f"{term}: {meaning}." for term, meaning in _meanings(comparison).items()]
-    parts = (
-        f"{comparison.name}: {_extent(comparison)}",
-        report_text.table([["", *columns], *lines]),
-        report_text.fill(" ".join([*meanings, _certainty(comparison)])),
-        *map(report_text.fill, _verdicts(comparison)),
-    )
-    return "\n\n".join(parts) + "\n"
+    return [
+        report_text.Section("policies", [["", *columns], *lines], longest=report_text.WIDTH),
+        " ".join([*meanings, _certainty(comparison)]),
+        *_verdicts(comparison),
+    ]
 
 
 def html(comparison: Comparison, *, config: ConfigLike | None = None) -> str:

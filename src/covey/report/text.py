@@ -1,5 +1,7 @@
 """Text for a terminal: tables, progress, and what a replay found, in sentences that pages share."""
 
+import csv
+import io
 import sys
 import textwrap
 import time
@@ -31,6 +33,18 @@ REACH = "\N{PLUS-MINUS SIGN}"
 
 
 Lines = Sequence[Sequence[str]]  # a table: rows of cells, the first of them headings
+
+
+class Section(NamedTuple):
+    """A table of a result, with its name in files."""
+
+    name: str
+    lines: Lines
+    title: str = ""
+    longest: int = NAME  # characters of a name
+
+
+Part = Section | str  # a table, or a sentence
 
 
 class Column(NamedTuple):
@@ -77,19 +91,52 @@ def table(lines: Lines, longest: int = WIDTH) -> str:
     return "\n".join([printed[0], "-" * len(printed[0]), *printed[1:]])
 
 
-def html_table(lines: Lines) -> str:
-    """Return a table of HTML, which exports of a notebook keep."""
+def printed(head: str, parts: Sequence[Part]) -> str:
+    """Return the parts of a result for a terminal, below its head."""
+    return "\n\n".join([head, *map(_printed, parts)]) + "\n"
+
+
+def _printed(part: Part) -> str:
+    if isinstance(part, str):
+        return fill(part)
+    shown = table(part.lines, part.longest)
+    return f"{fill(part.title)}\n\n{shown}" if part.title else shown
+
+
+def html(part: Part) -> str:
+    """Return a part of a result as HTML, which exports of a notebook keep."""
+    if isinstance(part, str):
+        return f"<p>{escape(part)}</p>"
 
     def row(cells: Sequence[str], tag: str) -> str:
         sides = ["left", *["right"] * (len(cells) - 1)]
         return "".join(
-            f'<{tag} style="text-align: {side}">{escape(shorten(cell))}</{tag}>'
+            f'<{tag} style="text-align: {side}">{escape(shorten(cell, part.longest))}</{tag}>'
             for side, cell in zip(sides, cells, strict=True)
         )
 
-    head, *body = lines
+    head, *body = part.lines
     rows = "".join(f"<tr>{row(cells, 'td')}</tr>" for cells in body)
-    return f"<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
+    title = html(part.title) if part.title else ""
+    return f"{title}<table><thead><tr>{row(head, 'th')}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def csv_of(lines: Lines) -> str:
+    """Return a table as CSV."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(lines)
+    return stream.getvalue()
+
+
+_ESCAPED = str.maketrans({letter: rf"\{letter}" for letter in "&%$#_{}"} | {REACH: r"$\pm$"})
+
+
+def latex(lines: Lines) -> str:
+    """Return a table as LaTeX."""
+    rows = [" & ".join(cell.translate(_ESCAPED) for cell in line) + r" \\" for line in lines]
+    columns = "l" + "r" * (len(lines[0]) - 1)
+    begin, rule = rf"\begin{{tabular}}{{{columns}}}", r"\hline"
+    return "\n".join([begin, rule, rows[0], rule, *rows[1:], rule, r"\end{tabular}", ""])
 
 
 def fill(sentence: str) -> str:
@@ -184,24 +231,26 @@ _OF_REPLAYS = ("best_own_percent", "net_gain_points", "alone_percent")
 MOST_PAIRS = 8  # named as bought at a loss
 
 
-def replay_text(outcome: Outcome) -> str:
-    """Return `outcome` as a terminal table, and a sentence on the gain of cooperation."""
-    accounts = account_lines(outcome)
-    parts = [
-        f"{extent(outcome)}\n{fill(outcome.policy)}",
-        table(result_lines(outcome), NAME),
-        *([table(accounts, NAME), fill(sentence("prices"))] if accounts else []),
-        *map(fill, sentences(outcome)),
-    ]
+def head(outcome: Outcome) -> str:
+    """Return how large a replay was, and its policy."""
+    return f"{extent(outcome)}\n{fill(outcome.policy)}"
+
+
+def parts(outcome: Outcome) -> list[Part]:
+    """Return the tables of an outcome, and sentences on the gain of cooperation."""
+    shown: list[Part] = [Section("results", result_lines(outcome))]
+    if accounts := account_lines(outcome):
+        shown += [Section("accounts", accounts), sentence("prices")]
+    shown += sentences(outcome)
     if outcome.baselines:
-        baselines = table(lines_of("baseline", "baselines", outcome.baselines), NAME)
-        parts += [f"{fill(sentence('central'))}\n\n{baselines}", fill(compared(outcome))]
-    parts += [table(lines, NAME) for lines in arm_lines(outcome)]
+        baselines = lines_of("baseline", "baselines", outcome.baselines)
+        shown.append(Section("baselines", baselines, sentence("central")))
+        shown += filter(None, [compared(outcome)])
+    shown += [Section("arms", lines) for lines in arm_lines(outcome)]
     if outcome.shadow is not None:
-        choices = table(choice_lines(outcome.shadow), NAME)
-        drawn = "\n".join(map(fill, shadow_sentences(outcome.shadow)))
-        parts.append(f"{fill(sentence('choices'))}\n\n{choices}\n\n{drawn}")
-    return "\n\n".join(filter(None, parts)) + "\n"
+        shown.append(Section("choices", choice_lines(outcome.shadow), sentence("choices")))
+        shown += shadow_sentences(outcome.shadow)
+    return shown
 
 
 def result_lines(outcome: Outcome) -> Lines:
