@@ -21,17 +21,11 @@ from covey.config import NetworkConfig, load, tables_in
 from covey.data import tables
 from covey.errors import ConfigError, CoveyError
 from covey.jobs.running import claim, path_of, titled, worked
-from covey.replay.outcome import (
-    LearnerOutcome,
-    Outcome,
-    TotalNumbers,
-    aligned,
-    gain_of,
-)
+from covey.replay.outcome import LearnerOutcome, Outcome, TotalNumbers, aligned
 from covey.replay.replay import ConfigLike, Progress, replay_file, used_columns
 from covey.report import figures, page
 from covey.report import text as report_text
-from covey.report.contracts import Source
+from covey.report.contracts import Source, gain_between, gains_between
 from covey.report.results import Shown
 from covey.simulation.scenario import named_tables
 from covey.toml import modules_beside, read_toml
@@ -140,44 +134,37 @@ class ReplayComparison(Shown):
 
     def _policy(self, name: str) -> PolicySummary:
         run = self._runs[name]
-        total = run.outcome.total
+        total, sites = run.outcome.total, self._names()
         error, cost = total.error_percent, total.cost_points
         return PolicySummary(
             policy=run.outcome.policy,
             settings=run.settings,
             numbers=total,
             loss_points=None if error is None or cost is None else error + cost,
-            against_points=self._against(name),
-            learners_against={
-                learner.name: self._against(name, place)
-                for place, learner in enumerate(run.outcome.learners)
-            },
+            against_points=self._against(name, sites),
+            learners_against={site: self._against(name, [site]) for site in sites},
         )
 
-    def _against(self, name: str, place: int | None = None) -> Interval | None:
-        """Return what a policy gains over the reference, for one learner or for all."""
+    def _names(self) -> list[str]:
+        return [learner.name for learner in self._runs[self._reference].outcome.learners]
+
+    def _pair(self, name: str) -> tuple[list[LearnerOutcome], list[LearnerOutcome]]:
+        return self._runs[name].outcome.learners, self._runs[self._reference].outcome.learners
+
+    def _against(self, name: str, sites: Sequence[str]) -> Interval | None:
+        """Return what a policy gains over the reference."""
         if name == self._reference:
             return None
-        pairs = self._paired(name)
-        chosen = pairs if place is None else [pairs[place]]
-        return gain_of(*aligned(chosen), comparisons=len(self._runs) - 1)
-
-    def _paired(self, name: str) -> list[tuple[int, Array, Array]]:
-        """Return per learner the slots of a bucket, and per bucket the gain and labelled rows."""
-        learners = self._runs[name].outcome.learners
-        others = self._runs[self._reference].outcome.learners
-        return [
-            (learner.timeline.slots_per_bucket, _losses(other) - _losses(learner), _judged(learner))
-            for learner, other in zip(learners, others, strict=True)
-        ]
+        others = len(self._runs) - 1
+        return gain_between(*self._pair(name), sites, is_buyer=True, comparisons=others)
 
     def _leads(self) -> dict[str, tuple[Array, Array]]:
         """Return per policy the ends of the buckets, and the lead over the reference until then."""
         leads = {}
         for name in self._runs:
-            pairs = self._paired(name)
-            sums, _ = aligned(pairs)
-            width = max(slots for slots, _, _ in pairs)
+            parts = gains_between(*self._pair(name), self._names(), is_buyer=True)
+            sums, _ = aligned(parts)
+            width = max(slots for slots, _, _ in parts)
             leads[name] = (width * np.arange(1, len(sums) + 1), np.cumsum(sums))
         return leads
 
@@ -199,15 +186,6 @@ class ReplayComparison(Shown):
             reference=self._reference,
             policies=[(name, each.policy) for name, each in policies.items()],
         )
-
-
-def _losses(learner: LearnerOutcome) -> Array:
-    lost: Array = np.add(learner.timeline.errors, learner.timeline.spent)
-    return lost
-
-
-def _judged(learner: LearnerOutcome) -> Array:
-    return np.asarray(learner.timeline.judged, float)
 
 
 def _conclusion(policies: Mapping[str, PolicySummary], reference: str, best: str | None) -> str:

@@ -15,7 +15,7 @@ from covey.replay.encoding import Encoder
 from covey.replay.engine import ReplayEngine
 from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of
 from covey.replay.replay import chunks_of, used_columns
-from covey.types import Interval
+from covey.types import Array, Interval
 
 FINER = 4  # prices between those around the break-even price
 Table = Mapping[str, Any]
@@ -108,18 +108,34 @@ def _point(price: float, sites: Sites, without: Sites, buyer: str, seller: str) 
 
 
 def gain_between(
-    sites: Sites, others: Sites, names: Collection[str], *, is_buyer: bool = False
+    sites: Sites,
+    others: Sites,
+    names: Collection[str],
+    *,
+    is_buyer: bool = False,
+    comparisons: int = 1,
 ) -> Interval | None:
     """Return what sites gain in points from the second replay to the first, on the same rows.
 
-    `is_buyer` leaves out what their peers pay them.
+    `is_buyer` leaves out what their peers pay them; `comparisons` is as in `gain_of`.
     """
-    parts = []
-    for sign, run in ((1, sites), (-1, others)):
-        for time in (site.timeline for site in run if site.name in names):
-            gained = -np.add(time.errors, time.spent) + (0.0 if is_buyer else time.income)
-            parts.append((time.slots_per_bucket, sign * gained, np.array(time.judged) * (sign > 0)))
-    return gain_of(*aligned(parts))
+    parts = gains_between(sites, others, names, is_buyer=is_buyer)
+    return gain_of(*aligned(parts), comparisons=comparisons)
+
+
+def gains_between(
+    sites: Sites, others: Sites, names: Collection[str], *, is_buyer: bool
+) -> list[tuple[int, Array, Array]]:
+    """Return the slots of a bucket, and per bucket the gain and labelled rows, for `aligned`."""
+    return [
+        (
+            time.slots_per_bucket,
+            sign * (-np.add(time.errors, time.spent) + (0.0 if is_buyer else time.income)),
+            np.array(time.judged) * (sign > 0),
+        )
+        for sign, run in ((1, sites), (-1, others))
+        for time in (site.timeline for site in run if site.name in names)
+    ]
 
 
 def priced(base: Table, buyer: str, seller: str, price: float | None) -> Table:

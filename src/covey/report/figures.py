@@ -1,11 +1,12 @@
 """Figures of replays, comparisons and simulations: SVG for pages, axes for notebooks."""
 
+import contextlib
 import io
 import itertools
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,7 @@ RARE_SHARE = 0.1  # of the arrivals of a learner's average cell
 
 _LETTER = 6.5  # pixels, a generous width of a character
 _LONGEST = 12  # characters of a category on an axis
+Leads = Mapping[str, tuple[Array, Array]]  # policy -> slots, and how far it is ahead
 Ticks = Sequence[tuple[float, float | str]]  # place on an axis from 0 to 1, what it stands for
 _MANY_CELLS = 400  # above, an image is smaller than vectors
 
@@ -175,22 +177,16 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
     return _percents(errors, [sum(timeline.judged[window]) for window in windows])
 
 
-def draw_leads(
-    leads: Mapping[str, tuple[Array, Array]], *, colours: Mapping[str, str], width: int
-) -> str:
+def draw_leads(leads: Leads, *, colours: Mapping[str, str], width: int) -> str:
     """Draw what each policy is ahead of the first one, over time."""
 
     def draw(figure: "Figure") -> None:
-        axes = _slot_axes(figure, left=60, right=12)
-        add_leads(axes, leads, colours)
+        _add_leads(_slot_axes(figure, left=60, right=12), leads, colours)
 
     return svg(draw, size=(width, 260), label="lead of each policy over time")
 
 
-def add_leads(
-    axes: "Axes", leads: Mapping[str, tuple[Array, Array]], colours: Mapping[str, str]
-) -> None:
-    """Add a line for each lead to axes."""
+def _add_leads(axes: "Axes", leads: Leads, colours: Mapping[str, str]) -> None:
     axes.axhline(0, color=FAINT, linewidth=0.8, linestyle=":")
     for name, colour in colours.items():
         slots, lead = leads[name]
@@ -212,7 +208,7 @@ def draw_prices(
         top = int(size[1] * 0.6)
         axes = axes_in(figure, left=44, right=20, bottom=size[1] - top, top=10)
         volume = axes_in(figure, left=44, right=20, bottom=36, top=top + 16)
-        add_prices(axes, curve, LEARNER_COLOURS[0])
+        _add_prices(axes, curve, LEARNER_COLOURS[0])
         axes.plot(prices, [point.earned_points for point in curve], color=EARNED, linewidth=1.2)
         shares = [point.volume_percent for point in curve]
         volume.fill_between(prices, shares, color="#c9d3dc", linewidth=0)
@@ -235,10 +231,10 @@ def draw_prices(
     return svg(draw, size=size, label=f"gain and volume over the price: {name}")
 
 
-def add_prices(
+def _add_prices(
     axes: "Axes", curve: Sequence[PricePoint], colour: str, *, label: str | None = None
 ) -> None:
-    """Add the gain over the price, with its interval, to axes."""
+    """Add the gain over the price, with its interval."""
     prices, gains = [point.price for point in curve], [point.gain_points for point in curve]
     lows = [gain.mean if gain.low is None else gain.low for gain in gains]
     highs = [gain.mean if gain.high is None else gain.high for gain in gains]
@@ -249,21 +245,26 @@ def add_prices(
 
 def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: int) -> str:
     """Draw one learner's smoothed error, its overall error, and the one without peers."""
-    values = smoothed_errors(learner.timeline)
-    middles = [(bucket + 0.5) * learner.timeline.slots_per_bucket for bucket in range(len(values))]
-    marker = "o" if len(values) == 1 else ""
 
     def draw(figure: "Figure") -> None:
         axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
-        if learner.numbers.alone_percent is not None:
-            alone = learner.numbers.alone_percent
-            axes.axhline(alone, color=FAINT, linewidth=1.1, linestyle=(0, (1, 1.6)))
+        _add_errors(axes, learner, colour, alone=FAINT)
         axes.axhline(learner.numbers.error_percent or 0.0, color=colour, linewidth=0.7)
-        axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker)
         marked = sorted({_pixel(slot, axes, width) for slot in learner.alarms})
         axes.plot(marked, [0] * len(marked), "^", color=INK, markersize=5, clip_on=False, zorder=3)
 
     return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
+
+
+def _add_errors(axes: "Axes", learner: LearnerOutcome, colour: str, *, alone: str) -> None:
+    """Add the smoothed error, and the error without peers as dots."""
+    values = smoothed_errors(learner.timeline)
+    middles = [(bucket + 0.5) * learner.timeline.slots_per_bucket for bucket in range(len(values))]
+    marker = "o" if len(values) == 1 else ""
+    label = shorten(learner.name, 24)
+    axes.plot(middles, values, color=colour, linewidth=1.7, marker=marker, label=label)
+    if (error := learner.numbers.alone_percent) is not None:
+        axes.axhline(error, color=alone, linewidth=1.1, linestyle=(0, (1, 1.6)))
 
 
 def _shown_ticks(ticks: Ticks, *, most: int) -> tuple[list[float], list[str]]:
@@ -445,78 +446,68 @@ def _draw_score(axes: "Axes", score: Score, colour: str, *, floor: float) -> Non
 # -- axes for notebooks -----------------------------------------------------------------------
 
 
-def _axes() -> Any:
-    """Return axes of a new figure of pyplot, so that a notebook shows it."""
+@contextlib.contextmanager
+def _axes(x: str, y: str, **more: Any) -> Iterator[Any]:
+    """Yield axes of a new figure of pyplot, so that a notebook shows it; end with a legend."""
     figure_type()  # says which extra is missing
     from matplotlib import pyplot
 
-    return pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
+    axes = pyplot.subplots(figsize=(9, 4), layout="constrained")[1]
+    yield axes
+    axes.set(xlabel=x, ylabel=y, **more)
+    if axes.lines:
+        axes.legend()
 
 
 def plot_errors(learners: Sequence[LearnerOutcome]) -> Any:
     """Return axes with the error of each learner over time, and its error alone as dots."""
-    axes = _axes()
     colours = arm_colours(learners)
-    for learner in learners:
-        if not learner.judged:
-            continue
-        width, colour = learner.timeline.slots_per_bucket, colours[learner.name]
-        values = smoothed_errors(learner.timeline)
-        middles = [(bucket + 0.5) * width for bucket in range(len(values))]
-        axes.plot(middles, values, color=colour, label=shorten(learner.name, 24))
-        if learner.numbers.alone_percent is not None:
-            alone = learner.numbers.alone_percent
-            axes.axhline(alone, color=colour, linewidth=0.8, linestyle=":")
-    axes.set(xlabel="slot", ylabel="error in percent (dotted: alone)", ylim=(0, None))
-    if axes.lines:
-        axes.legend()
+    with _axes("slot", "error in percent (dotted: alone)") as axes:
+        for learner in learners:
+            if learner.judged:
+                own = colours[learner.name]
+                _add_errors(axes, learner, own, alone=own)
+        axes.set_ylim(0, None)
     return axes
 
 
 def plot_gains(learners: Sequence[LearnerOutcome]) -> Any:
     """Return axes with the gain of each learner until each slot, and its 95 % interval."""
-    axes, colours = _axes(), arm_colours(learners)
-    for learner in learners:
-        time, colour = learner.timeline, colours[learner.name]
-        gained, rows = np.array(time.gain), np.array(time.judged)
-        if not rows.any():
-            continue
-        slots = time.slots_per_bucket * np.arange(1, len(rows) + 1)
-        doubt = 1.96 * np.sqrt(np.cumsum((gained - gained.sum() / rows.sum() * rows) ** 2))
-        total = np.cumsum(gained)
-        axes.fill_between(slots, total - doubt, total + doubt, color=colour, alpha=0.15, lw=0)
-        axes.plot(slots, total, color=colour, label=shorten(learner.name, 24))
-    axes.set(xlabel="slot", ylabel="net gain in right answers")
-    axes.legend()
+    colours = arm_colours(learners)
+    with _axes("slot", "net gain in right answers") as axes:
+        for learner in learners:
+            time, colour = learner.timeline, colours[learner.name]
+            gained, rows = np.array(time.gain), np.array(time.judged)
+            if not rows.any():
+                continue
+            slots = time.slots_per_bucket * np.arange(1, len(rows) + 1)
+            doubt = 1.96 * np.sqrt(np.cumsum((gained - gained.sum() / rows.sum() * rows) ** 2))
+            total = np.cumsum(gained)
+            axes.fill_between(slots, total - doubt, total + doubt, color=colour, alpha=0.15, lw=0)
+            axes.plot(slots, total, color=colour, label=shorten(learner.name, 24))
     return axes
 
 
-def plot_leads(leads: Mapping[str, tuple[Array, Array]]) -> Any:
+def plot_leads(leads: Leads) -> Any:
     """Return axes with what each policy is ahead of the first one, over time."""
-    axes = _axes()
-    colours = colours_of(list(leads)[1:], LEARNER_COLOURS)
-    add_leads(axes, leads, colours)
-    axes.set(xlabel="slot", ylabel=f"right answers net of costs, ahead of {next(iter(leads))}")
-    axes.legend()
+    first, *others = leads
+    with _axes("slot", f"right answers net of costs, ahead of {first}") as axes:
+        _add_leads(axes, leads, colours_of(others, LEARNER_COLOURS))
     return axes
 
 
 def plot_prices(curves: Mapping[str, Sequence[PricePoint]]) -> Any:
     """Return axes with the gain of each buyer over the price of an answer."""
-    axes = _axes()
-    for name, colour in colours_of(curves, LEARNER_COLOURS).items():
-        add_prices(axes, curves[name], colour, label=shorten(name, 40))
-    axes.set(xlabel="price of an answer", ylabel="gain of the buyer in points")
-    axes.legend()
+    with _axes("price of an answer", "gain of the buyer in points") as axes:
+        for name, colour in colours_of(curves, LEARNER_COLOURS).items():
+            _add_prices(axes, curves[name], colour, label=shorten(name, 40))
     return axes
 
 
 def plot_growth(scores: Sequence[Score]) -> Any:
     """Return axes with the mean regret of each policy in each environment, both logarithmic."""
-    axes = _axes()
-    for score in scores:
-        label = f"{shorten(score.policy, 24)}, {shorten(score.environment, 24)}"
-        axes.plot(score.slots, score.regret.mean, label=label)
-    axes.set(xlabel="slot", ylabel="regret of a learner", xscale="log", yscale="log")
-    axes.legend()
+    with _axes("slot", "regret of a learner", xscale="log", yscale="log") as axes:
+        for score in scores:
+            label = f"{shorten(score.policy, 24)}, {shorten(score.environment, 24)}"
+            axes.plot(score.slots, score.regret.mean, label=label)
     return axes
