@@ -1,54 +1,30 @@
 """Accounts: what sites buy, sell and gain, with and without serving costs in prices."""
 
-import csv
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import covey
-from covey import config
-from covey.replay import replay as replaying
 from covey.replay.outcome import Outcome
 from covey.report.results import Result
 from support.outcomes import numbers_of
-
-SITES = """
-[data]
-label = "label"
-
-[policy]
-carry-serving-costs = {carry}
-
-[[learner]]
-name = "north"
-functions = ["poor"]
-peers = {{ south = 0.0 }}
-
-[[learner]]
-name = "south"
-functions = ["good"]
-arrivals = false
-serving-cost = {cost}
-"""
+from support.two_sites import stream
 
 
-def replay(folder: Path, *, carry: bool, cost: float = 0.5) -> Outcome:
-    rng = np.random.default_rng(3)
-    labels = rng.integers(0, 2, 2_000)
-    poor = np.where(rng.random(2_000) < 0.6, labels, 1 - labels)
-    good = np.where(rng.random(2_000) < 0.9, labels, 1 - labels)
-    with (folder / "log.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["label", "poor", "good"])
-        rows.writerows(zip(labels, poor, good, strict=True))
-    (folder / "sites.toml").write_text(SITES.format(carry=str(carry).lower(), cost=cost))
-    return replaying.replay_file(folder / "log.csv", config.load(folder / "sites.toml"))
+def replay(*, carry: bool) -> Outcome:
+    """Replay a poor site that asks a good one, whose answers cost it more than they help."""
+    columns = stream(2_000, 0.6, 0.9, seed=3)
+    sites = [
+        {"name": "north", "functions": ["poor"], "peers": {"south": 0.0}},
+        {"name": "south", "functions": ["good"], "arrivals": False, "serving-cost": 0.5},
+    ]
+    config = {"policy": {"carry-serving-costs": carry}, "learner": sites}
+    return covey.replay(config, **columns).outcome
 
 
-def test_an_account_adds_up(tmp_path: Path) -> None:
-    outcome = replay(tmp_path, carry=False)
+def test_an_account_adds_up() -> None:
+    outcome = replay(carry=False)
     north, south = outcome.learners
 
     account, asked = outcome.accounts["south"], north.numbers.arms["south"]
@@ -58,16 +34,16 @@ def test_an_account_adds_up(tmp_path: Path) -> None:
     assert south.numbers.slots == 0
 
 
-def test_prices_that_carry_the_cost_make_the_helper_good(tmp_path: Path) -> None:
-    outcome = replay(tmp_path, carry=True)
+def test_prices_that_carry_the_cost_make_the_helper_good() -> None:
+    outcome = replay(carry=True)
 
     assert outcome.accounts["south"].utility == 0.0
 
 
-def test_carrying_costs_makes_the_best_for_each_the_best_for_all(tmp_path: Path) -> None:
+def test_carrying_costs_makes_the_best_for_each_the_best_for_all() -> None:
     """Serving costs 0.5 and helps by 0.3: the asker asks only as long as it need not mind."""
-    careless = numbers_of(replay(tmp_path, carry=False))
-    careful = numbers_of(replay(tmp_path, carry=True))
+    careless = numbers_of(replay(carry=False))
+    careful = numbers_of(replay(carry=True))
 
     assert utility(careless["learners"]["north"]) > utility(careful["learners"]["north"])
     assert utility(careless["total"]) < utility(careful["total"])

@@ -1,7 +1,5 @@
 """Alarms of the change detection: in a trace, in reports, in a simulation and in a network."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,7 +7,6 @@ import numpy as np
 import pytest
 
 import covey
-from covey import cli
 from covey.bandit.policies import policy_from
 from covey.config import load
 from covey.data.logs import EncodedLog
@@ -118,24 +115,11 @@ def test_a_network_keeps_its_alarms_when_pending_labels_are_counted_from_a_batch
     assert len(before) == network["north"].learner.alarm_count == 12
 
 
-def test_the_command_prints_alarms_as_json_and_as_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = ["label,x,a", *(f"1,0.5,{right}" for right in RIGHT)]
-    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
-    (tmp_path / "sites.toml").write_text(
-        '[data]\nlabel = "label"\ncontext = ["x"]\n'
-        '[policy]\npreset = "share-ucb"\nslices = 1\nalarm = 1.8\n'
-        '[[learner]]\nname = "north"\nfunctions = ["a"]\n'
-    )
-    arguments = ["replay", str(tmp_path / "log.csv"), "--config", str(tmp_path / "sites.toml")]
+def test_a_result_has_alarms_as_numbers_and_as_text() -> None:
+    result = covey.replay(ONE, {"label": [1] * len(RIGHT), "a": RIGHT})
+    text = result.table()
 
-    cli.main([*arguments, "--json", "--quiet"])
-    numbers = json.loads(capsys.readouterr().out)
-    cli.main([*arguments, "--quiet"])
-    text = capsys.readouterr().out
-
-    assert numbers["learners"]["north"]["alarms"] == {"count": 2, "slots": SLOTS}
+    assert result.summary().learners["north"].alarms == AlarmNumbers(2, SLOTS)
     assert "raised 2 alarms, the last at slot 42." in " ".join(text.split())
     heading = next(line for line in text.splitlines() if line.startswith("learner"))
     assert heading.split()[-1] == "alarms"

@@ -15,6 +15,7 @@ from covey.kernel.rules import Reward
 from covey.types import Loss
 from support.flow import config_of, recorded_stream, replayed
 from support.presets import INDEXED, fitting
+from support.two_sites import stream
 
 OWN = "support.own_rewards"
 FORMULA = {"accuracy": 0.9, "power": 1.5, "cost": 2.0, "context": [0.5, 0.0]}
@@ -30,45 +31,33 @@ SAME = sorted(set(PRESETS) - {"auto"})
 
 @pytest.mark.parametrize("preset", SAME)
 def test_a_function_decides_as_the_formula_that_it_computes(preset: str) -> None:
-    stream = recorded_stream()
+    recorded = recorded_stream()
     config = config_of(preset)
 
-    by_function = replayed(stream, with_reward(config, f"{OWN}:formula"))
+    by_function = replayed(recorded, with_reward(config, f"{OWN}:formula"))
 
-    assert by_function == replayed(stream, with_reward(config, FORMULA))
-    assert by_function != replayed(stream, config)
+    assert by_function == replayed(recorded, with_reward(config, FORMULA))
+    assert by_function != replayed(recorded, config)
 
 
 def test_a_function_of_python_is_used_like_one_that_is_named() -> None:
-    stream = recorded_stream()
+    recorded = recorded_stream()
     config = config_of("cos")
-    by_name = replayed(stream, with_reward(config, f"{OWN}:outage"))
+    by_name = replayed(recorded, with_reward(config, f"{OWN}:outage"))
 
     def local(accuracy: float, cost: float, context: tuple[float, ...]) -> float:
         return -(20.0 if context[0] > 0.8 else 1.0) * (1.0 - accuracy) - cost
 
     dear: Callable[..., float] = lambda accuracy, cost, context: accuracy - 9 * cost  # noqa: E731
 
-    assert replayed(stream, with_reward(config, local)) == by_name
-    assert replayed(stream, with_reward(config, dear)) != by_name
-
-
-def attacks(slots: int) -> dict[str, Any]:
-    """Return a stream on which the dear function is a little better everywhere."""
-    rng = np.random.default_rng(2)
-    labels = rng.integers(0, 2, slots)
-    is_right = rng.random((2, slots)) < np.array([[0.90], [0.95]])
-    return {
-        "labels": labels,
-        "predictions": np.where(is_right, labels, 1 - labels),
-        "contexts": rng.random((slots, 1)),
-    }
+    assert replayed(recorded, with_reward(config, local)) == by_name
+    assert replayed(recorded, with_reward(config, dear)) != by_name
 
 
 @pytest.mark.parametrize("preset", ["cos", "auto"])
 def test_the_dear_arm_is_used_only_in_the_context_in_which_errors_are_dear(preset: str) -> None:
     """The example of the paper: the network goes down when attacked at a certain context."""
-    given = attacks(8_000)
+    given = stream(8_000, 0.9, 0.95, seed=2)
     site = {"name": "north", "functions": ["cheap", "dear"], "function-costs": [0.0, 0.3]}
     policy = fitting({"preset": preset, "slices": 1, "reward": f"{OWN}:outage"})
 
@@ -140,7 +129,7 @@ def test_an_exception_of_a_function_is_a_sentence_with_what_it_was_given(preset:
     policy = {"preset": preset, "reward": f"{OWN}:fails_late"}
 
     with pytest.raises(PolicyError) as raised:
-        covey.replay({"policy": policy, "learner": [site]}, **attacks(500))
+        covey.replay({"policy": policy, "learner": [site]}, **stream(500, 0.9, 0.95, seed=2))
 
     assert f"reward '{OWN}:fails_late' raised ZeroDivisionError for accuracy" in str(raised.value)
     assert "cost 0.3 and context (0." in str(raised.value)
@@ -155,4 +144,4 @@ def test_a_module_beside_the_file_is_found(tmp_path: Path) -> None:
         '[[learner]]\nname = "north"\nfunctions = ["cheap", "dear"]\n'
     )
 
-    assert len(covey.replay(str(tmp_path / "sites.toml"), **attacks(20)).arm) == 20
+    assert len(covey.replay(tmp_path / "sites.toml", **stream(20, 0.9, 0.95))) == 20

@@ -10,19 +10,9 @@ import reference
 from covey.config import load
 from covey.replay.encoding import Luck
 from support.networks import Case, config_of, kernel_rows
+from support.two_sites import stream
 
 ONE = [{"name": "north", "functions": ["a", "b"], "peers": {}}]
-
-
-def stream(slots: int, *accuracies: float, seed: int = 1) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, 2, slots)
-    is_right = rng.random((len(accuracies), slots)) < np.array(accuracies)[:, None]
-    return {
-        "predictions": np.where(is_right, labels, 1 - labels),
-        "labels": labels,
-        "contexts": rng.random((slots, 1)),
-    }
 
 
 def explored(trace: covey.Trace) -> int:

@@ -1,6 +1,5 @@
-"""Each extension from the command line: a file as its arrays, and what the report says of it."""
+"""What the report of a file says of several contexts and of peers that see the cell only."""
 
-import csv
 import functools
 import json
 from pathlib import Path
@@ -9,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-import covey
 from covey import cli
-from covey.config import load
+from support.replays import write
 from support.two_sites import answers
 
 COLUMNS = ("x0", "x1", "label", "a", "b", "c", "fee", "late")
@@ -37,10 +35,7 @@ peers = {{}}
 """
 FEATURES = {
     "candidates": ('candidates = ["x0", "x1", ["x0", "x1"]]', "", ""),
-    "features apart": ('context = ["x0", "x1"]', 'context = ["x0"]', 'context = ["x1"]'),
     "context only": ('context = ["x0"]', "context-peers = { south = 0.02 }", ""),
-    "random costs": ('context = ["x0"]', 'cost-columns = { south = "fee", a = "fee" }', ""),
-    "busy peers": ('context = ["x0"]', "answer-wait = 1", 'answer-delay = "late"'),
 }
 
 
@@ -54,49 +49,16 @@ def log_columns(slots: int = 1_500) -> dict[str, np.ndarray]:
     return dict(zip(COLUMNS, (*contexts, labels, *said, fee, late), strict=True))
 
 
-@pytest.fixture(params=FEATURES)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    data, north, south = FEATURES[request.param]
-    (tmp_path / "sites.toml").write_text(TOML.format(data=data, north=north, south=south))
-    write_log(tmp_path, log_columns())
-    return tmp_path
-
-
-def write_log(folder: Path, columns: dict[str, Any]) -> None:
-    with (folder / "log.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*(np.asarray(c).tolist() for c in columns.values()), strict=True))
-
-
 def run(folder: Path, *more: str) -> int:
     log, toml = str(folder / "log.csv"), str(folder / "sites.toml")
     return cli.main(["replay", log, "--config", toml, "--quiet", *more])
-
-
-def test_a_file_is_replayed_as_its_arrays_are(folder: Path) -> None:
-    assert run(folder, "--trace", str(folder / "trace.csv")) == 0
-
-    given = log_columns()
-    width = load(folder / "sites.toml").context.dimension
-    trace = covey.replay(
-        folder / "sites.toml",
-        predictions=[given[name] for name in "abc"],
-        labels=given["label"],
-        contexts=np.array([given["x0"], given["x1"]][:width]).T,
-        columns=given,
-    ).columns()
-    with (folder / "trace.csv").open(newline="") as file:
-        header, *rows = csv.reader(file)
-    assert rows == [list(map(str, row)) for row in zip(*trace.values(), strict=True)]
-    assert header == list(trace)
 
 
 def reported(folder: Path, feature: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, Any]:
     """Return the page of a replay with a feature on, and the summary."""
     data, north, south = FEATURES[feature]
     (folder / "sites.toml").write_text(TOML.format(data=data, north=north, south=south))
-    write_log(folder, log_columns())
+    write(log_columns(), folder / "log.csv")
     assert run(folder, "--json", "--report", str(folder / "out")) == 0
     return (folder / "out" / "report.html").read_text(), json.loads(capsys.readouterr().out)
 
@@ -127,7 +89,7 @@ def test_the_page_marks_peers_that_saw_the_cell_only(
 
 def test_contexts_that_cannot_be_drawn_are_left_to_the_trace(tmp_path: Path) -> None:
     given = {**log_columns(), "x2": log_columns()["fee"]}
-    write_log(tmp_path, given)
+    write(given, tmp_path / "log.csv")
     toml = TOML.format(data='candidates = ["x0", ["x0", "x1", "x2"], []]', north="", south="")
     (tmp_path / "sites.toml").write_text(toml)
 

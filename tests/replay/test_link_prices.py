@@ -1,7 +1,6 @@
 """Links with learnt costs in a replay: prices, payments, and a slow reference loop."""
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 import covey
 from covey import config
 from covey.bandit.links import Change, Links
-from covey.replay import replay as replaying
 from support.presets import fitting
 
 SITES = ("north", "south", "west")
@@ -152,34 +150,6 @@ def test_learnt_link_costs_carry_over_between_epochs() -> None:
     assert is_direct.tolist() == (slot <= 400).tolist()
 
 
-def test_a_file_in_chunks_gives_the_same_replay_as_arrays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 130)
-    given = stream()
-    setup = table(data={"context": ["x"], "at": "site"})
-    columns = {
-        "label": given["labels"].tolist(),
-        "x": given["contexts"][:, 0].tolist(),
-        "site": given["at"],
-        **{f"{name}-f": given["predictions"][k].tolist() for k, name in enumerate(SITES)},
-        **{name: column.tolist() for name, column in given["columns"].items()},
-    }
-    rows = [list(columns), *zip(*columns.values(), strict=True)]
-    log = tmp_path / "log.csv"
-    log.write_text("\n".join(",".join(map(str, row)) for row in rows))
-    outcome = replaying.replay_file(log, config.load(setup))
-    trace = covey.replay(setup, **given)
-
-    assert [one.numbers.cost_total for one in outcome.learners] == pytest.approx(
-        [trace.cost[trace.learner == place].sum() for place in range(3)]
-    )
-    assert outcome.learners[0].numbers.arms == {
-        str(trace.names["arm"][arm]): int(np.count_nonzero(trace.arm[trace.learner == 0] == arm))
-        for arm in np.unique(trace.arm[trace.learner == 0])
-    }
-
-
 def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
     given = stream()
     given["columns"]["fee"] = np.full(SLOTS, 0.125)
@@ -194,7 +164,7 @@ def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
     assert dearer.cost[:first] == pytest.approx(plain.cost[:first] + 0.125 * asks[:first])
 
 
-def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> None:
+def test_alone_every_learner_is_charged_by_its_own_columns() -> None:
     """What arms of others cost does not shift the columns when no peer is asked."""
     rng = np.random.default_rng(2)
     slots = 2_000
@@ -203,9 +173,6 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
     worse = np.where(rng.random(slots) < 0.6, labels, 1 - labels)
     columns = {"label": labels, **said, "d": worse, "p": np.full(slots, 0.9)}
     columns |= {"q": np.full(slots, 0.4), "r": np.zeros(slots)}
-    log = tmp_path / "log.csv"
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    log.write_text("\n".join(",".join(map(str, row)) for row in [list(columns), *rows]))
 
     def learners(**asks: Any) -> list[dict[str, Any]]:
         north = {"name": "north", "functions": ["a", "b"], "peers": dict.fromkeys(asks, 0.0)}
@@ -213,11 +180,9 @@ def test_alone_every_learner_is_charged_by_its_own_columns(tmp_path: Path) -> No
         south = {"name": "south", "functions": ["c", "d"], "peers": {}}
         return [north, {**south, "cost-columns": {"c": "q", "d": "r"}}]
 
-    together = learners(south="p")
-    separate = learners()
-    errors = [
-        [one.numbers.alone_percent for one in covey.replay(setup, log).outcome.learners]
-        for setup in ({"learner": together}, {"learner": separate})
-    ]
+    together, separate = (
+        [one.numbers.alone_percent for one in covey.replay(setup, columns).outcome.learners]
+        for setup in ({"learner": learners(south="p")}, {"learner": learners()})
+    )
 
-    assert errors[0] == errors[1]
+    assert together == separate

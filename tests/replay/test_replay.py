@@ -8,14 +8,15 @@ import pytest
 
 import covey
 from covey.config import load
+from covey.data import tables
 from covey.replay.replay import replay_file
+from golden.configurations import Golden, configurations, log_of
 from support.replays import (
     EVERY_KIND,
     LEARNERS,
     NETWORK,
     PATIENT,
     RIGHT,
-    Columns,
     Config,
     play,
     play_arrays,
@@ -24,18 +25,24 @@ from support.replays import (
     write,
 )
 
-
-def as_text(columns: Columns) -> Columns:
-    return {
-        name: ["" if value is None else str(value) for value in values]
-        for name, values in columns.items()
-    }
+REPLAYED = [golden for golden in configurations() if "replay" in golden.doors]
 
 
-def test_a_csv_log_gives_the_trace_of_its_arrays(tmp_path: Path) -> None:
-    play(stream(300), NETWORK, tmp_path, "csv")
+@EVERY_KIND
+@pytest.mark.parametrize("golden", REPLAYED, ids=lambda golden: golden.name)
+def test_every_configuration_decides_a_file_in_chunks_as_a_table(
+    golden: Golden, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = log_of(golden.config)
+    whole = covey.replay(golden.config, columns)
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 7)
+    path = write(columns, tmp_path / f"log.{kind}")
+    chunked = covey.replay(golden.config, path)
 
-    assert trace_in(tmp_path, "csv") == as_text(play_arrays(stream(300)).columns())
+    assert chunked.trace.columns() == whole.trace.columns()
+    assert chunked.json() == whole.json()
+    if kind == "parquet":  # in CSV, 1.0 is the number 1
+        assert chunked.trace.to_arrow().equals(whole.trace.to_arrow())
 
 
 def test_chunks_do_not_matter(tmp_path: Path) -> None:

@@ -1,19 +1,17 @@
 """Ensembles in a replay equal the class driven directly, and are reported."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from covey.config import load
 from covey.data import tables
 from covey.replay.outcome import EnsembleNumbers, Outcome
-from covey.replay.replay import replay_file
 from covey.report.page import replay_page
 from covey.report.results import Result
 from support.outcomes import numbers_of
+from support.replays import play
 
 Columns = dict[str, list[Any]]
 Config = dict[str, Any]
@@ -59,30 +57,9 @@ def stream(slots: int, *, seed: int = 5) -> Columns:
     }
 
 
-def write(columns: Columns, folder: Path) -> Path:
-    path = folder / "log.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        writer.writerows(zip(*columns.values(), strict=True))
-    return path
-
-
-def play(columns: Columns, config: Config, folder: Path) -> Outcome:
-    return replay_file(write(columns, folder), load(config))
-
-
 def ensemble_of(outcome: Outcome) -> EnsembleNumbers:
     assert outcome.ensemble is not None
     return outcome.ensemble.numbers
-
-
-def test_chunks_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of({"update": "hedge"})
-    whole = play(stream(400), config, tmp_path)
-    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 37)
-
-    assert play(stream(400), config, tmp_path) == whole
 
 
 def test_weights_per_cell_survive_a_new_grid(

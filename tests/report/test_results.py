@@ -74,18 +74,6 @@ def test_a_result_has_the_outcome_of_the_command_line(
     assert by_path.outcome == replay_file(log, covey.config.load(config))
 
 
-def test_a_long_table_is_replayed_in_chunks_with_one_trace(
-    monkeypatch: pytest.MonkeyPatch, files: tuple[Path, Path], by_path: covey.Result
-) -> None:
-    log, config = files
-    monkeypatch.setattr("covey.data.tables.ROWS_PER_CHUNK", 64)
-    result = covey.replay(config, log)
-
-    assert result.trace.columns() == by_path.trace.columns()
-    assert result.trace.to_arrow().equals(by_path.trace.to_arrow())
-    assert result.table() == by_path.table()
-
-
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
