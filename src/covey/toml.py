@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 
 from covey.errors import ConfigError
 
@@ -128,10 +129,19 @@ def read(table: object, kind: type[Record], *, where: str) -> Record:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         wrong = list(_wrong_values(table, kind)) or [(str(error), kind)]
-        sentences = [
-            _sentence(problem, where) + _allowed(problem, value) for problem, value in wrong
-        ]
-        raise ConfigError("; ".join(sentences)) from None
+        raise ConfigError("; ".join(_sentence(*each, where) for each in wrong)) from None
+
+
+def check(record: msgspec.Struct) -> None:
+    """Raise `ConfigError` unless the fields of a record that Python made are of their types."""
+    for name, kind in _types_of(type(record)).items():
+        value = getattr(record, name)
+        value = value.item() if hasattr(value, "item") else value  # of NumPy
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            wanted = str(error).replace("`", "").replace(" | null", "").replace("Exp", "exp")
+            raise ConfigError(f"{name.replace('_', '-')} is {value}; {wanted}") from None
 
 
 def nearest(word: str, candidates: Iterable[str], *, listed: str = "") -> str:
@@ -175,26 +185,26 @@ def check_apart(pairs: Iterable[Pair], *, remedy: str = "") -> None:
 @cache
 def _types_of(kind: type[msgspec.Struct]) -> Mapping[str, Any]:
     """Return the types of the fields of a record; `fields` evaluates them at every call."""
-    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: field.type for field in fields(kind)}
 
 
 def _unknown_keys(table: Any, kind: type[msgspec.Struct], where: str) -> Iterator[str]:
     """Yield a sentence for each unknown key."""
     if not isinstance(table, Mapping):
         raise ConfigError(f"{where} is not a table of keys and values")
-    fields = _types_of(kind)
+    kinds = _types_of(kind)
     for key, value in table.items():
-        if key not in fields:
-            yield f"unknown key {key!r} in {where}{nearest(str(key), fields)}"
+        if key not in kinds:
+            yield f"unknown key {key!r} in {where}{nearest(str(key), kinds)}"
             continue
-        inner = _record_in(fields[key])
+        inner = _record_in(kinds[key])
         if inner is not None and isinstance(value, Mapping):
             yield from _unknown_keys(value, inner, f"{where} {key}")
 
 
 def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Any]]:
     """Yield the error of msgspec for each key by itself, and the type of its value."""
-    for field in msgspec.structs.fields(kind):
+    for field in fields(kind):
         key = field.encode_name
         if key not in table:
             if field.required:
@@ -232,9 +242,10 @@ def _words_in(kind: Any) -> set[Any]:
     return {word for inner in parts for word in _words_in(inner)}
 
 
-def _sentence(error: str, where: str) -> str:
+def _sentence(error: str, kind: Any, where: str) -> str:
     """Turn "Expected `int | null`, got `str` - at `$.slices`" into "[policy] slices: ..."."""
     problem, _, path = error.partition(" - at `$")
     name = path.rstrip("`").lstrip(".")
     problem = problem.replace("`", "").replace(" | null", "").replace("Object missing", "missing")
-    return f"{where} {name}: {problem[0].lower()}{problem[1:]}".replace(" :", ":")
+    named = f"{where} {name}: {problem[0].lower()}{problem[1:]}".replace(" :", ":").strip()
+    return named + _allowed(error, kind)

@@ -11,42 +11,36 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import msgspec
+from msgspec import Meta
 
 from covey import toml
 from covey.bandit.partitions import Threshold, cos_power, slices_for, split_power
 from covey.errors import ConfigError
 
+_Count = Annotated[int, Meta(ge=1, le=10**4)]
 SQUARES = math.pi**2 / 6  # beta_2: the sum of 1 / t**2 over all slots
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a bound; the defaults match the paper's experiments."""
 
-    horizon: float = 20_000  # slots
-    alpha: float = 1.0
-    dimension: int = 1
-    lipschitz: float = 1.0
-    learners: int = 4
-    functions: int = 2  # of the learner of the bound
-    most_functions: int | None = None  # of any learner; None: the same number
-    label_probability: float = 0.5
-    longest_delay: int = 100  # slots
-    split_scale: float = 1.0
-    split_power: float | None = None  # None: the value of the theorem
+    horizon: Annotated[float, Meta(ge=1, le=1e300)] = 20_000  # slots
+    alpha: Annotated[float, Meta(ge=1e-3, le=64)] = 1.0
+    dimension: Annotated[int, Meta(ge=0, le=8)] = 1
+    lipschitz: Annotated[float, Meta(ge=1e-9, le=1e9)] = 1.0
+    learners: _Count = 4
+    functions: _Count = 2  # of the learner of the bound
+    most_functions: _Count | None = None  # of any learner; None: the same number
+    label_probability: Annotated[float, Meta(ge=1e-9, le=1)] = 0.5
+    longest_delay: Annotated[int, Meta(ge=0, le=2**53)] = 100  # slots
+    split_scale: Annotated[float, Meta(ge=1, le=1e18)] = 1.0
+    split_power: Annotated[float, Meta(ge=0, le=64)] | None = None  # None: that of the theorem
 
     def __post_init__(self) -> None:
-        for name, (kind, low, high) in _RANGES.items():
-            key, value = name.replace("_", "-"), getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ConfigError(f"{key} is {value!r}; it must be a number")
-            if not isinstance(value, kind):
-                raise ConfigError(f"{key} is {value:g}; it must be a whole number")
-            toml.check_range(value, low, high, key)
+        toml.check(self)
         if self.most < self.functions:
             raise ConfigError(
                 f"most-functions is {self.most}; it must be at least functions = {self.functions}"
@@ -62,8 +56,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return self.functions if self.most_functions is None else self.most_functions
 
     @property
-    def peers(self) -> int:
-        """M - 1."""
+    def peers(self) -> int:  # M - 1
         return self.learners - 1
 
     @property
@@ -84,21 +77,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         """L d^(alpha/2), the maximum difference of accuracies over the whole space."""
         return float(self.lipschitz * dimension ** (self.alpha / 2))
 
-
-_OPTIONAL = ("most_functions", "split_power")
-_RANGES: dict[str, tuple[Any, float, float]] = {
-    "horizon": (int | float, 1, 1e300),
-    "alpha": (int | float, 1e-3, 64),
-    "dimension": (int, 0, 8),
-    "lipschitz": (int | float, 1e-9, 1e9),
-    "learners": (int, 1, 10**4),
-    "functions": (int, 1, 10**4),
-    "most_functions": (int, 1, 10**4),
-    "label_probability": (int | float, 1e-9, 1),
-    "longest_delay": (int, 0, 2**53),
-    "split_scale": (int | float, 1, 1e18),
-    "split_power": (int | float, 0, 64),
-}
 
 Form = Literal["printed", "corrected"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from covey import toml
 from covey.data.logs import CodedColumn
 from covey.errors import ConfigError, ContextError, DataError
-from covey.toml import nearest
 from covey.types import Context, Label
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ class Rows(msgspec.Struct, frozen=True):
 
     def column(self, name: str) -> Column:
         if name not in self.columns:
-            hint = nearest(name, self.columns)
+            hint = toml.nearest(name, self.columns)
             raise DataError(f"{self.at(0)}: there is no column {name!r}{hint}")
         return self.columns[name]
 
@@ -164,13 +164,18 @@ class LogScale(Bounded, _ColumnScale, frozen=True, kw_only=True):
 class Rank(_ColumnScale, frozen=True, kw_only=True):
     """The fraction of a sample below the value; equal values count half."""
 
-    sample: np.ndarray[Any, np.dtype[np.float64]]
+    sample: list[float]
+
+    def __post_init__(self) -> None:
+        if not self.sample or not np.isfinite(self.sample).all():
+            raise ValueError("sample must have one or more finite numbers")
+        msgspec.structs.force_setattr(self, "sample", np.sort(self.sample))
 
     def place(self, rows: Rows) -> Floats:
         values = _numbers(rows, self)
         below = np.searchsorted(self.sample, values, side="left")
         not_above = np.searchsorted(self.sample, values, side="right")
-        share = (below + not_above) / (2 * self.sample.size)
+        share = (below + not_above) / (2 * len(self.sample))
         return np.asarray(np.where(np.isnan(values), np.nan, share), dtype=np.float64)
 
     def value_at(self, coordinate: float) -> Units:
@@ -841,50 +846,9 @@ def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:
     scale = options.pop("scale", next(iter(kinds)))
     if not isinstance(scale, str) or scale not in kinds:
         what = "scale of a vector" if "vector" in options else "scale"
-        raise ConfigError(f"{place}: unknown {what} {show(scale)}{nearest(str(scale), kinds)}")
-    if "vector" in options and "size" not in options:
-        raise ConfigError(
-            f"{place}: vector {show(options['vector'])} needs the key 'size', how many numbers "
-            "each row of it has"
-        )
-    _check_keys(options, kinds[scale], scale, place)
-    try:
-        built: Scale = msgspec.convert(options, kinds[scale], dec_hook=_sample)
-    except msgspec.ValidationError as error:
-        reason, _, key = str(error).partition(" - at `$")
-        raise ConfigError(f"{place}{key.rstrip('`')}: {reason}") from None
+        raise ConfigError(f"{place}: unknown {what} {show(scale)}{toml.nearest(str(scale), kinds)}")
+    built: Scale = toml.read(options, kinds[scale], where=f"{place} (scale {scale!r})")
     return built
-
-
-_FEW = 3  # scales that a message names
-
-
-def _check_keys(options: Mapping[str, Any], kind: Any, scale: str, place: str) -> None:
-    needed = {field.encode_name: field.required for field in msgspec.structs.fields(kind)}
-    for key in options:
-        if key not in needed:
-            others = [name for name, kind in SCALES.items() if key in _keys(kind)]
-            hint = nearest(str(key), needed)
-            if 0 < len(others) <= _FEW:
-                hint = f"; it is a key of scale {' or '.join(map(repr, others))}"
-            raise ConfigError(f"{place}: unknown key {key!r} of scale {scale!r}{hint}")
-    for key, is_required in needed.items():
-        if is_required and key not in options:
-            raise ConfigError(f"{place}: scale {scale!r} needs the key {key!r}")
-
-
-def _keys(kind: type[msgspec.Struct]) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(kind)]
-
-
-def _sample(_: type, values: Any) -> Floats:
-    try:
-        sample = np.array(msgspec.convert(values, list[float]), dtype=np.float64)
-    except msgspec.ValidationError:
-        sample = np.empty(0)
-    if not sample.size or not np.isfinite(sample).all():
-        raise ValueError("expected one or more finite numbers")
-    return np.sort(sample)
 
 
 def _row_count(read: Mapping[str, Column], first_slot: int) -> int:

@@ -39,12 +39,11 @@ class Surface(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     low: Share
 
     def problems(self, dimension: int) -> Iterator[str]:
-        if self.low > self.high:
-            yield f"low is {self.low}, above high, {self.high}"
-        needed = {"at": self.at, "toward": self.toward}
-        for key in ("at",) if self.shape == "bumps" else ("at", "toward"):
-            if len(needed[key]) != dimension:
-                yield f"{key} has {len(needed[key])} numbers; it must have {dimension}"
+        yield from _above("low", self.low, "high", self.high)
+        vectors = {"at": self.at} | ({} if self.shape == "bumps" else {"toward": self.toward})
+        for key, vector in vectors.items():
+            if len(vector) != dimension:
+                yield f"{key} has {len(vector)} numbers; it must have {dimension}"
         if self.shape != "bumps" and not 0 < math.hypot(*self.toward) < math.inf:
             yield f"toward is {list(self.toward)}; it must not be zero"
 
@@ -190,19 +189,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def _wrong_world(self) -> Iterator[str]:
         if self.surfaces is not None:
             yield from self._wrong_surfaces(self.surfaces)
-        listed = {"failing": self.failing, "drift.learners": self.drift and self.drift.learners}
-        yield from _unknown_names(listed, self.names)
-        if self.is_embedded and self.options:
-            yield "options are those of environment = 'module:name'; add it"
         if not self.is_embedded:
             yield from self._wrong_entry()
-        if self.is_embedded and self.dimension > MOST_EMBEDDED:
+        elif self.options:
+            yield "options are those of environment = 'module:name'; add it"
+        elif self.dimension > MOST_EMBEDDED:
             yield (
                 f"dimension is {self.dimension}; more than {MOST_EMBEDDED} need an environment of "
                 "your own"
             )
-        if self.low > self.high:
-            yield f"low is {self.low}, above high, {self.high}"
+        yield from _above("low", self.low, "high", self.high)
         if self.drift is not None:
             yield from self.drift.problems(self.spread, self.dimension)
 
@@ -254,11 +250,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         power = 3 * self.alpha if self.split_power is None else self.split_power
         return math.ceil(math.log2(horizon) / power) + 1
 
-    def _wrong_arrivals(self) -> Iterator[str]:
-        if self.case is not None and (self.arrivals, self.correlation) != (None, None):
-            yield f"case = {self.case!r} sets arrivals and correlation; remove these keys, or case"
-        yield from self.wrong_entries(self.context, self.candidates or [])
-
     def wrong_entries(self, *lists: Sequence[Any]) -> Iterator[str]:
         for entry in itertools.chain(*lists):
             for each in entry if isinstance(entry, list) else [entry]:
@@ -273,19 +264,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     def labels(self) -> list[int]:
         return [*range(2 if self.classes is None else self.classes.number)]
 
-    def _wrong_labels(self) -> Iterator[str]:
-        yield from _unknown_names({"liars": self.liars}, self.names)
-        if self.least_delay_slots > self.delay_slots:
-            yield (
-                f"least-delay-slots is {self.least_delay_slots}, above delay-slots, "
-                f"{self.delay_slots}"
-            )
-        classes = self.classes
-        for key in ("classes", "dependence"):
-            if self.loss is not None and getattr(self, key):
-                yield f"loss and {key} cannot be combined; remove one of them"
-        if classes is None:
-            return
+    def _wrong_classes(self, classes: Classes) -> Iterator[str]:
         if classes.usual < 1 / classes.number:
             yield f"classes.usual is {classes.usual}; it must be at least 1 / classes.number"
         if self.streams > 1:
@@ -321,12 +300,43 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong, each check on the assumption that those before it found nothing."""
+        for key, learners in (
+            ("failing", [*self.failing]),
+            ("liars", [*self.liars]),
+            ("measured", self.measured),
+            ("drift.learners", self.drift.learners if self.drift else ()),
+        ):
+            for learner in learners:
+                if learner not in self.names:
+                    hint = toml.nearest(learner, self.names)
+                    yield f"{key} names unknown learner {learner!r}{hint}"
         yield from self._wrong_world()
-        yield from self._wrong_arrivals()
-        yield from self._wrong_labels()
-        yield from _unknown_names({"measured": self.measured}, self.names)
+        yield from self.wrong_entries(self.context, self.candidates or [])
+        least, most = self.least_delay_slots, self.delay_slots
+        yield from _above("least-delay-slots", least, "delay-slots", most)
+        if self.classes is not None:
+            yield from self._wrong_classes(self.classes)
         yield from self._wrong_tables()
         yield from self._wrong_columns()
+        has_memory = any(table.get("context-peers") for table in self.learner)
+        for thing, other, are_both in (
+            ("case", "arrivals", self.case and self.arrivals),
+            ("case", "correlation", self.case and self.correlation is not None),
+            ("loss", "classes", self.loss and self.classes),
+            ("loss", "dependence", self.loss and self.dependence),
+            ("prices", "link", self.prices and self.link),
+            (
+                "liars with false-labels",
+                "context-peers",
+                has_memory and "false-labels" in self.liars.values(),
+            ),
+        ):
+            if are_both:
+                yield f"{thing} and {other} cannot be combined; remove one of them"
+        has_votes = self.ensemble is not None
+        for key, is_there in (("context-peers", has_memory), ("ensemble", has_votes)):
+            if is_there and self.classes is None:
+                yield f"{key} needs labels of several classes; add classes"
         yield from self._wrong_network()
 
     def _wrong_tables(self) -> Iterator[str]:
@@ -371,14 +381,6 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
             yield f"no cost-columns, answer-delay or cost-column names columns.{name}; remove it"
 
     def _wrong_network(self) -> Iterator[str]:
-        has_memory = any(table.get("context-peers") for table in self.learner)
-        if has_memory and "false-labels" in self.liars.values():
-            yield "liars with false-labels and context-peers cannot be combined; remove one of them"
-        if has_memory and self.classes is None:
-            yield (
-                "context-peers answer with class labels, but the environment has no classes; add "
-                "classes"
-            )
         if not self.receiving:
             yield "every learner has arrivals = false; let one receive instances"
         for name in self.measured:
@@ -387,25 +389,16 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
                     f"measured names {name!r}, which receives no instances (correlation, "
                     "arrivals); remove it"
                 )
-        if self.link and self.prices:
-            yield "prices and link, which sets prices, cannot be combined; remove one of them"
         if self.link_change and not self.link:
             yield "link-change without link; list the links first"
-        if self.ensemble is not None and self.classes is None:
-            yield (
-                "ensemble needs labels of several classes, or every vote would be for or against "
-                "the same one; add classes"
-            )
-        if self.ensemble is not None and self.ensemble.get("base", 0) != 0:
-            base = self.ensemble["base"]
+        base = (self.ensemble or {}).get("base", 0)
+        if base != 0:
             yield f"ensemble.base is {base!r}; classes are numbers, and the base class is 0"
 
 
-def _unknown_names(listed: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    for key, learners in listed.items():
-        for learner in learners or ():
-            if learner not in names:
-                yield f"{key} names unknown learner {learner!r}{toml.nearest(learner, names)}"
+def _above(key: str, value: float, other: str, limit: float) -> Iterator[str]:
+    if value > limit:
+        yield f"{key} is {value}, above {other}, {limit}"
 
 
 def environment_from(table: Mapping[str, Any]) -> Environment:
