@@ -620,8 +620,9 @@ class Learner:
 
     def add(self, place: Place, arm: int, gain: int, slot: int) -> None:
         average, correct = self.average(place, arm, slot), gain / self.unit
-        is_prompt = slot >= self.latest
-        likelihoods = [likelihood(mean, correct) for mean in average.means]
+        is_new = slot != recorded(self.of_arm(arm))[2]  # the first label of its slot
+        is_prompt = is_new and slot >= self.latest
+        likelihoods = [likelihood(mean, correct) if is_new else 0 for mean in average.means]
         for mean in (average.plain, average.shifted):
             likelihoods.append(likelihood(mean, correct) if is_prompt else 0)
         record = features_at(self.of_arm(arm), slot)

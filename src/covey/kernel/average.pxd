@@ -77,6 +77,7 @@ cdef class Average:
     cdef double narrowed(self, long long row, long long arm) noexcept
     cdef inline bint is_first(self, long long function, long long slot) noexcept
     cdef inline long long seat(self, long long arm) noexcept
+    @cython.locals(is_new=cython.bint)
     cdef int learn(self, long long row, long long arm, long long gain, long long slot, bint is_prompt) except -1
     cdef int _keep(self, long long function, long long gain) except -1
     cdef int _make(self) except -1

@@ -336,12 +336,18 @@ class Average:
         return arm if arm < self.functions else arm - self.asked + self.functions
 
     def learn(self, row: int, arm: int, gain: int, slot: int, is_prompt: bool) -> int:
-        """Weigh the beliefs by how they predicted a label, and let each learn from it."""
+        """Weigh the beliefs by how they predicted a label, and let each learn from it.
+
+        The first label of a slot weighs them: another one may be of the same instance, through
+        another learner, and a belief that has seen the first knows it.
+        """
         self.aim(row)
         self.judge(row, arm, slot)
         function, values = self.seat(arm), self.width * arm
         correct = float(gain) / self.unit
-        for k in range(self.kinds):
+        is_new = self.record.numbers[RECORDED * function + LATEST] != slot
+        is_prompt = is_prompt and is_new
+        for k in range(self.kinds if is_new else 0):
             self.logs[k] += likelihood(self.values[values + 4 + k], correct)
         if is_prompt:
             self.logs[self.kinds] += likelihood(self.values[values + 2], correct)
