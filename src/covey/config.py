@@ -635,7 +635,7 @@ def _check_unique(names: list[str], what: str, of: str) -> None:
 def _rewards(
     member: LearnerTable, arms: list[str], common: Reward | str | None, loss: Loss | None
 ) -> tuple[AnyReward, ...]:
-    _check_known(member, member.rewards, arms, "a reward for {!r}", "arms")
+    _check_names(member, member.rewards, arms, "a reward for {!r}", "arms")
     if common is None and not member.rewards:
         return ()
     shared = reward_from(common or Reward(), where="[policy] reward", loss=loss)
@@ -646,16 +646,11 @@ def _rewards(
     return tuple(own.get(arm, shared) for arm in arms)
 
 
-def _cost_columns(member: LearnerTable, arms: list[str]) -> tuple[str | None, ...]:
-    _check_known(member, member.cost_columns, arms, "a cost column for {!r}", "arms")
-    return tuple(member.cost_columns.get(arm) for arm in arms) if member.cost_columns else ()
-
-
 def _free(member: LearnerTable) -> tuple[int, ...]:
     """Return the indices of the functions that every label scores."""
     if isinstance(member.free, bool):
         return tuple(range(len(member.functions))) if member.free else ()
-    _check_known(member, member.free, member.functions, "{!r} in free", "functions")
+    _check_names(member, member.free, member.functions, "{!r} in free", "functions")
     return tuple(k for k, name in enumerate(member.functions) if name in member.free)
 
 
@@ -670,7 +665,7 @@ def _check_costs_of_free(site: LearnerSpec) -> None:
             )
 
 
-def _check_known(
+def _check_names(
     member: LearnerTable, names: Iterable[str], known: list[str], what: str, kind: str
 ) -> None:
     """Raise `ConfigError` for a name that is not known; `what` is a format of it."""
@@ -699,6 +694,14 @@ def _site(
     shown = {peer: cost for peer, cost in member.context_peers.items() if cost <= 1}
     peers, readers = (sorted(places[name] for name in listed) for listed in (wanted, shown))
     costs = [wanted[members[k].name] for k in peers] + [shown[members[k].name] for k in readers]
+    arms = [
+        *member.functions,
+        *(members[k].name for k in peers),
+        *(members[k].name + BY_CONTEXT for k in readers),
+    ]
+    _check_names(member, member.cost_columns, arms, "a cost column for {!r}", "arms")
+    columns = [member.cost_columns.get(arm) for arm in arms] if member.cost_columns else []
+    seen = [context_names[k] for k in coordinates] if plan.entries else []
     site = LearnerSpec(
         name=member.name,
         functions=tuple(member.functions),
@@ -708,23 +711,13 @@ def _site(
         label_probability=member.label_probability if member.supervised else 0.0,
         is_supervised=member.supervised,
         serving_cost=member.serving_cost,
+        rewards=_rewards(member, arms, settings.reward, tables.data.loss),
         context_peers=tuple(readers),
+        cost_columns=tuple(columns),
         answer_delay=member.answer_delay,
         answer_wait=member.answer_wait,
-    )
-    arms = site.arms([other.name for other in members])
-    site = site._replace(
-        rewards=_rewards(member, arms, settings.reward, tables.data.loss),
-        cost_columns=_cost_columns(member, arms),
         spaces=own,
-        views=()
-        if not member.view
-        else checked_views(
-            member.view,
-            owner=f"learner {member.name!r}",
-            arms=arms,
-            contexts=[context_names[k] for k in coordinates] if plan.entries else [],
-        ),
+        views=checked_views(member.view, f"learner {member.name!r}", arms, seen),
         free=_free(member),
     )
     _check_costs_of_free(site)

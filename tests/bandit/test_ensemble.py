@@ -49,34 +49,26 @@ def switching(
     return np.where(is_right, labels[:, None], 1 - labels[:, None]), labels
 
 
-def test_with_two_classes_the_threshold_is_a_half() -> None:
-    assert [winner([weight, 0.2], [1, 0], HALF) for weight in (0.49, 0.5, 0.51)] == [0, 1, 1]
-
-
-def test_with_a_threshold_votes_for_the_base_are_ignored() -> None:
-    assert winner([0.5, 3.0], [1, 0], HALF) == 1
-
-
-def test_the_class_with_most_weight_wins_if_it_reaches_the_threshold() -> None:
-    weights = [0.3, 0.3, 0.4]
-
-    assert (winner(weights, [1, 1, 2], HALF), winner(weights, [1, 2, 3], HALF)) == (1, 0)
-
-
-def test_without_a_threshold_the_class_with_the_most_weight_wins() -> None:
-    weights = [0.4, 0.35, 0.25]
-
-    assert [winner(weights, votes, None) for votes in ([0, 1, 1], [0, 1, 2])] == [1, 0]
-
-
-def test_ties_avoid_the_base_and_take_the_lowest_code() -> None:
-    ties = [([0.5, 0.5], [0, 1]), ([0.5, 0.5], [2, 1]), ([0.25, 0.25, 0.5], [2, 0, 1])]
-
-    assert [winner(weights, votes, None) for weights, votes in ties] == [1, 1, 1]
-
-
-def test_negative_weights_vote_against() -> None:
-    assert winner([0.9, -0.5], [1, 1], HALF) == 0
+@pytest.mark.parametrize(
+    ("weights", "votes", "threshold", "expected"),
+    [
+        ([0.49, 0.2], [1, 0], HALF, 0),
+        ([0.5, 0.2], [1, 0], HALF, 1),
+        ([0.5, 3.0], [1, 0], HALF, 1),  # votes for the base do not matter
+        ([0.3, 0.3, 0.4], [1, 1, 2], HALF, 1),
+        ([0.3, 0.3, 0.4], [1, 2, 3], HALF, 0),
+        ([0.9, -0.5], [1, 1], HALF, 0),  # a negative weight votes against
+        ([0.4, 0.35, 0.25], [0, 1, 1], None, 1),  # without a threshold most weight wins
+        ([0.4, 0.35, 0.25], [0, 1, 2], None, 0),
+        ([0.5, 0.5], [0, 1], None, 1),  # ties avoid the base, and take the lowest code
+        ([0.5, 0.5], [2, 1], None, 1),
+        ([0.25, 0.25, 0.5], [2, 0, 1], None, 1),
+    ],
+)
+def test_the_class_with_the_most_weight_wins_if_it_reaches_the_threshold(
+    weights: list[float], votes: list[int], threshold: float | None, expected: int
+) -> None:
+    assert winner(weights, votes, threshold) == expected
 
 
 def test_the_default_base_is_the_first_class() -> None:
@@ -211,69 +203,38 @@ def weights_of(rule: Weighing, *rows: Row) -> tuple[float, ...]:
     return fold(rule, rows, EnsembleState((1 / count,) * count, (0,) * count, (0,) * count)).weights
 
 
-def test_a_gradient_step_reduces_the_weights_of_wrong_votes() -> None:
+STEP = Weighing(step=0.1)
+BY_HAND: list[tuple[Weighing, list[Row], tuple[float, ...]]] = [
     # s = 0.5, so the first member moves by 0.1 * (0 - 0.5).
-    assert weights_of(Weighing(step=0.1), ([1, 0], 0)) == pytest.approx((0.45, 0.5))
-
-
-def test_gradient_steps_follow_the_squared_error() -> None:
+    (STEP, [([1, 0], 0)], (0.45, 0.5)),
     # s = 0.45 + 0.5, so both members move by 0.1 * (1 - 0.95).
-    rows = ([1, 0], 0), ([1, 1], 1)
-
-    assert weights_of(Weighing(step=0.1), *rows) == pytest.approx((0.455, 0.505))
-
-
-def test_a_decaying_step_is_divided_by_the_number_of_the_label() -> None:
-    # The second step is 0.05 * (1 - 0.95).
-    rows = ([1, 0], 0), ([1, 1], 1)
-
-    assert weights_of(Weighing(step=0.1, decay=True), *rows) == pytest.approx((0.4525, 0.5025))
-
-
-def test_a_gradient_step_treats_each_class_separately() -> None:
+    (STEP, [([1, 0], 0), ([1, 1], 1)], (0.455, 0.505)),
+    # The second step is divided by the number of the label: 0.05 * (1 - 0.95).
+    (Weighing(step=0.1, decay=True), [([1, 0], 0), ([1, 1], 1)], (0.4525, 0.5025)),
     # Both sums are 1/3: one is off by -1/3, the other by 2/3; the base has none.
-    weights = weights_of(Weighing(step=0.3), ([1, 2, 0], 2))
-
-    assert weights == pytest.approx((1 / 3 - 0.1, 1 / 3 + 0.2, 1 / 3))
-
-
-def test_a_mistake_multiplies_a_majority_weight_by_beta() -> None:
+    (Weighing(step=0.3), [([1, 2, 0], 2)], (1 / 3 - 0.1, 1 / 3 + 0.2, 1 / 3)),
     # Two of three were wrong: 0.5, 0.5, 1.
-    assert weights_of(majority(0.5), ([1, 1, 0], 0)) == (0.25, 0.25, 0.5)
-
-
-def test_majority_weights_do_not_all_underflow() -> None:
-    # 0.5 ** 5000 is 0 in floating point, their ratio is not.
-    rows = [([1, 1], 0)] * 5_000 + [([1, 0], 0)]
-
-    assert weights_of(majority(0.5), *rows) == pytest.approx((1 / 3, 2 / 3))
-
-
-def test_hedge_at_a_given_rate_weighs_mistakes_exponentially() -> None:
+    (majority(0.5), [([1, 1, 0], 0)], (0.25, 0.25, 0.5)),
+    # 0.5 ** 5000 is 0 in floating point, the ratio of two of them is not.
+    (majority(0.5), [([1, 1], 0)] * 5_000 + [([1, 0], 0)], (1 / 3, 2 / 3)),
     # exp(-ln 2) = 1/2 per mistake.
-    assert weights_of(hedge(LN_2), ([1, 0], 0)) == pytest.approx((1 / 3, 2 / 3))
-    assert weights_of(hedge(LN_2), *[([1, 0], 0)] * 2) == pytest.approx((1 / 5, 4 / 5))
-
-
-def test_the_rate_of_hedge_falls_with_the_slots() -> None:
+    (hedge(LN_2), [([1, 0], 0)], (1 / 3, 2 / 3)),
+    (hedge(LN_2), [([1, 0], 0)] * 2, (1 / 5, 4 / 5)),
     # The second answer is weighed at sqrt(8 ln 2 / 2) = 1.6651, exp(-1.6651) = 0.18917.
-    assert weights_of(hedge(), ([1, 0], 0)) == pytest.approx((0.159077, 0.840923), abs=1e-6)
+    (hedge(), [([1, 0], 0)], (0.159077, 0.840923)),
+    # One mistake each, weighed again at the current rate, which does not matter then.
+    (hedge(), [([1, 0], 0), ([0, 1], 0)], (0.5, 0.5)),
+]
 
 
-def test_hedge_reweighs_all_mistakes_at_the_current_rate() -> None:
-    # One mistake each, the rate does not matter.
-    assert weights_of(hedge(), ([1, 0], 0), ([0, 1], 0)) == (0.5, 0.5)
+@pytest.mark.parametrize(("rule", "rows", "expected"), BY_HAND)
+def test_weights_are_those_worked_out_by_hand(
+    rule: Weighing, rows: list[Row], expected: tuple[float, ...]
+) -> None:
+    assert weights_of(rule, *rows) == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        majority(0.7),
-        hedge(),
-        hedge(0.3),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("rule", [majority(0.7), hedge(), hedge(0.3)], ids=repr)
 def test_label_order_does_not_matter_for_mistake_counts(rule: Weighing) -> None:
     rows = noisy_rows(5, 6)
 

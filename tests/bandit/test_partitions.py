@@ -60,22 +60,22 @@ def test_a_name_of_no_cell_is_refused(partition: Partition, names: list[str]) ->
             partition.parse(name)
 
 
-def test_a_dyadic_cell_is_split_at_the_scale_times_two_to_the_power_times_its_level() -> None:
-    levels = Zooming(scale=3.0, power=2.0, max_level=3).levels(2)
+@pytest.mark.parametrize(
+    ("partition", "limits"),
+    [
+        (Zooming(scale=3.0, power=2.0, max_level=3), [3.0, 12.0, 48.0, 192.0]),
+        (Zooming(power=4.0, offset=1, max_level=2), [16.0, 256.0, 4096.0]),
+        # No count can reach the second one.
+        (Zooming(scale=2.0**60, power=64.0, max_level=52), [2.0**60, 2.0**124, 2.0**188]),
+    ],
+)
+def test_a_dyadic_cell_is_split_at_the_scale_times_two_to_the_power_times_its_level(
+    partition: Zooming, limits: list[float]
+) -> None:
+    levels = partition.levels(2)
 
-    assert levels == (Level(1, 3.0), Level(2, 12.0), Level(4, 48.0), Level(8, 192.0))
-
-
-def test_an_offset_of_one_splits_a_cell_as_late_as_the_next_finer_one() -> None:
-    levels = Zooming(power=4.0, offset=1, max_level=2).levels(1)
-
-    assert levels == (Level(1, 16.0), Level(2, 256.0), Level(4, 4096.0))
-
-
-def test_a_level_that_no_count_can_reach_never_splits() -> None:
-    levels = Zooming(scale=1e18, power=64.0, max_level=52).levels(1)
-
-    assert (levels[15].split_at, levels[16].split_at) == (1e18 * 2.0**960, math.inf)
+    assert levels[:3] == tuple(Level(2**k, limit) for k, limit in enumerate(limits[:3]))
+    assert levels[-1].split_at == (math.inf if len(levels) > 17 else limits[-1])
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,8 @@ def test_a_boundary_belongs_to_the_cell_above_it_and_one_to_the_last(x: float, n
     assert cell_of(Uniform(4), x) == name
 
 
-def test_every_dimension_has_its_own_coordinate() -> None:
+def test_every_dimension_has_its_own_coordinate_also_if_there_is_none() -> None:
     assert cell_of(Uniform(10), 0.05, 1.0, 0.55) == "g10:0:9:5"
-
-
-def test_a_context_without_coordinates_lies_in_the_only_cell() -> None:
     assert cell_of(Zooming()) == "z0"
 
 
@@ -150,41 +147,28 @@ def cells_of(partition: Partition, dimension: int) -> list[Cell]:
 
 @every_dimension
 @every_partition
-def test_a_name_is_read_back_as_the_cell_it_was_given_to(
+def test_every_cell_has_a_name_of_its_own_which_is_read_back(
     partition: Partition, dimension: int
 ) -> None:
     cells = cells_of(partition, dimension)
+    names = [partition.name(cell) for cell in cells]
 
-    assert [partition.parse(partition.name(cell)) for cell in cells] == cells
+    assert len(set(names)) == len(cells)
+    assert [partition.parse(name) for name in names] == cells
 
 
 @every_dimension
 @every_partition
-def test_no_two_cells_have_the_same_name(partition: Partition, dimension: int) -> None:
-    cells = cells_of(partition, dimension)
-
-    assert len({partition.name(cell) for cell in cells}) == len(cells)
-
-
-@every_dimension
-@every_partition
-def test_every_side_divides_that_of_the_next_finer_level(
+def test_a_finer_level_divides_the_sides_and_is_not_split_earlier(
     partition: Partition, dimension: int
 ) -> None:
-    sides = [level.side for level in partition.levels(dimension)]
+    levels = partition.levels(dimension)
 
-    assert [finer % coarser for coarser, finer in itertools.pairwise(sides)] == [0] * (
-        len(sides) - 1
+    assert [finer.side % level.side for level, finer in itertools.pairwise(levels)] == (
+        [0] * (len(levels) - 1)
     )
-
-
-@every_dimension
-@every_partition
-def test_a_finer_level_is_not_split_earlier(partition: Partition, dimension: int) -> None:
-    limits = [level.split_at for level in partition.levels(dimension)]
-
-    assert limits == sorted(limits)
-    assert limits[0] >= 0
+    assert levels[0].split_at >= 0
+    assert [level.split_at for level in levels] == sorted(level.split_at for level in levels)
 
 
 @every_partition

@@ -17,9 +17,12 @@ class Snapshot(NamedTuple):
 
 def snapshot_of(learner: Learner) -> Snapshot:
     tables = learner.tables
-    lines = [learner.line(space, row) for space in tables for row in range(len(tables[space]))]
-    seen = [(name, labels) for name, _, labels in lines] if learner.remembers else []
-    cells = [(name, counters) for name, counters, _ in lines]
+    rows = [(space, row) for space in tables for row in range(len(tables[space]))]
+    names = [learner.name_at(space, row) for space, row in rows]
+    cells = [tables[space].saved.stored(row) for space, row in rows]
+    seen = [tables[space].saved.known(row) for space, row in rows]
+    cells = list(zip(names, cells, strict=True))
+    seen = list(zip(names, seen, strict=True)) if learner.remembers else []
     return Snapshot(learner.slot, cells, seen, doubts_of(tables))
 
 

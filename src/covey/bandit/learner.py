@@ -154,6 +154,10 @@ class Learner:
         self.space = space
         self.policies = {space: policy} if spaces is None else dict(spaces)
         self.candidates = dict(candidates or {})
+        several = self.candidates.get(space)
+        # The context spaces in which it decides: its candidates, or the own one.
+        self.own_spaces = (space,) if several is None else several.spaces
+        self.dimension = policy.dimension if several is None else several.dimension
         self.names = CellNames(self.policies, self.candidates)
         self.clocks = dict(clocks or {})
         self.slot = 0  # the latest one that a decision was made at
@@ -165,18 +169,6 @@ class Learner:
     def spaces(self) -> list[str]:
         """The names of the context spaces, and of candidates; `space` is the own one."""
         return [*self.policies, *self.candidates]
-
-    @property
-    def own_spaces(self) -> tuple[str, ...]:
-        """The context spaces in which it decides: its candidates, or the own one."""
-        several = self.candidates.get(self.space)
-        return (self.space,) if several is None else several.spaces
-
-    @property
-    def dimension(self) -> int:
-        """How many coordinates its contexts have."""
-        several = self.candidates.get(self.space)
-        return self.policies[self.space].dimension if several is None else several.dimension
 
     @property
     def alarms(self) -> list[int]:
@@ -493,11 +485,6 @@ class Learner:
             name = self._names[space, row] = self.names.of(self.known_cell(space, row))
         return name
 
-    def line(self, space: str, row: int) -> tuple[str, list[int], list[tuple[Any, int]]]:
-        """Return the name of a cell, its counters without pending ones, and the labels it keeps."""
-        table = self.tables[space]
-        return self.name_at(space, row), table.saved.stored(row), table.saved.known(row)
-
     # -- tables ---------------------------------------------------------------------------------
 
     def empty_table(self, space: str, **other: Any) -> Table:
@@ -614,11 +601,8 @@ class Region(NamedTuple):
 
     number: int  # of its space among those of the learner
     cell: Cell
-    low: tuple[float, ...]  # () of many dimensions
-    high: tuple[float, ...]
-    arrivals: int
-    arm: str | None
-    record: tuple[int, int]  # labels of that arm, and right ones
+    shown: CellPreference
+    record: tuple[int, int]  # labels of the preferred arm, and right ones
 
 
 def preferences(learner: Learner, most: int) -> list[CellPreference]:
@@ -626,17 +610,14 @@ def preferences(learner: Learner, most: int) -> list[CellPreference]:
 
     Nothing changes by it, and it takes little time: it can be called between decisions.
     """
-    preferences = []
-    several = learner.candidates.get(learner.space)
-    for number, _, low, high, arrivals, arm, _ in regions(learner, most):
-        places = tuple(range(learner.dimension)) if several is None else several.columns[number]
-        preferences.append(CellPreference(places[: len(low)], low, high, arrivals, arm))
-    return preferences
+    return [region.shown for region in regions(learner, most)]
 
 
 def regions(learner: Learner, most: int | None = None) -> Iterator[Region]:
     """Yield the cells in which a learner decides; in each space `most` with the most arrivals."""
+    several = learner.candidates.get(learner.space)
     for number, space in enumerate(learner.own_spaces):
+        places = tuple(range(learner.dimension)) if several is None else several.columns[number]
         table, policy = _present(learner.tables[space], learner.policies[space])
         levels, rows = policy.partition.levels(policy.dimension), used_rows(table)
         for arrivals, row in rows if most is None else heapq.nlargest(most, rows):
@@ -651,8 +632,9 @@ def regions(learner: Learner, most: int | None = None) -> Iterator[Region]:
             if learner.rule.rewards and not table.cells.is_wide:
                 # Rewards can depend on the context: the middle of the cell is now the current one.
                 table.cells.around(tuple((place + 0.5) / side for place in cell.coordinates))
-            arm, *record = policy.preferred(table, row, learner.arms)
-            yield Region(number, cell, low, high, arrivals, arm, (record[0], record[1]))
+            arm, labels, right = policy.preferred(table, row, learner.arms)
+            shown = CellPreference(places[: len(low)], low, high, arrivals, arm)
+            yield Region(number, cell, shown, (labels, right))
 
 
 def _present(table: Any, policy: Policy) -> tuple[Any, Policy]:

@@ -224,7 +224,7 @@ class FeatureView(NamedTuple):
 
 
 def checked_views(
-    tables: Sequence[ViewTable], *, owner: str, arms: Sequence[str], contexts: Sequence[str]
+    tables: Sequence[ViewTable], owner: str, arms: Sequence[str], contexts: Sequence[str]
 ) -> tuple[FeatureView, ...]:
     numbered = enumerate(tables, 1)
     return tuple(_view(table, f"{owner}: view {k}", arms, contexts) for k, table in numbered)

@@ -281,8 +281,8 @@ class ReplayEngine:
     def _view(self, space: int, region: Region) -> CellView:
         own = self._spaces[space]
         # Coordinates outside the space are unbounded.
-        low = dict(zip(own, region.low, strict=False))
-        high = dict(zip(own, region.high, strict=False))
+        low = dict(zip(own, region.shown.low, strict=False))
+        high = dict(zip(own, region.shown.high, strict=False))
         ends = [
             tuple(low.get(k, 0.0) for k in range(self._width)),
             tuple(high.get(k, 1.0) for k in range(self._width)),
@@ -295,8 +295,8 @@ class ReplayEngine:
             low=ends[0],
             high=ends[1],
             bounds=context.bounds_at(*ends) if is_named else [],
-            arrivals=region.arrivals,
-            arm=region.arm,
+            arrivals=region.shown.arrivals,
+            arm=region.shown.arm,
             estimate=right / (labels * self._setup.unit) if labels else None,
             space=own if len(self._spaces) > 1 else None,
         )
