@@ -53,7 +53,7 @@ def cos_by_hand(problem: Problem, d: int, *, third: float | None = None, p_r: fl
             + 2**d * Z / p_r * math.log(T)
         )
         + T ** ((a + d) / (3 * a + d)) * 2 ** (d + 2) * peers * F_max * b2 / (2 * a / (3 * a + d))
-        + T ** (third or d / (3 * a + d)) * 2**d * (2 * Z * b2 + first)
+        + T ** (d / (3 * a + d) if third is None else third) * 2**d * (2 * Z * b2 + first)
         + 4 * peers * F_max * b2
     )
 

@@ -168,18 +168,15 @@ class Ensemble:
         before = self._standing(cell)
         after = self.weighing.moved(before, codes, label)
         self._check_weights(before.weights, after.weights)
-        if not (self._is_local and isinstance(cell, Mapping)):
+        keys = self._keys(cell)
+        if keys is None:
             self._standings[self._key(cell)] = after
             return
-        for place, learner in enumerate(self.learners):
-            whole = self._standings.get(cell[learner], self._start)
-            fields: Any = zip(whole, after, strict=True)
-            weights, labels, losses = (
-                (*old[:place], new[place], *old[place + 1 :]) for old, new in fields
+        for place, key in enumerate(keys):
+            fields: Any = zip(self._standings.get(key, self._start), after, strict=True)
+            self._standings[key] = self._weighed(
+                *((*old[:place], new[place], *old[place + 1 :]) for old, new in fields)
             )
-            if self.weighing.update != "gradient":
-                weights = self.weighing.multiplied(labels, losses)
-            self._standings[cell[learner]] = EnsembleState(weights, labels, losses)
 
     def standings(self) -> dict[Hashable, EnsembleState]:
         """Return the state of the weights by cell; None stands for all cells."""
@@ -190,16 +187,23 @@ class Ensemble:
         self._standings = dict(standings)
 
     def _standing(self, cell: Cells) -> EnsembleState:
-        if not (self._is_local and isinstance(cell, Mapping)):
+        keys = self._keys(cell)
+        if keys is None:
             return self._standings.get(self._key(cell), self._start)
-        owns = [self._standings.get(cell[learner], self._start) for learner in self.learners]
-        fields: Any = zip(*owns, strict=True)
-        weights, labels, losses = (
-            tuple([own[place] for place, own in enumerate(field)]) for field in fields
+        fields: Any = zip(*(self._standings.get(key, self._start) for key in keys), strict=True)
+        return self._weighed(
+            *(tuple([own[place] for place, own in enumerate(field)]) for field in fields)
         )
+
+    def _weighed(self, weights: Any, labels: Any, losses: Any) -> EnsembleState:
         if self.weighing.update != "gradient" and any(labels):
             weights = self.weighing.multiplied(labels, losses)
         return EnsembleState(weights, labels, losses)
+
+    def _keys(self, cell: Cells) -> list[Hashable] | None:
+        """Return the cell of each learner's own context; None: it is that of all."""
+        is_own = self._is_local and isinstance(cell, Mapping)
+        return [cell[learner] for learner in self.learners] if is_own else None  # type: ignore[index]
 
     def _key(self, cell: Hashable) -> Hashable:
         if not self._is_local:

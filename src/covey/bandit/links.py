@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -214,7 +214,6 @@ def _checked(start: str, end: str, cost: float) -> float:
     return float(cost)
 
 
-GONE = "gone"
 NAMES = {"start": "from", "end": "to", "cost_column": "cost-column"}
 Table = TypeVar("Table", bound="Ends")
 
@@ -230,7 +229,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True, rename=NAMES):
 class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
     """A `[[link]]` table; a change can add a link that is initially "gone"."""
 
-    cost: float | str | None = None
+    cost: float | Literal["gone"] | None = None
     cost_column: str | None = None  # of the observed cost per use, which is learnt
     # Initial estimate of a learnt cost.
     guess: Annotated[float, msgspec.Meta(ge=0, le=MOST_PRICE)] | None = None
@@ -239,7 +238,7 @@ class LinkTable(Ends, frozen=True, kw_only=True, rename=NAMES):
 class ChangeTable(Ends, frozen=True, kw_only=True, rename=NAMES):
     """A `[[link-change]]` table: the cost of a link from a slot on."""
 
-    cost: float | str
+    cost: float | Literal["gone"]
     slot: Annotated[int, msgspec.Meta(ge=2)]  # `[[link]]` sets the cost from slot 1 on
 
 
@@ -313,14 +312,14 @@ def _parsed(
     tables = list(_tables(table["link"], LinkTable, "[[link]]"))
     for where, link in tables:
         _check_source(link, where)
-    pairs = [(pair, link, where) for where, link in tables for pair in _pairs(link, where)]
-    priced = [(pair, link.cost, where) for pair, link, where in pairs if link.cost is not None]
-    listed = [Change(1, *pair, _cost(cost, where)) for pair, cost, where in priced]
-    tolls = {pair: link.cost_column for pair, link, _ in pairs if link.cost_column is not None}
+    pairs = [(pair, link) for where, link in tables for pair in _pairs(link, where)]
+    priced = [(pair, link.cost) for pair, link in pairs if link.cost is not None]
+    listed = [Change(1, *pair, _cost(cost)) for pair, cost in priced]
+    tolls = {pair: link.cost_column for pair, link in pairs if link.cost_column is not None}
     links = Links(
         learners,
         [(start, end, cost or 0.0) for _, start, end, cost in listed],
-        learnt=[(*pair, link.guess or 0.0) for pair, link, _ in pairs if link.cost is None],
+        learnt=[(*pair, link.guess or 0.0) for pair, link in pairs if link.cost is None],
         relays=relays,
     )
     changes = _changes(table.get("link-change", []), deepcopy(links), listed, tolls)
@@ -367,14 +366,14 @@ def _changes(
             if not listed.has(start, end):
                 raise ConfigError(
                     f"{where}: no [[link]] from {start!r} to {end!r}; add one, with "
-                    f'cost = "{GONE}" if it is initially absent'
+                    'cost = "gone" if it is initially absent'
                 )
             if (start, end) in tolls:
                 raise ConfigError(
                     f"{where}: the cost of the link from {start!r} to {end!r} is learnt from "
                     f"{tolls[start, end]!r}; remove the change, or set a cost for the link"
                 )
-            change = Change(table.slot, start, end, _cost(table.cost, where))
+            change = Change(table.slot, start, end, _cost(table.cost))
             _check_step(now[start, end], change, where)
             now[start, end] = change
             changes.append(change)
@@ -407,12 +406,8 @@ def _pairs(table: Ends, where: str) -> list[Pair]:
     raise ConfigError(f"{where} needs either between = [one, other], or from and to")
 
 
-def _cost(cost: float | str, where: str) -> float | None:
-    if not isinstance(cost, str):
-        return cost
-    if cost != GONE:
-        raise ConfigError(f'{where} cost is {cost!r}; it must be a number or "{GONE}"')
-    return None
+def _cost(cost: float | str) -> float | None:
+    return None if isinstance(cost, str) else cost
 
 
 NEVER = 2**60  # slots between two looks at costs, where none is learnt

@@ -1,5 +1,6 @@
 """Times of rows and of labels: how many rows later each label is usable, and expires."""
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -35,9 +36,8 @@ def duration_of(text: str) -> int | None:
     True
     """
     match = _DURATION.fullmatch(text)
-    if match is None or float(match[1]) * (UNITS[match[2]] / MICROSECOND) > _MOST:
-        return None
-    return round(float(match[1]) * (UNITS[match[2]] / MICROSECOND))
+    length = float(match[1]) * (UNITS[match[2]] / MICROSECOND) if match else math.inf
+    return round(length) if length <= _MOST else None
 
 
 def moment_of(value: Any) -> int:

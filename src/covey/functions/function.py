@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol, cast
 
@@ -235,8 +236,11 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
         return source._replace(name=name, owner=owner)
     model, names, classes, is_frozen = _described(source)
     is_instant = getattr(model, "is_instant", False) is True
-    function = Function(name, owner, *_methods(name, model, classes), is_instant=is_instant)
-    function = _awaited(function)
+    # A model that was fitted on a frame warns of rows without names.
+    has_names = hasattr(model, "feature_names_in_") and importlib.util.find_spec("pandas")
+    rows_of = partial(_framed, list(names)) if names and has_names else list
+    methods = _methods(name, model, classes, rows_of)
+    function = _awaited(Function(name, owner, *methods, is_instant=is_instant))
     if classes and function.teach is None:
         raise ConfigError(
             f"function {name!r} is fresh, but a {type(model).__name__} cannot learn; it needs "
@@ -244,16 +248,17 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
         )
     if classes:
         function = _with_default(function, model, classes[0])
-    if names:
-        function = _selecting(function, list(names), model)
+    if names and not has_names:
+        function = _selecting(function, list(names), is_named=hasattr(model, "predict_one"))
     return function._replace(teach=None, teach_many=None) if is_frozen else function
 
 
-def _selecting(function: Function, names: list[str], model: Any) -> Function:
-    is_named = hasattr(model, "predict_one")
-    if hasattr(model, "feature_names_in_") and importlib.util.find_spec("pandas"):
-        return _of_frames(function, names)
+def _framed(names: list[str], rows: Any) -> Any:
+    pandas: Any = importlib.import_module("pandas")
+    return pandas.DataFrame(picked(rows, names), columns=names)
 
+
+def _selecting(function: Function, names: list[str], *, is_named: bool) -> Function:
     def single(instance: Any) -> Any:
         if not is_named:
             return picked([instance], names)[0]
@@ -273,23 +278,6 @@ def _selecting(function: Function, names: list[str], model: Any) -> Function:
         predict_many=predict_many and (lambda rows: predict_many(many(rows))),
         teach=teach and (lambda x, label: teach(single(x), label)),
         teach_many=teach_many and (lambda rows, labels: teach_many(many(rows), labels)),
-    )
-
-
-def _of_frames(function: Function, names: list[str]) -> Function:
-    """Return a model of rows that was fitted on a frame; it warns of rows without names."""
-    many: Any = function.predict_many
-    learn_many: Any = function.teach_many
-    pandas: Any = importlib.import_module("pandas")
-
-    def framed(rows: Any) -> Any:
-        return pandas.DataFrame(picked(rows, names), columns=names)
-
-    return function._replace(
-        predict=lambda row: many(framed([row]))[0],
-        predict_many=lambda rows: many(framed(rows)),
-        teach=learn_many and (lambda row, label: learn_many(framed([row]), [label])),
-        teach_many=learn_many and (lambda rows, labels: learn_many(framed(rows), labels)),
     )
 
 
@@ -313,7 +301,9 @@ _FRESH = "; if it is untrained, give covey.functions.function.untrained(function
 _Methods = tuple[Any, Any, Any, Any]  # predict one and many, teach one and many
 
 
-def _methods(name: str, source: Any, classes: tuple[Label, ...]) -> _Methods:
+def _methods(
+    name: str, source: Any, classes: tuple[Label, ...], rows_of: Callable[[Any], Any]
+) -> _Methods:
     if hasattr(source, "predict_one"):
         # River's own batch methods need a data frame.
         many = getattr(source, "predict_batch", None)
@@ -325,7 +315,7 @@ def _methods(name: str, source: Any, classes: tuple[Label, ...]) -> _Methods:
     ):
         return source.predict, _many(source), source.learn, None
     if hasattr(source, "predict"):
-        return _of_rows(source, classes)
+        return _of_rows(source, classes, rows_of)
     if isinstance(source, tuple) and len(source) == 2 and all(map(callable, source)):
         predict, learn = source
         return predict, _many(predict), learn, None
@@ -340,25 +330,26 @@ def _many(source: Any) -> Any:
     return getattr(source, "predict_batch", None) or getattr(source, "predict_many", None)
 
 
-def _of_rows(model: Any, classes: tuple[Label, ...]) -> _Methods:
+def _of_rows(model: Any, classes: tuple[Label, ...], rows_of: Callable[[Any], Any]) -> _Methods:
     """Return the methods of a model that takes rows, such as scikit-learn's."""
 
     def predict(instance: Any) -> Any:
-        return model.predict([instance])[0]
+        return model.predict(rows_of([instance]))[0]
+
+    def predict_many(rows: Any) -> Any:
+        return model.predict(rows if rows_of is list else rows_of(rows))
 
     def teach_many(rows: list[Any], labels: list[Label]) -> None:
         # A fitted model has its classes, and may reject others.
-        if classes and not hasattr(model, "classes_"):
-            model.partial_fit(rows, labels, classes=list(classes))
-        else:
-            model.partial_fit(rows, labels)
+        is_new = classes and not hasattr(model, "classes_")
+        model.partial_fit(rows_of(rows), labels, **({"classes": list(classes)} if is_new else {}))
 
     def teach(instance: Any, label: Label) -> None:
         teach_many([instance], [label])
 
     if not hasattr(model, "partial_fit"):
-        return predict, model.predict, None, None
-    return predict, model.predict, teach, teach_many
+        return predict, predict_many, None, None
+    return predict, predict_many, teach, teach_many
 
 
 def _with_default(function: Function, model: Any, first: Label) -> Function:

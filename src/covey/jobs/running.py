@@ -219,7 +219,7 @@ def claim(folder: Path, own: Mapping[str, Any], *, file: str, what: str) -> None
     `file` holds the description, and `what` names the kind of work in messages.
     """
     path = folder / file
-    own = msgspec.json.decode(msgspec.json.encode(own))
+    own = msgspec.json.decode(msgspec.json.encode(own, enc_hook=str))
     stored: Mapping[str, Any]
     try:
         stored = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])

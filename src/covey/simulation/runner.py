@@ -80,11 +80,6 @@ def claim(folder: Path, scenario: Scenario) -> None:
 
     Seeds and workers may change: existing runs stay valid.
     """
-    running.claim(folder, _identity(scenario), file="scenario.json", what="scenario")
-
-
-def _identity(scenario: Scenario) -> dict[str, Any]:
-    """Return all that a run depends on besides its seed, decoded from JSON."""
     identity = {
         "covey": version("covey"),
         "horizon-slots": scenario.horizon,
@@ -92,9 +87,7 @@ def _identity(scenario: Scenario) -> dict[str, Any]:
         "policy": scenario.policies,
         "environment": scenario.environments,
     }
-    packed = msgspec.json.encode(identity, enc_hook=str)
-    decoded: dict[str, Any] = msgspec.json.decode(packed)
-    return decoded
+    running.claim(folder, identity, file="scenario.json", what="scenario")
 
 
 def _run(play: Play, scenario: Scenario, task: Task) -> Run:

@@ -88,14 +88,17 @@ def load(
     be simulated.
     """
     with toml.modules_beside(source):
-        return _load(source, usual_workers, changes)
+        scenario = _read(source, usual_workers, changes)
+        for environment in scenario.environments.values():
+            check_horizon(environment, scenario.horizon)
+            for settings in scenario.policies.values():
+                run.check(environment, settings, scenario.horizon, scenario.checkpoints)
+            if not environment.is_embedded:  # find mistakes of a class before anything runs
+                World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
+    return scenario
 
 
-def _load(
-    source: str | Path | Mapping[str, Any] | None,
-    usual_workers: int,
-    changes: Mapping[str, int | None],
-) -> Scenario:
+def _read(source: Any, usual_workers: int, changes: Mapping[str, int | None]) -> Scenario:
     tables = DEFAULT if source is None else source
     if not isinstance(tables, Mapping):
         tables = toml.read_toml(Path(tables))
@@ -109,7 +112,7 @@ def _load(
         name: with_horizon(environment_from(table), plan.horizon_slots)
         for name, table in named_tables(tables, "environment").items()
     }
-    scenario = Scenario(
+    return Scenario(
         name=plan.name,
         horizon=plan.horizon_slots,
         seeds=_seeds(plan.seeds),
@@ -128,13 +131,6 @@ def _load(
         },
         environments=environments,
     )
-    for environment in scenario.environments.values():
-        check_horizon(environment, scenario.horizon)
-        for settings in scenario.policies.values():
-            run.check(environment, settings, scenario.horizon, scenario.checkpoints)
-        if not environment.is_embedded:  # find mistakes of a class before anything runs
-            World(environment, seed=scenario.seeds[0], horizon=scenario.horizon).draw(1)
-    return scenario
 
 
 def _seeds(seeds: int | list[int]) -> tuple[int, ...]:
