@@ -8,7 +8,7 @@ import msgspec
 
 from covey import toml
 from covey.bandit.partitions import Threshold
-from covey.bandit.policies import RECORDS, Duration, Forget, keys_of
+from covey.bandit.policies import RECORDS, Duration, Forget, Harm, keys_of
 from covey.kernel.rules import Reward
 
 PAGE = Path(__file__).parent / "reference" / "policy-keys.md"
@@ -72,6 +72,7 @@ def _words(kind: Any) -> str:
         str: '`"module:name"`',
         Threshold: "`{ scale, power }`",
         Forget: "`{ window }` or `{ discount }`",
+        Harm: "`{ points, confidence }`",
         Reward: "`{ accuracy, power, cost, context }`",
     }
     return names.get(kind, "table")

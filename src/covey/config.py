@@ -17,12 +17,14 @@ from covey.bandit.partitions import BETWEEN, MOST_DRAWN, Candidates, Dyadic, Spa
 from covey.bandit.policies import (
     CANDIDATES,
     CONTEXT_PEERS,
+    AnyReward,
     Policy,
     PolicyRecord,
+    check_reward,
     policy_from,
     policy_table,
+    reward_from,
 )
-from covey.bandit.rewards import AnyReward, check_reward, reward_from
 from covey.data import contexts
 from covey.data.inputs import FeatureView, ViewTable, checked_views
 from covey.data.times import FORMS, Timing, duration_of
@@ -438,8 +440,17 @@ def _combinations(sites: Sequence[LearnerSpec], tables: Tables) -> Iterator[toml
             there = f"{key} = {value!r} in [data]"
             yield value is not None, "[ensemble], a vote of every learner on every row,", there
         yield is_numeric, "[ensemble], which votes for classes,", "a [data] loss of numbers"
+    is_limited = tables.settings.harm is not None
+    harm = "[policy] harm, a limit of what asking peers may cost,"
+    yield is_limited and votes is not None, harm, "[ensemble], in which nobody asks"
     for site in sites:
         owner, is_several = f"learner {site.name!r}: ", len(site.spaces) > 1
+        for what, is_apart in (
+            ("supervised = false: it sees no label that could show a gain", not site.is_supervised),
+            ("rewards: points are right answers minus costs", bool(site.rewards)),
+            ("cost-columns of own functions", any(site.cost_columns[: len(site.functions)])),
+        ):
+            yield is_limited and is_apart, harm, f"{owner}{what}"
         loses = loss is not None and site.context_peers
         yield loses, "[data] loss", "context-peers, which answer with class labels"
         yield votes is not None and site.free, f"{owner}free functions", "[ensemble]"

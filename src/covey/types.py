@@ -74,3 +74,5 @@ class Phase(enum.IntEnum):
 BY_CONTEXT = " (context)"  # name suffix of a peer that receives only the cell
 MEMORY = "(labels seen)"  # function name in a trace when a learner answers from stored labels
 PHASES = tuple(phase.name.lower() for phase in Phase)
+KEPT_ROW = "own"  # the phase of rows that a limit of harm keeps for own functions
+OWN_PHASES = (*PHASES, KEPT_ROW)  # of rows of own clients

@@ -37,6 +37,7 @@ WITNESSES: dict[str, Witness] = {
     "label-wait": Witness(5, LATE),
     "pending": Witness(True, LATE),
     "reward": Witness({"cost": 8.0}),
+    "harm": Witness({"points": 25.0, "confidence": 0.6}),
     "carry-serving-costs": Witness(True, HELPED["serving costs"] | {"policy": {}}),
     "relearn-every": Witness(30, HELPED["learnt costs of links"] | {"policy": {}}),
     "max-cells": Witness(1),

@@ -5,11 +5,13 @@ this file and the fast kernel agree has been worked out twice.
 """
 
 import hashlib
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from reference.harm import Limit
 from reference.records import (
     MILLION,
     Cell,
@@ -79,6 +81,7 @@ def replay(
             answers = [column[place] for column in predictions]
             is_shown = revealed is None or revealed[place] != 0
             network.end_slot(decision)
+            network.limits[decision.site].pending.append(decision)
             # What the arm said need not be what the site answers: see `Decision.instead`.
             right = network.arm_says(decision, answers) == label
             function, answer = network.site_says(decision, answers)
@@ -105,7 +108,9 @@ def replay(
         for decision, lesson in due:
             network.learn(decision, lesson)
             network.score(decision, lesson)
+            network.judge(decision, lesson)
         for decision in waits_over[slot]:
+            network.limits[decision.site].pending.remove(decision)
             network.stop_waiting(decision)
     return rows
 
@@ -180,6 +185,11 @@ class Network:
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.known: list[dict[Cell, Record]] = [{} for _ in setup.sites]
+        points, confidence = setup.harm or (math.inf, 0.5)
+        self.limits = [
+            Limit(points, confidence, self.costs_of(place), site.functions)
+            for place, site in enumerate(setup.sites)
+        ]
         # By site and space.
         self.waits: dict[tuple[int, int], SourceWaits] = defaultdict(
             lambda: SourceWaits(Waits(), Waits())
@@ -196,6 +206,10 @@ class Network:
 
     def readers(self, site: int) -> tuple[tuple[int, float], ...]:
         return self.setup.sites[site].readers if self.may_ask(site) else ()
+
+    def costs_of(self, site: int) -> tuple[float, ...]:
+        others = (*self.peers(site), *self.readers(site))
+        return (*self.setup.sites[site].costs, *(price for _, price in others))
 
     def record(self, site: int, cell: Cell, slot: int) -> Record:
         """The site's record of the cell, opened now if this is the first it hears of it."""
@@ -230,7 +244,10 @@ class Network:
             if self.setup.inherit and self.setup.zooming and cell.place:
                 # What will take over is known ahead, so that it need not begin anew.
                 self.record(site, self.finer(cell, context), slot)
-        phase, arm, cell = self.choose(site, cells, slot)
+        kept = self.limits[site].function_to_keep() if self.setup.harm else None
+        phase, arm, cell = (
+            self.choose(site, cells, slot) if kept is None else ("own", kept, cells[0])
+        )
         own, peers = self.setup.sites[site].functions, self.peers(site)
         owner, function, leader, instead, answer_wait = site, arm, None, None, 0
         if own <= arm < own + len(peers):
@@ -454,6 +471,16 @@ class Network:
         self.score_at(decision, lesson, decision.site, decision.arm)
         if decision.asks_for_data:
             self.score_at(decision, lesson, decision.owner, decision.function)
+
+    def judge(self, decision: Decision, lesson: Lesson) -> None:
+        """Note the label of a decision for the limit of harm."""
+        first = self.functions_before(decision.site)
+        others = {
+            function: int(lesson.answers[first + function] == lesson.label)
+            for function in self.setup.sites[decision.site].free
+            if function != decision.arm
+        }
+        self.limits[decision.site].take(decision, int(lesson.right), lesson.paid, others)
 
     def score_at(self, decision: Decision, lesson: Lesson, owner: int, chosen: int | None) -> None:
         for function in self.setup.sites[owner].free:

@@ -47,6 +47,7 @@ class Setup:
     spaces: tuple[tuple[int, ...], ...] | None = None  # coordinates of each; None: one, of all
     batch: str = "slots"  # "slots" | "slot": of the rows of a batch
     unlabelled: str = "net"  # "net" | "accuracy": what a site without labels goes by
+    harm: tuple[float, float] | None = None  # points and confidence of a limit
     history: str = "labels"  # "labels" | "predictions": what readers answer by
 
     def seen_in(self, space: int, context: Context) -> Context:

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import covey
-from covey.bandit.policies import PRESETS
-from covey.bandit.rewards import reward_from, worths
+from covey.bandit.policies import PRESETS, reward_from, worths
 from covey.errors import PolicyError
 from covey.kernel.rules import Reward
 from covey.types import Loss

@@ -36,6 +36,8 @@ POLICIES: dict[str, dict[str, Any]] = {
     "auto": {"preset": "auto", "pending": True},
     "shared": {"preset": "share-ucb", "slices": 2, "pending": True},
     "discounted": {**GRID, "forget": {"discount": 0.9}},
+    "limited": {"preset": "auto", "pending": True, "harm": {"points": 25.0, "confidence": 0.6}},
+    "limited grid": {**GRID, "harm": {"points": 25.0, "confidence": 0.6}},
 }
 
 

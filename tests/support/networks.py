@@ -329,6 +329,20 @@ def index_cases(draw: st.DrawFn) -> Case:
     return turned(case) if draw(st.booleans()) else case
 
 
+@st.composite
+def limited_cases(draw: st.DrawFn) -> Case:
+    """A case of any policy with a limit of harm: all sites see labels, functions cost no more."""
+    case = draw(st.one_of(reading_cases(), index_cases(), free_cases()))
+    made = []
+    for site in case.setup.sites:
+        columns = (*[None] * site.functions, *site.cost_columns[site.functions :])
+        columns = columns if any(column is not None for column in columns) else ()
+        made.append(replace(site, supervised=True, cost_columns=columns))
+    harm = (draw(st.sampled_from([2.0, 10.0, 30.0])), draw(st.sampled_from([0.5, 0.95])))
+    setup = replace(case.setup, sites=tuple(made), harm=harm, pending=True)
+    return replace(case, setup=setup)
+
+
 def turned(case: Case) -> Case:
     """Return the case with the right answers of its second half wrong, and the wrong ones right."""
     is_late = np.arange(len(case.labels)) >= len(case.labels) // 2
@@ -340,8 +354,11 @@ def config_of(case: Case) -> dict[str, Any]:
     """Return the replay configuration that says what the case's set-up says."""
     setup = case.setup
     is_index = isinstance(setup, IndexSetup)
+    policy = _index_policy(setup) if is_index else _policy(setup)
+    if setup.harm is not None:
+        policy["harm"] = dict(zip(("points", "confidence"), setup.harm, strict=True))
     config = {
-        "policy": _index_policy(setup) if is_index else _policy(setup),
+        "policy": policy,
         "learner": [_learner(case, place) for place in range(len(setup.sites))],
     }
     if setup.spaces is not None:

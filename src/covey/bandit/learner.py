@@ -28,10 +28,10 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import numpy as np
 
+from covey.bandit.harm import Limited
 from covey.bandit.links import SitePrices, check_cost
 from covey.bandit.partitions import MOST_DRAWN, Candidates, Dyadic, EpochCells
-from covey.bandit.policies import Policy, used_rows
-from covey.bandit.rewards import AnyReward
+from covey.bandit.policies import AnyReward, Policy, used_rows
 from covey.bandit.several import Restarted, Spaces
 from covey.errors import DataError
 from covey.kernel import (
@@ -46,7 +46,7 @@ from covey.kernel import (
     table_of,
 )
 from covey.kernel.rules import MOST_AXES, WIDE_LEVEL, Cell, Report, Rule, middle_of
-from covey.types import BY_CONTEXT, PHASES, WHOLE, Context, Cost, Label, Loss
+from covey.types import BY_CONTEXT, KEPT_ROW, PHASES, WHOLE, Context, Cost, Label, Loss
 
 UNKNOWN = msgspec.UNSET
 WHOLE_SPACE = (0, ())  # the cell that a space of many dimensions is, without its name
@@ -55,7 +55,7 @@ WHOLE_SPACE = (0, ())  # the cell that a space of many dimensions is, without it
 class Choice(msgspec.Struct, frozen=True):
     """An arm, why it was chosen and at what price."""
 
-    phase: str  # train, explore, exploit; serve or recall where another learner asked
+    phase: str  # train, explore, exploit, own; serve or recall where another learner asked
     arm: str  # own function or asked learner
     price: float  # in units of reward, what is learnt of it left out
     function: int  # the own function to run; -1: ask `peer`
@@ -125,6 +125,7 @@ class Learner:
         self.waits_by_time = isinstance(policy.settings.label_wait, str)
         self.label_wait = policy.settings.live_wait
         self.shares_slots = policy.settings.rules.shares_slots  # the rows of a request
+        self._harm = policy.settings.harm
         self.counts_at_once = not policy.settings.rules.counts_labelled  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
@@ -184,6 +185,11 @@ class Learner:
     def is_pending(self) -> bool:
         """Whether pending labels are counted."""
         return self.rule.is_pending
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a limit of harm holds."""
+        return self._harm is not None
 
     @property
     def knows_ends(self) -> bool:
@@ -496,13 +502,27 @@ class Learner:
         if several is not None:
             settings = self.policies[several.spaces[0]].settings
             drawn_by = f"{settings.seed} {self.name}" if settings.rules.is_paper else None
-            return cast("Table", Spaces(several, len(self.arms), drawn_by=drawn_by))
-        policy = self.policies[space]
-        rule_of = partial(self._rule, space, other)
+            spaces = Spaces(several, len(self.arms), drawn_by=drawn_by)
+            rule = msgspec.structs.replace(self.rule, **other)
+            return cast("Table", self._limited(spaces, space, rule))
+        make, policy = partial(self._table, space, other), self.policies[space]
         if isinstance(policy.partition, EpochCells):
-            return cast("Table", Restarted(policy, rule_of))
-        clock = self.clocks.get(space)
-        return table_of(Clock(*policy.curves()) if clock is None else clock, rule_of(policy))
+            return cast("Table", Restarted(policy, make))
+        return make(policy, self.clocks.get(space))
+
+    def _table(
+        self, space: str, other: Mapping[str, Any], policy: Policy, clock: Clock | None = None
+    ) -> Table:
+        """Return an empty table of a policy, which is that of an epoch if there are several."""
+        clock = Clock(*policy.curves()) if clock is None else clock
+        rule = self._rule(space, other, policy)
+        return cast("Table", self._limited(table_of(clock, rule), space, rule))
+
+    def _limited(self, table: Any, space: str, rule: Rule) -> Any:
+        """Return a table within the limit of harm, which is for own decisions."""
+        if self._harm is None or space != self.space:
+            return table
+        return Limited(table, self._harm, rule)
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
         of_policy = {
@@ -535,6 +555,7 @@ class Learner:
     def _choice(self, arm: int, phase: str) -> Choice:
         price = 0.0 if phase == "serve" else self.costs[arm]
         if arm < self._functions:
+            phase = KEPT_ROW if phase == "train" else phase
             return Choice(phase, self.arms[arm], price, arm)
         peer = self._peers[arm - self._functions]
         return Choice(phase, self.arms[arm], price, -1, peer, arm >= self._asked)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 from covey import toml
@@ -29,10 +30,19 @@ from covey.bandit.partitions import (
     slices_for,
     split_power,
 )
-from covey.errors import ConfigError
+from covey.errors import ConfigError, PolicyError
 from covey.kernel import Table
 from covey.kernel.history import History, PredictionHistory
-from covey.kernel.rules import Custom, CustomPolicy, Index, Reward, Rule, Tree
+from covey.kernel.rules import (
+    Custom,
+    CustomPolicy,
+    CustomReward,
+    Index,
+    Reward,
+    Rule,
+    Tree,
+)
+from covey.types import Loss
 
 LABEL_WAIT_SLOTS = 10_000  # of a site without label-wait
 CANDIDATES, CONTEXT_PEERS = "several candidates", "context-peers"  # what not all policies support
@@ -53,6 +63,16 @@ class Forget(msgspec.Struct, frozen=True):
 
     window: Annotated[int, Meta(ge=1, le=10**6)] | None = None  # labels
     discount: Annotated[float, Meta(gt=0, le=0.9999)] | None = None
+
+
+class Harm(msgspec.Struct, frozen=True):
+    """How much worse than its best own function a learner may be for asking peers."""
+
+    points: Annotated[float, Meta(gt=0, le=100)]  # per 100 rows
+    confidence: Annotated[float, Meta(ge=0.5, le=0.999999)] = 0.95
+
+
+AnyReward = Reward | CustomReward
 
 
 class Reading(NamedTuple):
@@ -151,6 +171,7 @@ class PolicyRecord(
     pending: bool | None = None  # None: in a node and in batches
     reward: Reward | str | None = None  # or "module:function" of one of one's own
     carry_serving_costs: bool = False
+    harm: Harm | None = None  # None: no limit
     relearn_every: Slots = 100  # when link costs are learnt
     max_cells: Annotated[int, Meta(ge=1, le=2**31 - 2)] = 5_000_000
 
@@ -227,7 +248,8 @@ class PolicyRecord(
 
     def kernel(self) -> dict[str, Any]:
         """Return the fields of a `Rule` that depend on the policy only."""
-        return {"most_cells": self.max_cells, "is_pending": bool(self.pending)}
+        is_pending = bool(self.pending) or self.harm is not None
+        return {"most_cells": self.max_cells, "is_pending": is_pending}
 
     def _titled(self, text: str) -> str:
         """Return a title with the options that many policies have."""
@@ -238,6 +260,7 @@ class PolicyRecord(
             (window, f"estimates by the latest {window} labels of a cell"),
             (discount < 1, f"labels discounted by {discount}"),
             (kernel["is_pending"], "pending labels count"),
+            (self.harm, f"at most {self.harm.points:g} points of harm" if self.harm else ""),
         )
         return "; ".join([text, *(extra for is_on, extra in extras if is_on)])
 
@@ -275,7 +298,7 @@ class Auto(_Reporting, tag="auto", frozen=True):
     def kernel(self) -> dict[str, Any]:
         # Where labels come at once, pending ones change nothing.
         tree = Tree(scale=self.index_scale, alarm=self.alarm)
-        is_pending = self.pending is not False
+        is_pending = self.pending is not False or self.harm is not None
         return {**super().kernel(), "tree": tree, "is_pending": is_pending, "weighs_pending": True}
 
 
@@ -608,3 +631,63 @@ def used_rows(table: Any) -> list[tuple[int, int]]:
         if (row in finest or count < FEW_ARRIVALS)
         and (row not in parents or arrivals[parents[row]] >= FEW_ARRIVALS)
     ]
+
+
+# -- rewards: what an arm is worth, by its accuracy or expected loss, its cost and the context -----
+
+
+def reward_from(given: Reward | str, *, where: str, loss: Loss | None = None) -> AnyReward:
+    """Return the reward of a table: a formula, or the function that it names.
+
+    A function takes the accuracy or, with a loss, the expected loss.
+    """
+    if isinstance(given, Reward):
+        return given
+    if ":" not in given:
+        raise ConfigError(
+            f"{where} is {given!r}; write a table such as {{ cost = 2.0 }}, or module:function"
+        )
+    function = toml.imported(given, where=where)
+    if not callable(function):
+        raise ConfigError(
+            f"{where} {given!r} is not a function; write one of accuracy, cost and context"
+        )
+    return CustomReward(given, function, 0.0 if loss is None else loss.bound)
+
+
+def check_reward(reward: CustomReward, *, where: str, dimension: int) -> None:
+    """Raise `ConfigError` if the function fails for a perfect arm or for a useless one."""
+    try:
+        for accuracy in (0.0, 1.0):
+            reward.worth(accuracy, 0.0, (0.5,) * dimension)
+    except PolicyError as error:
+        raise ConfigError(
+            f"{where}: {error}; it must return a number for every accuracy (or expected loss, with "
+            "[data] loss), cost and context"
+        ) from error
+
+
+def worths(
+    reward: AnyReward | None, accuracies: np.ndarray, costs: Any, contexts: np.ndarray
+) -> np.ndarray:
+    """Return the value of an arm for many instances; `contexts` is n x d, `costs` n or one.
+
+    None: accuracy minus cost.
+    """
+    accuracy = np.asarray(accuracies, np.float64)
+    cost = np.broadcast_to(np.asarray(costs, np.float64), accuracy.shape)
+    if reward is None:
+        return accuracy - cost
+    if isinstance(reward, Reward):
+        slope: Any = 1.0 + contexts @ np.array(reward.context) if reward.context else 1.0
+        return np.asarray(
+            reward.accuracy * accuracy**reward.power - reward.cost * cost * slope, np.float64
+        )
+    values = np.full(accuracy.shape, -np.inf)
+    is_open = cost < np.inf  # an arm that cannot be reached is worth nothing, whatever it says
+    columns = (column[is_open].tolist() for column in (accuracy, cost, contexts))
+    values[is_open] = [
+        reward.worth(share, paid, tuple(context))
+        for share, paid, context in zip(*columns, strict=True)
+    ]
+    return values

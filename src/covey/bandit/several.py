@@ -13,16 +13,14 @@ from covey.kernel import (
     CHOICE,
     EXPLOIT,
     SERVE,
-    Clock,
     Table,
     arm_of,
     code_of,
     phase_of,
     row_of,
-    table_of,
 )
 from covey.kernel.history import History
-from covey.kernel.rules import Cell, Rule
+from covey.kernel.rules import Cell
 from covey.types import Context
 
 MOST_IDLE = 4096  # rows of candidates without decisions whose labels may come
@@ -443,12 +441,12 @@ class Restarted(Several):
     are numbered together, in the order in which they became known.
     """
 
-    def __init__(self, policy: Policy, rule_of: Callable[[Policy], Rule]) -> None:
-        """`policy` is that of all epochs; `rule_of` returns the rule for that of one."""
+    def __init__(self, policy: Policy, make: Callable[[Policy], Table]) -> None:
+        """`policy` is that of all epochs; `make` returns an empty table for that of one."""
         self.tables: dict[int, Table] = {}  # by epoch
         self._partition = cast("EpochCells", policy.partition)
         self._doubling = self._partition.doubling
-        self._rule_of = rule_of
+        self._make = make
         self._numbered: list[tuple[int, int]] = []  # row -> epoch, and the row there
         self._outer: dict[int, list[int]] = {}  # the reverse
         self._costs: dict[int, float] = {}  # that were changed, by arm
@@ -457,9 +455,7 @@ class Restarted(Several):
 
     def table_of(self, epoch: int) -> Table:
         if epoch not in self.tables:
-            policy = self._partition.policy_of(epoch)
-            clock = Clock(*policy.curves())
-            table = self.tables[epoch] = table_of(clock, self._rule_of(policy))
+            table = self.tables[epoch] = self._make(self._partition.policy_of(epoch))
             self._outer[epoch] = []
             for arm, cost in self._costs.items():
                 table.set_cost(arm, cost)

@@ -591,7 +591,9 @@ class Peeking:
 def _copy(site: "LocalSite", space: str, point: Context) -> Table:
     """Return a copy of a table, with the cells around a point at least."""
     learner = site.learner
-    if learner.candidates or learner.rule.inherits or _is_epoched(learner):  # other cells count too
+    is_limited = site.learner.is_limited
+    if learner.candidates or learner.rule.inherits or _is_epoched(learner) or is_limited:
+        # Other cells count, too.
         codes = codes_of(site.state.pending())
         codes.setdefault(learner.space, []).extend(site.state.tickets.pending_codes())
         tables = learner.empty_tables()

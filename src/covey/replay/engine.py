@@ -23,7 +23,7 @@ from covey.errors import ConfigError
 from covey.kernel import Arena
 from covey.kernel.rules import Cell, Seat
 from covey.replay.rounds import Player, Rounds
-from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, PHASES, Context, Label
+from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, OWN_PHASES, Context, Label
 
 ENDLESS = 2**60  # slots
 
@@ -80,7 +80,7 @@ class ReplayEngine:
         self._readers = len(readers)
         self._names: dict[str, Sequence[Label]] = {
             "learner": learners,
-            "phase": PHASES,
+            "phase": OWN_PHASES,
             "arm": [*functions, *learners, *(name + BY_CONTEXT for name in readers)],
             "function": [*functions, *(MEMORY for _ in readers)],
             "prediction": labels,
@@ -126,6 +126,7 @@ class ReplayEngine:
         hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
         wait = setup.settings.slots_waited
         is_rare = setup.shares_slots or any(setup.answer_delays) or setup.data.missing is not None
+        is_rare |= setup.settings.harm is not None
         for site in setup.sites:
             is_rare |= len(site.spaces) > 1 or not site.is_supervised
             is_rare |= len(site.context_peers) > 0 or len(site.free) > 0

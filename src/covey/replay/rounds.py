@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from covey.bandit.harm import KEPT
 from covey.bandit.learner import Learner, offset_of
 from covey.data.logs import DecisionColumns, EncodedLog, slot_starts
 from covey.kernel import (
@@ -26,7 +27,7 @@ from covey.kernel import (
     undecided_row,
 )
 from covey.kernel.rules import Cell, Report, Seat
-from covey.types import Context
+from covey.types import PHASES, Context
 
 LIE: Report = (0, 0.0, 1.0, ())
 NEVER = -1  # a delay: the label never arrives
@@ -304,7 +305,8 @@ class Rounds:
             line = self._first_line(decided.player, place) + decided.stand_in
             gain = self._gain(line, decided.t)
         trace.cell[at] = self._number(decided)
-        trace.phase[at] = phase_of(decided.code)
+        is_kept = phase_of(decided.code) == KEPT and not is_called
+        trace.phase[at] = len(PHASES) if is_kept else phase_of(decided.code)
         trace.arm[at] = function
         if is_called:
             by_cell = players if arm >= decided.player.asked else 0

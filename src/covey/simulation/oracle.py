@@ -10,8 +10,7 @@ import numpy as np
 
 from covey.bandit.links import Change, Pair, price_changes
 from covey.bandit.partitions import places_of, side
-from covey.bandit.policies import PolicyRecord
-from covey.bandit.rewards import AnyReward, worths
+from covey.bandit.policies import AnyReward, PolicyRecord, worths
 from covey.config import NetworkConfig
 from covey.data.logs import EncodedLog, Trace
 from covey.errors import ConfigError

@@ -21,7 +21,7 @@ from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
 from covey.simulation.sites import WorldLog, log_of, network, width_of
 from covey.simulation.world import World, WorldChunk
-from covey.types import BY_CONTEXT, PHASES, Array
+from covey.types import BY_CONTEXT, PHASES, Array, Phase
 
 __all__ = ["CAUSES", "Losses", "Oracle", "Run", "log_of", "network", "play"]
 
@@ -83,6 +83,8 @@ def play(
             chunk = world.draw(slots)
             rows = log.rows(chunk)
             trace = game.play(rows)
+            # On kept rows a learner exploits its own functions.
+            np.minimum(trace.phase, Phase.EXPLOIT, out=trace.phase)
             sums.add(trace, chunk, oracle.judge(trace, chunk, rows))
             if voting:
                 voting.add(trace, rows)

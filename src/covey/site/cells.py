@@ -4,6 +4,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from covey.bandit.harm import KEPT
 from covey.bandit.learner import CellNames, Learner
 from covey.errors import DataError
 from covey.kernel import SERVE, Table, code_of
@@ -22,7 +23,7 @@ from covey.site.requests import (
     Loaded,
     RowGroup,
 )
-from covey.types import PHASES
+from covey.types import KEPT_ROW, PHASES
 
 NO_LIMIT = 1 << 60  # cells of an overlay: the cap per source is checked before they are opened
 
@@ -73,6 +74,8 @@ class ArmPlaces:
 
 def phase_number(group: RowGroup) -> int:
     """Return the phase of a group as the kernel has it."""
+    if group.phase == KEPT_ROW:
+        return KEPT
     return PHASES.index(group.phase) if group.phase in PHASES else SERVE
 
 
@@ -115,7 +118,7 @@ class StoredTables:
 
     def _restore(self, table: Table, space: str, numbers: list[int], arms: list[str]) -> None:
         """Restore what is in no row, which may have been counted for other arms."""
-        if arms == self._arms.ids or not arms or self._learner.rule.tree is None:
+        if arms == self._arms.ids or not arms or self._learner.rule.custom is not None:
             table.policy.restore(numbers)
             return
         kinds = [arm.kind for id_ in arms for arm in self._arms.all if arm.id == id_]

@@ -38,7 +38,7 @@ from covey.store.store import Store
 UNCHANGED = ("keep", "retired")
 COUNTS = 6  # of `arm_counters` that can be discounted
 # Parts of a fingerprint whose counters can be counted again; others decide what contexts are.
-COUNTED_AGAIN = ("cells", "preset", "forgets", "loss", "costs", "reports")
+COUNTED_AGAIN = ("cells", "preset", "forgets", "harm", "loss", "costs", "reports")
 WHY_NOT = (
     "its contexts would mean something else, and instances are not stored; put the configuration "
     "back, or begin a new file"

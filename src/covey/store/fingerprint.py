@@ -85,6 +85,8 @@ def _parts(
     kernel = settings.kernel()
     if kernel.get("floors_training"):  # which needs counters of its own
         yield "reports", "checked against own records"
+    if settings.harm is not None:  # which has counts of its own
+        yield "harm", "limited"
     yield "forgets", _describe_forgetting(kernel)
     for scale in scales:
         yield "context", describe_scale(scale)

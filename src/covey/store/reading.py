@@ -46,7 +46,7 @@ from covey.site.requests import Arm, Request, RowGroup, ShadowRow, ShadowSpan, i
 from covey.store.database import DatabaseUrl, store_place
 from covey.store.fingerprint import preset_in
 from covey.store.store import Store
-from covey.types import BY_CONTEXT, MEMORY, PHASES, Array, Context, Phase
+from covey.types import BY_CONTEXT, MEMORY, OWN_PHASES, Array, Context, Phase
 
 BUCKETS = 256
 CellCounters = Mapping[str, Mapping[str, tuple[int, int]]]  # cell, arm -> labels, right
@@ -239,7 +239,7 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
         label, answer = codes[: len(rows)], codes[len(rows) :]
         phase = np.array([_phase(row) for row in rows], np.int8)
         correct = np.array([row.correct for row in rows], np.int8)
-        names = {"learner": [self.name], "cell": cells, "phase": PHASES, "arm": arms}
+        names = {"learner": [self.name], "cell": cells, "phase": OWN_PHASES, "arm": arms}
         trace = Trace(
             DecisionColumns(cell, phase, arm, function, correct),
             EncodedLog(
@@ -342,7 +342,8 @@ def _coded(values: Iterable[Any]) -> tuple[list[Any], Array]:
 
 def _phase(row: KnownRow) -> int:
     """Return the phase of a row; an answer from memory has none, and explores nothing."""
-    return PHASES.index(row.group.phase) if row.group.phase in PHASES else Phase.EXPLOIT
+    is_own = row.group.phase in OWN_PHASES
+    return OWN_PHASES.index(row.group.phase) if is_own else Phase.EXPLOIT
 
 
 def _timeline(trace: Trace) -> Timeline:
