@@ -677,14 +677,14 @@ def _check_costs_of_free(site: LearnerSpec) -> None:
 
 
 def _check_names(
-    member: LearnerTable, names: Iterable[str], known: list[str], what: str, kind: str
+    member: LearnerTable, names: Iterable[str], valid: list[str], what: str, kind: str
 ) -> None:
-    """Raise `ConfigError` for a name that is not known; `what` is a format of it."""
+    """Raise `ConfigError` for a name that is not valid; `what` is a format of it."""
     for name in names:
-        if name not in known:
+        if name not in valid:
             raise ConfigError(
                 f"learner {member.name!r} has {what.format(name)}, which is not one of its {kind}"
-                f"{toml.nearest(name, known)}"
+                f"{toml.nearest(name, valid)}"
             )
 
 

@@ -62,6 +62,7 @@ def switching(
         ([0.4, 0.35, 0.25], [0, 1, 2], None, 0),
         ([0.5, 0.5], [0, 1], None, 1),  # ties avoid the base, and take the lowest code
         ([0.5, 0.5], [2, 1], None, 1),
+        ([0.5, 0.2], [2, 1], None, 2),
         ([0.25, 0.25, 0.5], [2, 0, 1], None, 1),
     ],
 )
@@ -104,6 +105,14 @@ def test_a_label_that_would_leave_no_weight_is_rejected_and_nothing_changes() ->
 
     assert "'north' the weight 0.0, like all others" in complaint(ensemble.learn, [1], 0)
     assert ensemble.weights() == {"north": 1.0}
+
+
+def test_weights_that_add_up_to_nothing_are_kept_while_one_is_left() -> None:
+    ensemble, weights = Ensemble(LEARNERS), (0.5, -0.5, 0.0)
+    ensemble.restore({None: START._replace(weights=weights)})
+    ensemble.learn([0, 0, 0], 0)
+
+    assert tuple(ensemble.weights().values()) == weights
 
 
 def test_a_too_large_step_is_rejected_before_weights_overflow() -> None:
@@ -187,6 +196,29 @@ def test_weights_per_cell_do_not_mix(update: str) -> None:
     assert tuple(ensemble.weights("g2:1").values()) == fold(RULES[update], there).weights
 
 
+@pytest.mark.parametrize(
+    ("update", "both", "of_a", "of_b"),
+    [
+        # s = 0.5, so the weight of a moves by 0.01 * (1 - 0.5), and that of b, for the base, never.
+        ("gradient", (0.505, 0.5), (0.505, 0.5), (0.5, 0.5)),
+        ("majority", (2 / 3, 1 / 3), (0.5, 0.5), (2 / 3, 1 / 3)),
+    ],
+)
+def test_weights_in_cells_of_each_learner_s_own_context_are_those_of_its_labels_there(
+    update: str, both: tuple[float, ...], of_a: tuple[float, ...], of_b: tuple[float, ...]
+) -> None:
+    ensemble = Ensemble(["a", "b"], update=update, weights="cell")
+    ensemble.learn([1, 0], 1, cell={"a": "g2:0", "b": "g4:1"})
+
+    for cells, expected in (
+        (("g2:0", "g4:1"), both),
+        (("g2:0", "g4:2"), of_a),
+        (("g2:1", "g4:1"), of_b),
+    ):
+        weights = ensemble.weights(dict(zip("ab", cells, strict=True)))
+        assert tuple(weights.values()) == pytest.approx(expected)
+
+
 LN_2 = 0.6931471805599453
 
 
@@ -217,6 +249,9 @@ BY_HAND: list[tuple[Weighing, list[Row], tuple[float, ...]]] = [
     (majority(0.5), [([1, 1, 0], 0)], (0.25, 0.25, 0.5)),
     # 0.5 ** 5000 is 0 in floating point, the ratio of two of them is not.
     (majority(0.5), [([1, 1], 0)] * 5_000 + [([1, 0], 0)], (1 / 3, 2 / 3)),
+    # Of learners far apart one weight is 0, and none overflows.
+    (majority(0.5), [([1, 0], 0)] * 5_000, (0.0, 1.0)),
+    (hedge(LN_2), [([1, 0], 0)] * 5_000, (0.0, 1.0)),
     # exp(-ln 2) = 1/2 per mistake.
     (hedge(LN_2), [([1, 0], 0)], (1 / 3, 2 / 3)),
     (hedge(LN_2), [([1, 0], 0)] * 2, (1 / 5, 4 / 5)),
@@ -232,6 +267,16 @@ def test_weights_are_those_worked_out_by_hand(
     rule: Weighing, rows: list[Row], expected: tuple[float, ...]
 ) -> None:
     assert weights_of(rule, *rows) == pytest.approx(expected, abs=1e-6)
+
+
+def test_hedge_weighs_each_learner_at_the_rate_of_its_own_labels() -> None:
+    """Of cells of their own, in which they have 1 and 7 labels: sqrt(8 ln 2 / 2), half of that."""
+    rates = [math.sqrt(4 * LN_2), math.sqrt(LN_2)]
+    weights = [math.exp(-2 * rates[0]), math.exp(-3 * rates[1])]
+
+    assert hedge().multiplied((1, 7), (2, 3)) == pytest.approx(
+        [weight / sum(weights) for weight in weights]
+    )
 
 
 @pytest.mark.parametrize("rule", [majority(0.7), hedge(), hedge(0.3)], ids=repr)

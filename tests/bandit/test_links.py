@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import covey
 from covey import config
-from covey.bandit.links import Change, Links, price_changes
-from covey.errors import ConfigError
+from covey.bandit.links import Change, LinkPrices, Links, SitePrices, check_cost, price_changes
+from covey.errors import ConfigError, DataError
 
 NAMES = ("a", "b", "c", "d", "e")
 PAIRS = list(itertools.permutations(NAMES, 2))
@@ -373,3 +373,91 @@ def test_statistics_of_a_peer_are_kept_while_it_is_unreachable() -> None:
 def test_a_link_cost_above_one_warns() -> None:
     with pytest.warns(UserWarning, match="'north' to 'south' .* its cost 1.5 is above 1"):
         config.load(linked(one_way("north", "south", 1.5)))
+
+
+TOLLED = linked(
+    {"from": "north", "to": "west", "cost-column": "direct", "guess": 0.5},
+    {"from": "north", "to": "south", "cost-column": "detour", "guess": 0.125},
+    one_way("south", "west", 0.25),
+    changes=[one_way("south", "west", 0.75, slot=31)],
+)
+
+
+def prices_of(table: dict[str, Any], every: int = 10, wait: int = 5) -> SitePrices:
+    """Return the prices of north's peers, learnt every so many slots."""
+    wiring = config.load(table).wiring
+    assert wiring is not None
+    carried = {"south": 0.0, "west": 0.0}
+    return SitePrices(LinkPrices(wiring, every), "north", carried, label_wait=wait)
+
+
+def told(prices: SitePrices, slot: int) -> dict[str, float]:
+    """Return the costs that change at a slot; what is due says the same before."""
+    due, moved = prices.due(slot), dict[str, float]()
+    assert prices.apply(moved.__setitem__, slot) == bool(moved)
+    assert moved == due
+    return moved
+
+
+def test_prices_are_learnt_in_the_first_slot_of_each_period_and_change_at_given_slots() -> None:
+    prices = prices_of(TOLLED)
+    prices.observe("west", 3, {"direct": 0.9, "detour": 0.375})  # by south: only detour is used
+
+    assert [prices.links.next_slot(slot) for slot in (1, 10, 11, 30)] == [11, 11, 21, 31]
+    assert (told(prices, 10), told(prices, 11)) == ({}, {"south": 0.375, "west": 0.5})
+    prices.observe("west", 10, {"direct": 0.125, "detour": 0.625})  # of before: by south again
+    prices.observe("west", 11, {"direct": 0.75, "detour": 0.0})  # now on the direct link
+    assert told(prices, 21) == {"south": 0.5, "west": 0.75}
+    assert told(prices, 31) == {}
+
+
+@pytest.mark.parametrize(("wait", "is_kept"), [(10, True), (9, False)])
+def test_the_path_of_a_request_is_known_until_its_label_expires(wait: int, is_kept: bool) -> None:
+    prices = prices_of(TOLLED, wait=wait)
+    prices.observe("west", 1, {"detour": 0.375})
+    told(prices, 11)  # west is asked directly from now on, and by south again from 21 on
+    prices.observe("west", 11, {"direct": 0.75})
+    told(prices, 21)
+    prices.observe("west", 5, {"detour": 0.5})
+
+    assert [link[:2] for link in prices.state().links.seen] == [("north", "south")] * is_kept
+
+
+def test_restored_prices_are_those_that_were_paid_and_are_learnt_on() -> None:
+    prices, again, fresh = (prices_of(TOLLED) for _ in range(3))
+    prices.observe("west", 3, {"detour": 0.375})
+    told(prices, 11)
+    prices.observe("south", 12, {"detour": 0.75})
+    prices.links.advance(21)  # another site has come there: its price is paid from the next slot on
+    paid: dict[str, float] = {}
+    again.restore(prices.state(), paid.__setitem__)
+
+    assert paid == {"south": 0.375, "west": 0.5}
+    assert told(again, 21) == told(prices, 21) == {"south": 0.5625}
+    assert again.state() == prices.state()
+    fresh.restore(again.state(), paid.__setitem__)
+    assert fresh.state() == again.state()
+
+
+@pytest.mark.parametrize(
+    ("cost", "arms", "links", "sentence"),
+    [
+        ({"fe": 0.1}, ["fee"], ["toll"], "has no cost column 'fe'; did you mean 'fee'"),
+        ({"toll": 1.5}, ["fee"], ["toll"], "the cost of 'toll' is 1.5; it must lie in"),
+        ({"toll": -0.1}, [], ["toll"], "the cost of 'toll' is -0.1; it must lie in"),
+        ({"toll": "dear"}, [], ["toll"], "the cost of 'toll' is 'dear'; it must lie in"),
+        (1.5, ["fee"], [], "the cost is 1.5; it must lie in"),
+        (-0.5, ["fee"], [], "the cost is -0.5; it must lie in"),
+        (0.5, [], [], "has no cost-columns, and learns no costs; add them"),
+        (0.5, [], ["toll"], 'send costs of links by column, like {"toll": 0.1}'),
+    ],
+)
+def test_a_cost_is_one_number_from_0_to_1_or_one_for_each_column(
+    cost: Any, arms: list[str], links: list[str], sentence: str
+) -> None:
+    with pytest.raises(DataError) as refused:
+        check_cost(cost, arms, links, learner="north")
+
+    assert sentence in str(refused.value)
+    for valid in (0.0, 1.0, {"fee": 1.0, "toll": 0}):
+        check_cost(valid, ["fee"], ["toll"], learner="north")

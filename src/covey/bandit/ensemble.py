@@ -242,8 +242,8 @@ class Ensemble:
         except TypeError:
             code = -1
         if code < 0:
-            known = ", ".join(map(repr, self._classes)) or "integers from 0"
-            raise DataError(f"{what} is {label!r}, which is not one of the classes: {known}")
+            wanted = ", ".join(map(repr, self._classes)) or "integers from 0"
+            raise DataError(f"{what} is {label!r}, which is not one of the classes: {wanted}")
         return code
 
 

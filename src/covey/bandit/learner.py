@@ -296,8 +296,8 @@ class Learner:
 
         A peer without an estimate counts as one without labels.
         """
-        known = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
-        return self.table.consult(row, context, known, closed)
+        judged = [estimates.get(peer, (0.0, 0)) for peer in range(len(self._peers))]
+        return self.table.consult(row, context, judged, closed)
 
     def choice(self, code: int) -> Choice:
         """Return what a code chose: phase, arm, price and own function or peer."""

@@ -187,15 +187,15 @@ def price_changes(links: Links, changes: Iterable[Change]) -> list[Change]:
 class _Cost(msgspec.Struct):
     """The cost of a link: given, or estimated."""
 
-    given: float | None
+    stated: float | None
     guess: float = 0.0
     total: float = 0.0
     times: int = 0
 
     @property
     def estimate(self) -> float:
-        if self.given is not None:
-            return self.given
+        if self.stated is not None:
+            return self.stated
         return self.total / self.times if self.times else self.guess
 
 
@@ -591,13 +591,11 @@ def check_cost(
 ) -> None:
     """Raise `DataError` unless a cost is one number, or of columns of arms and of links."""
     if isinstance(cost, Mapping):
-        known = [*arms, *links]
+        columns = [*arms, *links]
         for column, amount in cost.items():
-            if column not in known:
-                raise DataError(
-                    f"learner {learner!r} has no cost column {column!r}"
-                    f"{nearest(str(column), known)}"
-                )
+            if column not in columns:
+                hint = nearest(str(column), columns)
+                raise DataError(f"learner {learner!r} has no cost column {column!r}{hint}")
             if type(amount) not in (int, float) or not 0 <= amount <= 1:
                 raise DataError(f"the cost of {column!r} is {amount!r}; it must lie in [0, 1]")
         return
