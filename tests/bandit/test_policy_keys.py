@@ -8,8 +8,6 @@ import pytest
 import covey
 from covey.bandit.policies import PRESETS, RECORDS, keys_of, policy_from
 from covey.errors import ConfigError, CoveyError
-from covey.simulation.environment import environment_from
-from covey.simulation.run import play
 from golden.configurations import TABLES, Table, config_of, log_of
 
 OWN = "support.own_policies:CellUCB"
@@ -97,19 +95,6 @@ def test_a_key_changes_what_is_decided_or_is_refused(key: str, preset: str) -> N
     assert decided({**config, "policy": given}) != decided(config)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_checked_reports_change_what_a_liar_gets(preset: str) -> None:
-    liar = {"liars": {"learner-3": "zero-arrivals"}, "failing": {"learner-3": 0.7}}
-    world = environment_from({"name": "w", "case": "C2", **liar})
-    settings = [
-        policy_from({"preset": preset, "check-claims": is_checked}) for is_checked in (False, True)
-    ]
-    plan: dict[str, Any] = {"seed": 1, "horizon": 2_000, "checkpoints": [2_000]}
-
-    unchecked, checked = (play(world, one, **plan).to_liars for one in settings)
-
-    assert checked != unchecked
-
-
 def test_every_key_is_tested() -> None:
+    """What `check-claims` changes needs a peer that reports falsely: see `test_liars.py`."""
     assert sorted([*WITNESSES, "check-claims"]) == EVERY_KEY

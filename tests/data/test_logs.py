@@ -188,6 +188,8 @@ PARQUET_KINDS = [
     ("int8", arrow.array([0, 1], arrow.int8()), [0, 1]),
     ("uint64", arrow.array([0, 2**63], arrow.uint64()), [0, 2**63]),
     ("float", arrow.array([0.5, 1.0], arrow.float32()), [0.5, 1.0]),
+    ("float with a null", arrow.array([None, 0.5]), [pytest.approx(np.nan, nan_ok=True), 0.5]),
+    ("time", arrow.array([datetime(2024, 5, 1, 13, 30)]), [np.datetime64("2024-05-01T13:30")]),
     ("bool", arrow.array([False, True]), [0, 1]),
     ("decimal", arrow.array([decimal.Decimal("0.50"), decimal.Decimal("1.25")]), [0.5, 1.25]),
     ("text", arrow.array(["a", " a"]), ["a", " a"]),
@@ -206,27 +208,16 @@ def test_parquet_columns_become_numbers_or_text(
     assert read(parquet_log(tmp_path, x=column), "x") == {"x": values}
 
 
-def test_times_in_parquet_stay_times(tmp_path: Path) -> None:
-    path = parquet_log(tmp_path, x=[datetime(2024, 5, 1, 13, 30)])
+@pytest.mark.parametrize(
+    "values", [["a", None], [1, None], [True, None], [None, None], [2**60 + 1, None]]
+)
+def test_a_parquet_null_is_none_and_integers_beside_it_stay_integers(
+    tmp_path: Path, values: list[Any]
+) -> None:
+    first, second = read(parquet_log(tmp_path, x=values), "x")["x"]
 
-    assert read(path, "x") == {"x": [np.datetime64("2024-05-01T13:30")]}
-
-
-@pytest.mark.parametrize("values", [["a", None], [1, None], [True, None], [None, None]])
-def test_a_parquet_null_is_none(tmp_path: Path, values: list[Any]) -> None:
-    assert read(parquet_log(tmp_path, x=values), "x") == {"x": values}
-
-
-def test_integers_stay_integers_beside_a_parquet_null(tmp_path: Path) -> None:
-    (first, _) = read(parquet_log(tmp_path, x=[2**60 + 1, None]), "x")["x"]
-
-    assert (type(first), first) == (int, 2**60 + 1)
-
-
-def test_a_float_null_in_parquet_is_nan(tmp_path: Path) -> None:
-    first, second = read(parquet_log(tmp_path, x=[0.5, None]), "x")["x"]
-
-    assert (first, np.isnan(second)) == (0.5, True)
+    assert [first, second] == values
+    assert type(first) in (type(values[0]), int)
 
 
 def test_a_parquet_column_of_lists_of_text_is_refused(tmp_path: Path) -> None:

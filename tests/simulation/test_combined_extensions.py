@@ -140,7 +140,7 @@ def learners_of(table: dict[str, Any], policy: PolicyRecord) -> list[dict[str, A
 
 @settings(max_examples=100)
 @given(tables_of(KNOWN), st.sampled_from(POLICIES))
-def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
+def test_the_numbers_of_a_combination_are_those_of_the_slow_oracle(
     table: dict[str, Any], policy: PolicyRecord
 ) -> None:
     try:
@@ -181,6 +181,11 @@ def test_the_regret_of_a_combination_is_that_of_the_slow_oracle(
     }
     known = choices.World(learners, chunk.accuracy, usual=classes["usual"], late=late)
     lost = choices.regret(known, trace, worth, remembered=remembered)
-    found = sum(curve[-1] for curve in run.regret.values())
+    half = lost[: np.searchsorted(trace.row, HOW["checkpoints"][0])]
+    found = [sum(curve[k] for curve in run.regret.values()) for k in (0, 1)]
 
-    assert found == pytest.approx(lost.sum(), abs=1e-3)
+    assert found == pytest.approx([half.sum(), lost.sum()], abs=1e-3)
+    assert run.errors == pytest.approx(1 - trace.correct.mean())
+    assert run.cost == pytest.approx(trace.cost.mean())
+    shares = np.bincount(trace.phase, minlength=3) / len(trace)
+    assert [*run.phases.values()] == pytest.approx(shares.tolist())

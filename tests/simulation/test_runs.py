@@ -1,14 +1,13 @@
-"""Runs: the same world for every policy, sums equal to a slow count, invalid input."""
+"""Runs: checkpoints, messages equal to a slow count, invalid input."""
 
 import msgspec
 import numpy as np
 import pytest
 
-import covey
-from covey.bandit.policies import DCZA, Auto, CoS, PolicyRecord
+from covey.bandit.policies import Auto, CoS, PolicyRecord
 from covey.errors import ConfigError
 from covey.replay.engine import ReplayEngine
-from covey.simulation.environment import Drift, Environment
+from covey.simulation.environment import Environment
 from covey.simulation.run import CAUSES, Run, log_of, network, play
 from covey.simulation.world import World
 
@@ -23,63 +22,6 @@ def same(run: Run) -> Run:
 def lost(run: Run) -> np.ndarray:
     """What was lost in all, at each checkpoint."""
     return np.array([run.regret[cause] for cause in CAUSES]).sum(axis=0)
-
-
-@pytest.mark.parametrize("settings", [CoS(slices=4), DCZA(), CoS(horizon="doubling")])
-@pytest.mark.parametrize(
-    "environment",
-    [
-        PRICED,
-        Environment(name="C1", case="C1", dimension=2),
-        Environment(name="C4", case="C4", function_costs=0.05),
-        Environment(name="drift", drift=Drift(severity=0.4, every_slots=500), learners=2),
-        Environment(name="all in common", correlation=1.0, prices=0.05),
-    ],
-    ids=lambda environment: environment.name,
-)
-def test_a_run_has_the_regret_of_a_replay_of_the_same_arrays(
-    environment: Environment, settings: PolicyRecord
-) -> None:
-    slots = 1_500
-    run = play(environment, settings, seed=3, horizon=slots, checkpoints=[700, slots])
-    stretch = World(environment, seed=3, horizon=slots).draw(slots)
-    names = environment.names
-    functions = [f"function {k}" for k in range(sum(environment.counts))]
-    owner = np.repeat(np.arange(len(names)), environment.counts)
-    first = np.cumsum([0, *environment.counts])
-    price, cost = environment.prices, environment.function_costs
-    trace = covey.replay(
-        {
-            "policy": msgspec.to_builtins(settings),
-            "learner": [
-                {
-                    "name": name,
-                    "functions": functions[first[k] : first[k + 1]],
-                    "function-costs": [cost] * environment.counts[k],
-                    "peers": {other: price for other in names if other != name},
-                    "arrivals": k < len(environment.receiving),
-                }
-                for k, name in enumerate(names)
-            ],
-        },
-        predictions=stretch.right[0],
-        labels=np.ones(slots, np.int64),
-        contexts=stretch.points[:, 0],
-    )
-    total, half, wrong, paid = 0.0, 0.0, 0, 0.0
-    for slot, learner, function in zip(trace.slot, trace.learner, trace.function, strict=True):
-        known = stretch.accuracy[0, :, slot - 1]
-        costs = np.where(owner == learner, cost, price)
-        total += float((known - costs).max() - (known - costs)[function])
-        half = total if slot <= 700 else half
-        wrong += int(stretch.right[0, function, slot - 1] == 0)
-        paid += float(costs[function])
-
-    assert lost(run) == pytest.approx([half, total], rel=1e-5)
-    assert run.errors == wrong / len(trace)
-    assert run.cost == pytest.approx(paid / len(trace), abs=1e-6)
-    assert run.phases["explore"] == (trace.phase == 1).mean()
-    assert run.learners == len(environment.receiving)
 
 
 def test_checkpoints_only_look() -> None:

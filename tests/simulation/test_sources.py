@@ -72,13 +72,6 @@ def test_a_seed_is_one_world_and_another_seed_another(environment: Environment) 
         assert not np.array_equal(one[part], other[part])
 
 
-def test_answers_are_right_as_often_as_the_accuracies_say(environment: Environment) -> None:
-    chunk = World(environment, seed=3, horizon=20_000).draw(20_000)
-
-    # With runs of correlation 0.8, 20,000 answers are worth 2,200: 4.5 deviations are 0.05.
-    assert np.abs(chunk.right.mean(axis=2) - chunk.accuracy.mean(axis=2)).max() < 0.05
-
-
 def test_a_run_has_a_regret_that_grows_and_the_same_again(environment: Environment) -> None:
     options: dict[str, Any] = {"seed": 2, "horizon": 3_000, "checkpoints": [100, 3_000]}
     first, again = (play(environment, CoS(slices=4), **options) for _ in range(2))
