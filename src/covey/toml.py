@@ -113,7 +113,6 @@ def imported(name: str, *, where: str) -> Any:
 
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-Ranges = Mapping[str, tuple[float, float]]  # attribute -> minimum, maximum
 
 
 def read(table: object, kind: type[Record], *, where: str) -> Record:
@@ -154,14 +153,6 @@ def nearest(word: str, candidates: Iterable[str], *, listed: str = "") -> str:
         return ""
     close = difflib.get_close_matches(word, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {listed or ', '.join(names)}"
-
-
-def check_ranges(record: object, ranges: Ranges, *, where: str) -> None:
-    """Raise `ConfigError` for the first number of `record` out of range; skip None and text."""
-    for name, (low, high) in ranges.items():
-        value = getattr(record, name)
-        if value is not None and not isinstance(value, str):
-            check_range(value, low, high, f"{where} {name.replace('_', '-')}".strip())
 
 
 def check_range(value: float, low: float, high: float, what: str) -> None:
@@ -214,6 +205,8 @@ def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[tuple[str,
             msgspec.convert(table[key], field.type)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$")
+            if not path and isinstance(table[key], int | float) and ", got" not in problem:
+                problem = f"{problem}, got {table[key]}"
             yield f"{problem} - at `$.{key}{path or '`'}", field.type
 
 

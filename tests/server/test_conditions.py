@@ -13,23 +13,18 @@ from test_reload import WITH_TOKENS
 from test_reload import told as with_an_operator
 
 from covey.server import keys, tokens
-from covey.server.conditions import FAILED_S, REMEDIES, WAITED_S, Conditions, Facts
+from covey.server.conditions import FAILED_S, REMEDIES, WAITED_S, Conditions
 from covey.site.earned import TrustState
-from covey.site.status import PeerState
+from covey.site.status import PeerState, State
 from support.required import ROOT
 from support.served import Client
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CALM = state(peers=[PeerState("east", "open", 0, 0)])
+CALM = state(peers=[PeerState("east", "open", 0, 0)], failures={"f": 0}, free_bytes=1 << 40)
 
 
-def facts(**changes: Any) -> Facts:
-    calm = Facts(state=CALM, failures={"f": 0}, free_bytes=1 << 40, certificate=None, tokens=None)
-    return calm._replace(**changes)
-
-
-def of(**changes: Any) -> Facts:
-    return facts(state=msgspec.structs.replace(CALM, **changes))
+def of(**changes: Any) -> State:
+    return msgspec.structs.replace(CALM, **changes)
 
 
 def kinds(conditions: Conditions) -> list[tuple[str, str, str]]:
@@ -40,7 +35,7 @@ def kinds(conditions: Conditions) -> list[tuple[str, str, str]]:
     ("given", "kind", "subject", "level"),
     [
         (of(is_ready=False, why="the disk is full"), "store", "", "error"),
-        (facts(free_bytes=(1 << 30) - 1), "disk", "", "warning"),
+        (of(free_bytes=(1 << 30) - 1), "disk", "", "warning"),
         (of(peers=[PeerState("east", "resting", 0, 0)]), "peer", "east", "warning"),
         (of(peers=[PeerState("east", "over_budget", 0, 0)]), "budget", "east", "warning"),
         (of(spent_today=2.0, budget=2.0), "budget", "", "warning"),
@@ -50,20 +45,20 @@ def kinds(conditions: Conditions) -> list[tuple[str, str, str]]:
             "east",
             "warning",
         ),
-        (facts(failures={"f": 1}), "function", "f", "warning"),
+        (of(failures={"f": 1}), "function", "f", "warning"),
     ],
 )
 def test_each_condition_begins_when_it_holds_and_ends_when_it_holds_no_more(
-    given: Facts, kind: str, subject: str, level: str
+    given: State, kind: str, subject: str, level: str
 ) -> None:
     conditions = Conditions()
-    for now_s, seen in ((0.0, facts()), (10.0, given), (20.0, given)):
+    for now_s, seen in ((0.0, CALM), (10.0, given), (20.0, given)):
         conditions.look(seen, now_s)
 
     assert kinds(conditions) == [(kind, subject, level)]
     (one,) = conditions.latest()
     assert (one.since, one.remedy) == (10.0, REMEDIES[kind])
-    conditions.look(facts(failures=given.failures), 10.0 + FAILED_S)
+    conditions.look(of(failures=given.failures), 10.0 + FAILED_S)
     assert kinds(conditions) == []
 
 
@@ -73,7 +68,7 @@ def test_labels_that_wait_are_one_after_ten_minutes(tmp_path: Path) -> None:
     for now_s in (0.0, WAITED_S - 1, WAITED_S):
         conditions.look(owing, now_s)
         told.append(kinds(conditions))
-    conditions.look(facts(), WAITED_S + 1)
+    conditions.look(CALM, WAITED_S + 1)
     conditions.look(owing, WAITED_S + 2)
 
     assert told == [[], [], [("labels", "east", "warning")]]
@@ -91,14 +86,16 @@ def test_a_certificate_and_tokens_are_warnings_before_their_end_and_errors_after
     moment = [NOW]
     own = keys.OwnCertificate(tmp_path / "north.crt", tmp_path / "north.key", now=lambda: moment[0])
     conditions = Conditions()
+    conditions.certificate, conditions.tokens = own, path
     with caplog.at_level(logging.INFO):
-        conditions.look(facts(certificate=own, tokens=path), NOW.timestamp())
+        conditions.look(CALM, NOW.timestamp())
         before = kinds(conditions)
         moment[0] += timedelta(days=14)
-        conditions.look(facts(certificate=own, tokens=path), moment[0].timestamp())
+        conditions.look(CALM, moment[0].timestamp())
         after = kinds(conditions)
         path.write_text("{}{")
-        conditions.look(facts(tokens=path), moment[0].timestamp())
+        conditions.certificate = None
+        conditions.look(CALM, moment[0].timestamp())
 
     assert before == [
         ("tokens", "over", "error"),

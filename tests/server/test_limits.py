@@ -4,6 +4,7 @@ import asyncio
 import resource
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from covey.errors import ConfigError
@@ -239,16 +240,16 @@ async def test_no_response_says_what_the_server_is_made_of(port: Port) -> None:
     assert not any(word in answer for answer in answers for word in (b"Server", b"Python"))
 
 
-@pytest.mark.parametrize("key", http.RANGES)
-def test_a_limit_has_a_range_and_is_documented(key: str) -> None:
-    name, (low, high) = key.replace("_", "-"), http.RANGES[key]
-    default = getattr(Limits(), key)
-    kind = type(default) if default is not None else float
+@pytest.mark.parametrize("field", msgspec.structs.fields(Limits), ids=lambda field: field.name)
+def test_a_limit_has_a_range_and_is_documented(field: msgspec.structs.FieldInfo) -> None:
+    name, meta = field.encode_name, msgspec.json.schema(field.type)
+    bounds = meta if "minimum" in meta else meta["anyOf"][0]
+    low, high, kind = bounds["minimum"], bounds["maximum"], type(bounds["maximum"])
 
     for outside in (low - max(1, low / 2), high * 2):
-        with pytest.raises(ConfigError, match=rf"\[limits\] {name} is .* must lie from"):
+        with pytest.raises(ConfigError, match=rf"\[limits\] {name}: expected .*, got -?[0-9]"):
             http.read_limits({name: kind(outside)}, label_wait=0)
-    assert getattr(http.read_limits({name: kind(high)}, label_wait=0), key) == high
+    assert getattr(http.read_limits({name: kind(high)}, label_wait=0), field.name) == high
     assert f"| `{name}` |" in DOCS.read_text()
 
 

@@ -65,7 +65,7 @@ def test_a_site_that_cannot_serve_is_refused_with_a_sentence(
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("rows = 100", "requests-per-s = nan", "[limits] requests-per-s is nan"),
+        ("rows = 100", "requests-per-s = nan", "requests-per-s: expected float >= 0.001, got nan"),
         ("dimension", 'tokens = "t.json"\ndimension', "t.json is not there"),
     ],
 )

@@ -16,6 +16,7 @@ from covey.server import tokens
 from covey.store.store import Store
 from support import slow
 from support.served import CONSTANTS, FEEDBACK, INFER, SITE, Client, infer, run, serving
+from support.site_processes import Offices, table
 
 RELOAD, STATE = "/admin/reload", "/v2/models/north/state"
 BOTH = 'functions = ["zero", "one"]'
@@ -136,9 +137,6 @@ def test_a_plan_as_json_has_every_arm_that_the_store_knows(
     ]
 
 
-# -- the next start ------------------------------------------------------------------------------
-
-
 # -- while it serves -----------------------------------------------------------------------------
 
 
@@ -162,11 +160,24 @@ def test_a_reload_by_request_changes_the_arms_and_keeps_what_was_learnt(tmp_path
     assert Store(tmp_path / "north.store").check() == []
 
 
-def test_a_changed_comment_changes_nothing(tmp_path: Path) -> None:
+FIRST = WITH_TOKENS[: WITH_TOKENS.index("[limits]")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"# the same\n{WITH_TOKENS}",
+        WITH_TOKENS.replace(FIRST, "") + FIRST,
+        WITH_TOKENS.replace("dimension = 1", "dimension = 1\ntimeout-s = 1\ninstance = 'record'"),
+    ],
+    ids=["a comment", "another order", "written defaults"],
+)
+def test_a_file_that_says_the_same_changes_nothing(tmp_path: Path, text: str) -> None:
     async def story(client: Client) -> None:
         await labelled(client, 2)
-        (tmp_path / "site.toml").write_text(f"# the same\n{WITH_TOKENS}")
-        line = await Logged("has not changed").line_after(hangup)
+        (tmp_path / "site.toml").write_text(text)
+        line = await Logged("site.toml").line_after(hangup)
+        line = await Logged("site.toml").line_after(lambda: None) if "reloading" in line else line
 
         assert line == f"{tmp_path / 'site.toml'} has not changed"
 
@@ -203,25 +214,76 @@ def test_requests_in_progress_finish_with_the_old_arms_and_others_wait(tmp_path:
     told(tmp_path, story, text)
 
 
-def test_limits_of_the_ports_change_while_a_request_is_answered(tmp_path: Path) -> None:
+def test_prices_limits_and_peers_change_while_a_request_is_answered(tmp_path: Path) -> None:
     slow.ENTERED.clear()
     slow.RELEASED.clear()
-    text = LESS.replace(CONSTANTS, PYTHON.format(entry="support.slow:answer", version=1))
+    offices = Offices(tmp_path, ["north", "south", "west"])
+
+    def text(price: float, *peers: str, limits: dict[str, Any], **south: Any) -> str:
+        file = offices.file(
+            "north",
+            table("[policy]", {"preset": "cos", "slices": 1}),
+            table("[limits]", limits),
+            offices.peer("south", share="data", **south),
+            *peers,
+            learner={"functions": ["zero"], "peers": {"south": price}},
+            labels={},
+            features={"size": "FP64", "kind": "BYTES"},
+            dimension=1,
+        )
+        return file + PYTHON.format(entry="support.slow:answer", version=1)
+
+    more = table("[[peer]]", {"name": "west", "key": offices.key("west"), "may-ask": True})
+    changed = text(
+        0.25,
+        more,
+        limits={"json-kib": 1, "tickets": 50_000},
+        budget={"per-day": 3.0},
+        trust="earned",
+    )
 
     async def story(client: Client) -> None:
         first = asyncio.create_task(client.post(INFER, infer("first")))
         await asyncio.to_thread(slow.ENTERED.wait, 60)
-        (tmp_path / "site.toml").write_text(text.replace("json-kib = 16", "json-kib = 1"))
-        status, plan = await client.post(RELOAD, b"")
+        (tmp_path / "site.toml").write_text(changed)
+        await Logged("is applied, while requests are answered").line_after(hangup)
+        _, state = await client.get(STATE)
 
-        assert (status, plan["steps"]) == (200, [])
         assert not first.done()
+        assert [(arm["name"], arm["price"]) for arm in state["arms"]] == [
+            ("zero", 0.0),
+            ("south", 0.25),
+        ]
+        assert [(peer["name"], peer["budget"]) for peer in state["peers"]] == [
+            ("south", 3.0),
+            ("west", None),
+        ]
         assert (await client.post(FEEDBACK, b"{" + b" " * 2_000))[0] == 413
         slow.RELEASED.set()
         assert (await first)[0] == 200
         assert (await client.post(FEEDBACK, {"id": "first", "truth": 0}))[0] == 202
 
-    told(tmp_path, story, text)
+    asyncio.run(served_to(tmp_path, story, text(0.0, limits={}, trust="earned")))
+
+
+async def served_to(folder: Path, story: Callable[[Client], Awaitable[None]], text: str) -> None:
+    async with asyncio.timeout(60), serving(folder, text, ca=folder / "north.crt") as client:
+        await story(client)
+
+
+def test_a_reload_says_how_many_tickets_the_store_keeps(tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        await labelled(client, 20)
+        (tmp_path / "site.toml").write_text(
+            WITH_TOKENS.replace("rows =", "tickets-kept = 4\nrows =")
+        )
+        assert (await client.post(RELOAD, b""))[0] == 200
+        await labelled(client, 40, start=20)
+
+    told(tmp_path, story)
+    store = Store(tmp_path / "north.store")
+    assert len(list(store.requests())) < 25  # of 60: those that wait for no label go
+    assert store.check() == []
 
 
 @pytest.mark.parametrize(

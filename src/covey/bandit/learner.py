@@ -233,11 +233,17 @@ class Learner:
     def reprice(self, peer: str, cost: float) -> None:
         """Change what `peer` costs from now on; nothing learnt is lost."""
         arm = self._functions + self._peers.index(peer)
-        self.costs = (*self.costs[:arm], cost, *self.costs[arm + 1 :])
+        self.use_costs((*self.costs[:arm], cost, *self.costs[arm + 1 :]))
+
+    def use_costs(self, costs: Sequence[float]) -> None:
+        """Let arms cost this from now on; nothing learnt is lost."""
+        changed = [arm for arm, cost in enumerate(costs) if cost != self.costs[arm]]
+        self.costs = tuple(costs)
         self.rule = msgspec.structs.replace(self.rule, costs=self.costs)
         self.__dict__.pop("choices", None)
         for table in self.tables.values():
-            table.set_cost(arm, cost)
+            for arm in changed:
+                table.set_cost(arm, costs[arm])
 
     def advance(self, slot: int) -> None:
         """Advance to `slot` if it is later than the current one."""

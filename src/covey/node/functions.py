@@ -21,10 +21,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 
 from covey.data.inputs import LabelSet, Rows, check_plain, plain_label
 from covey.errors import (
@@ -1068,26 +1069,34 @@ class Sections:
 # -- requests in progress -----------------------------------------------------------------------
 
 
+MOST_TICKETS = 100_000_000  # of own clients in memory
+Many = Annotated[int, Meta(ge=1, le=65_536)]
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """`[limits]`: what a site takes and holds; clients and peers are counted separately."""
 
-    rows: int = 1_024  # of a request
-    json_kib: int = 256  # of a body in JSON
-    binary_kib: int = 16_384  # of any other body
-    connections: int = 256
-    in_flight: int = 64  # requests that are being answered
-    requests_per_s: float | None = None  # of a client; None: 1,000 off the loopback
-    peer_rows_per_s: float = 10_000.0  # that a peer asks about or labels
-    tickets: int = 1_000_000  # rows of own clients in memory, labelled or not
-    tickets_kept: int = 1_000_000  # in the store; of older ones it keeps what they counted
-    cells: int = MOST_CELLS  # that each peer may make known
+    rows: Many = 1_024  # of a request
+    json_kib: Many = 256  # of a body in JSON
+    binary_kib: Annotated[int, Meta(ge=1, le=1_048_576)] = 16_384  # of any other body
+    connections: Many = 256
+    in_flight: Many = 64  # requests that are being answered
+    # Of a client; None: 1,000 off the loopback.
+    requests_per_s: Annotated[float, Meta(ge=0.001, le=1e9)] | None = None
+    # That a peer asks about or labels; one message, of 1,024 rows, must be possible.
+    peer_rows_per_s: Annotated[float, Meta(ge=1_024, le=1e9)] = 10_000.0
+    # Rows of own clients in memory, labelled or not.
+    tickets: Annotated[int, Meta(ge=1, le=MOST_TICKETS)] = 1_000_000
+    # In the store; of older ones it keeps what they counted.
+    tickets_kept: Annotated[int, Meta(ge=1, le=10**10)] = 1_000_000
+    cells: Annotated[int, Meta(ge=1, le=10**8)] = MOST_CELLS  # that each peer may make known
 
 
 class InProgress:
     """The requests in progress, under the source and id of each of their rows."""
 
     def __init__(self, tickets: int, peer_tickets: int) -> None:
-        self._tickets, self._peer_tickets = tickets, peer_tickets
+        self.tickets, self.peer_tickets = tickets, peer_tickets  # a reload may change them
         self.by_key: dict[tuple[str, str], asyncio.Event] = {}
         self._reserved: Counter[str] = Counter()  # their rows, by holder
 
@@ -1098,7 +1107,7 @@ class InProgress:
 
     def check_room(self, source: str, state: RecordedState, rows: int) -> None:
         """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
-        most = self._tickets if is_own(source) else self._peer_tickets
+        most = self.tickets if is_own(source) else self.peer_tickets
         rows += self._reserved[holder(source)]
         state.make_room(source, most - rows)
         held = state.held(source)

@@ -273,6 +273,7 @@ class Node:
             why="" if self._journal.failure is None else str(self._journal.failure),
             labels=self.counters.labels.total(),
             right=self.counters.right.total(),
+            failures=dict(self.failures),
         )
 
     def start(self) -> None:
@@ -284,6 +285,31 @@ class Node:
             self._started_s = asyncio.get_running_loop().time()
         self._delivery.start()
         self._shadow.start()
+
+    def use(
+        self,
+        costs: Sequence[float],
+        trust: Mapping[str, Trust],
+        *,
+        limits: Limits,
+        peer_tickets: int,
+        timeouts: PeerTimeouts,
+        budgets: Budgets,
+    ) -> None:
+        """Use other prices and limits from now on, also where requests are in progress.
+
+        `costs` are those of the same arms. `trust` may have other peers that only ask.
+        """
+        self.learner.use_costs(costs)
+        self._state.prices_changed()
+        self._state.sources.use_trust(trust)
+        self._state.sources.most_cells = limits.cells
+        self._in_progress.tickets = limits.tickets
+        self._in_progress.peer_tickets = peer_tickets
+        self._payments.budgets = budgets
+        for peer in self._recipients.values():
+            peer.timeouts = timeouts
+        self._others = [peer for peer in trust if peer not in self._breakers]
 
     def _continue(self, before: "Node") -> None:
         before.stop()

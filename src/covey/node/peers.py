@@ -147,7 +147,7 @@ class CircuitBreaker:
         """Take an answer that is not among `labels` as none."""
         self.name = name
         self._peer = peer
-        self._timeouts = timeouts
+        self.timeouts = timeouts  # a reload may change them
         self._rng = rng
         self._labels = labels
         self.unfit = 0  # answers
@@ -164,10 +164,10 @@ class CircuitBreaker:
 
     async def ask(self, rows: Sequence[AskRow], *, may_be_late: bool = False) -> list[Assistance]:
         """Ask for labels; if they may be late, those that do not come in time are `Late`."""
-        if not (may_be_late and self._timeouts.late_s > 0):
+        if not (may_be_late and self.timeouts.late_s > 0):
             return self._answers(rows, await self._call(lambda: self._peer.ask(rows)))
         deadline_s = self._begin()
-        until_s = deadline_s + self._timeouts.late_s
+        until_s = deadline_s + self.timeouts.late_s
         task = asyncio.get_running_loop().create_task(self._ask_until(rows, until_s))
         try:
             return await self._try(lambda: asyncio.shield(task), deadline_s)
@@ -210,7 +210,7 @@ class CircuitBreaker:
 
     def deadline_s(self) -> float:
         """Return the deadline of a call that begins now, by the loop's clock."""
-        return asyncio.get_running_loop().time() + self._timeouts.timeout_s
+        return asyncio.get_running_loop().time() + self.timeouts.timeout_s
 
     async def _call(self, call: Callable[[], Awaitable[Given]]) -> Given:
         return await self._try(call, self._begin())
@@ -273,8 +273,8 @@ class CircuitBreaker:
 
     def _failed(self, reason: str) -> PeerError:
         self._failures += 1
-        if self._failures >= self._timeouts.failures or self._openings:
-            open_s = min(self._timeouts.most_open_s, self._timeouts.open_s * 2**self._openings)
+        if self._failures >= self.timeouts.failures or self._openings:
+            open_s = min(self.timeouts.most_open_s, self.timeouts.open_s * 2**self._openings)
             self._openings = min(self._openings + 1, 32)
             # Jitter keeps sites that lost the same peer from coming back all at once.
             pause_s = open_s * self._rng.uniform(0.5, 1.0)
@@ -284,7 +284,7 @@ class CircuitBreaker:
 
     def _busy(self, error: PeerBusy) -> PeerBusy:
         """Open the circuit for as long as an overloaded peer asks for, within limits."""
-        wait_s = min(max(error.wait_s, self._timeouts.open_s), self._timeouts.most_open_s)
+        wait_s = min(max(error.wait_s, self.timeouts.open_s), self.timeouts.most_open_s)
         until_s = asyncio.get_running_loop().time() + wait_s
         self._busy_until_s = max(self._busy_until_s, until_s)
         self._log_open(error)

@@ -23,16 +23,16 @@ from covey.node.functions import ThreadWorkers
 from covey.node.node import Node, NodeDependencies
 from covey.server import config, keys
 from covey.server.client_api import OPEN_PATHS, ROUTES, ClientApi, LiveState
-from covey.server.conditions import FAR_S, Conditions, Facts
+from covey.server.conditions import FAR_S, Conditions
 from covey.server.config import SiteConfig, pinned_keys
 from covey.server.connection import CertificateAuth, Listener, LoopbackOnly, RateLimited, TokenAuth
 from covey.server.http import AdmissionQueue, Authenticator, HttpHandler, Rates, Turns
 from covey.server.log_lines import EventLog, kept_events
-from covey.server.metrics import Metrics, disk_use
+from covey.server.metrics import Metrics
 from covey.server.peer_api import PATHS, PeerApi, PeerUse
 from covey.server.peer_client import HttpsPeers, greeted, misfit
 from covey.site.requests import Commit
-from covey.site.status import NO_SPANS, SiteCondition, Spans
+from covey.site.status import NO_SPANS, Spans
 from covey.store.change import Plan
 from covey.store.database import DatabaseUrl
 from covey.store.store import Store
@@ -234,14 +234,16 @@ class ServedSite:
     def _use(self, served: SiteConfig, node: Node) -> None:
         """Serve with these parts from now on."""
         self._threads.keep(served.functions)
+        self._store.rows_kept = served.limits.tickets_kept
         self._served, self._node = served, node
         for queue in self._queues.values():
             queue.most = served.limits.in_flight
         queue, history = self._queues["front"], self._threads.history
-        live = LiveState(
-            served, node, queue, events=self._events, history=history, conditions=self._needs
+        self._conditions.certificate, self._conditions.tokens = self._certificate, served.tokens
+        self._live = LiveState(
+            served, node, queue, events=self._events, history=history, conditions=self._conditions
         )
-        front = ClientApi(served, node, self._metrics, queue, self.reload, live)
+        front = ClientApi(served, node, self._metrics, queue, self.reload, self._live)
         back = PeerApi(
             node,
             served.neighbours,
@@ -259,13 +261,10 @@ class ServedSite:
             self._serve("back", back, CertificateAuth(self._allowed, expect=back.expect))
         self._conditions.notes.clear()  # the peers are greeted again
         near = [name for name, peer in served.neighbours.items() if peer.url is not None]
-        certificate = self._certificate
         self._metrics.know([*near, *served.relays])
-        self._metrics.follow(
-            node, store=served.store, certificate=certificate, conditions=self._needs
-        )
+        self._metrics.follow(node, self._live.state)
         self._stop_watching()
-        watching = [self._watch(node), self._note(node)]
+        watching = [self._watch(node), self._note()]
         if self._peers is not None:
             watching += [self._greet(served, self._peers, name) for name in near]
         self._watching = [asyncio.ensure_future(work) for work in watching]
@@ -290,22 +289,13 @@ class ServedSite:
         if seen.ahead_s is not None and abs(seen.ahead_s) > FAR_S:
             notes["clock", name] = f"the clock of peer {name} differs by {abs(seen.ahead_s):.0f} s"
 
-    async def _note(self, node: Node) -> None:
+    async def _note(self) -> None:
         """Note what happens over time, until this is cancelled; commits write it."""
         while True:
-            self._threads.history.note(node.state().arms, time.time())
             if self._certificate is not None and self._certificate.is_replaced():
                 self.reload_certificates()
-            self._needs()
+            self._live.state()
             await asyncio.sleep(NOTED_S)
-
-    def _needs(self) -> list[SiteCondition]:
-        """Return what needs a person now."""
-        served, disk = self._served, disk_use(self._served.store)
-        free_bytes = None if disk is None else disk.free_bytes
-        state, failures = self._node.state(), self._node.failures
-        facts = Facts(state, failures, free_bytes, self._certificate, served.tokens)
-        return self._conditions.look(facts, time.time())
 
     async def _write_series(self) -> None:
         """Write what happened since the last commit, before the node is stopped."""
@@ -415,14 +405,12 @@ class ServedSite:
                 log.info("%s has not changed", before.path)
                 return Plan(before.serving.name, [])
             config.check_may_become(before, served)
-            is_same = served.identity == before.identity
-            if is_same and config.of_node(served.content) == config.of_node(before.content):
-                if self._peers is not None:
-                    self._peers.use(served.neighbours)
-                self._use(served, self._node)
+            if config.may_take_over(before, served):
+                self._take_over(served)
                 self.reload_certificates()
                 log.info("%s is applied, while requests are answered", before.path)
                 return Plan(before.serving.name, [])
+            is_same = served.identity == before.identity
             certificate = config.own_certificate(served, self._certificate if is_same else None)
             peers = self._connect(served, certificate)
             try:
@@ -439,6 +427,20 @@ class ServedSite:
             self.reload_certificates()
             log.info("%s is applied", before.path)
             return self._node.plan
+
+    def _take_over(self, served: SiteConfig) -> None:
+        """Let the present node have other prices, limits and peers."""
+        if self._peers is not None:
+            self._peers.use(served.neighbours)
+        self._node.use(
+            served.learner.costs,
+            {name: peer.trust for name, peer in served.neighbours.items()},
+            limits=served.limits,
+            peer_tickets=served.peer_tickets,
+            timeouts=served.timeouts,
+            budgets=served.budgets,
+        )
+        self._use(served, self._node)
 
     async def _become(
         self, served: SiteConfig, peers: HttpsPeers | None, certificate: keys.OwnCertificate | None

@@ -1,17 +1,20 @@
 """The API for clients: its routes, their OpenAPI document, their handlers, and the live page."""
 
 import re
+import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from html import escape
 from http import HTTPStatus
 from importlib import resources
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from covey.bandit.learner import preferences
 from covey.bandit.partitions import MOST_DRAWN
@@ -24,6 +27,7 @@ from covey.errors import (
 from covey.node.node import Node
 from covey.node.peers import OUTCOME_OF
 from covey.server import oip
+from covey.server.conditions import Conditions
 from covey.server.config import SiteConfig
 from covey.server.http import (
     BINARY,
@@ -40,7 +44,7 @@ from covey.server.http import (
     is_all_json,
 )
 from covey.server.log_lines import EventLog
-from covey.server.metrics import Metrics, disk_use
+from covey.server.metrics import Metrics
 from covey.server.oip import Inference, TensorTable
 from covey.site.requests import HOUR_S, OWN, Question, Request
 from covey.site.status import (
@@ -48,11 +52,11 @@ from covey.site.status import (
     MINUTE_S,
     AxisState,
     MapState,
-    SiteCondition,
     SiteHistory,
     State,
 )
 from covey.store.change import Plan
+from covey.store.database import DatabaseUrl
 from covey.types import Label
 
 # -- the live page: its files, and the state that it polls, which programs may read, too ----------
@@ -108,30 +112,39 @@ class LiveState:
         *,
         events: EventLog,
         history: SiteHistory,
-        conditions: Callable[[], list[SiteCondition]],
+        conditions: Conditions,
     ) -> None:
         self._store, self._node, self._queue = served.store, node, queue
         self._events, self._history, self._conditions = events, history, conditions
         self._axes = _axes(served)
         self._made = (0, 0.0, MapState([], []))  # the latest map: most cells, and when
 
-    def read(self, query: str) -> State:
-        """Return the state, with the cells that the query of a request asks for."""
-        wanted, state = _query(query), self._node.state()
-        now_s, disk = time.time(), disk_use(self._store)
-        self._history.note(state.arms, now_s)
-        return msgspec.structs.replace(
+    def state(self) -> State:
+        """Return the state without what only the page shows; note what happens over time."""
+        state, now_s = self._node.state(), time.time()
+        store_bytes, free_bytes = disk_use(self._store)
+        own = self._conditions.certificate
+        state = replace(
             state,
             at=round(now_s, 3),
             in_progress=self._queue.in_progress,
             waiting=self._queue.waiting,
-            store_bytes=None if disk is None else disk.store_bytes,
-            free_bytes=None if disk is None else disk.free_bytes,
-            minutes=self._history.points(MINUTE_S, now_s - HOUR_S),
-            hours=self._history.points(HOUR_S, now_s - DAY_S),
+            store_bytes=store_bytes,
+            free_bytes=free_bytes,
+            certificate_ends=None if own is None else own.end.timestamp(),
+        )
+        self._history.note(state.arms, now_s)
+        return replace(state, conditions=self._conditions.look(state, now_s))
+
+    def read(self, query: str) -> State:
+        """Return the state, with the cells that the query of a request asks for."""
+        wanted, state = _query(query), self.state()
+        return replace(
+            state,
+            minutes=self._history.points(MINUTE_S, state.at - HOUR_S),
+            hours=self._history.points(HOUR_S, state.at - DAY_S),
             events=self._events.latest(),
-            conditions=self._conditions(),
-            map=self._map(wanted.cells, now_s) if wanted.cells else None,
+            map=self._map(wanted.cells, state.at) if wanted.cells else None,
         )
 
     def _map(self, most: int, now_s: float) -> MapState:
@@ -139,6 +152,21 @@ class LiveState:
             made = MapState(self._axes, preferences(self._node.learner, most))
             self._made = most, now_s, made
         return self._made[2]
+
+
+def disk_use(store: Path | DatabaseUrl) -> tuple[int | None, int | None]:
+    """Return the size of a store, its log included, and the free space on its disk.
+
+    None: the file is gone, or there is none.
+    """
+    if isinstance(store, DatabaseUrl):
+        return None, None
+    log = store.with_name(f"{store.name}-wal")
+    try:
+        size = store.stat().st_size + log.stat().st_size
+        return size, shutil.disk_usage(store.parent).free
+    except OSError:
+        return None, None
 
 
 def _query(text: str) -> StateQuery:
@@ -443,7 +471,7 @@ class ClientApi:
         `queue` is for requests that may wait for functions and peers; others need no turn.
         """
         self._served, self._node, self._metrics = served, node, metrics
-        self._queue, self._reload, self._live = queue, reload, live
+        self._queue, self._reload = queue, reload
         self._model = oip.Model(
             served.serving,
             None if served.has_contexts else (served.serving.dimension or 0),
@@ -457,16 +485,19 @@ class ClientApi:
             openapi_document(name, has_tokens=has_tokens, example=example)
         )
         self._routes = {route.at(name): route for route in ROUTES}
-        self._pages: dict[str, Callable[[], HttpResponse]] = {
-            "live": lambda: _json(oip.Live(True)),
-            "ready": lambda: _json(oip.Ready(node.is_ready), 200 if node.is_ready else 503),
-            "server": lambda: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
-            "openapi": lambda: HttpResponse(body=document),
-            "model": lambda: _json(self._model.metadata()),
-            "config": lambda: _json(self._model.config()),
-            "stats": lambda: _json(self._model.statistics(*metrics.inferences())),
-            "metrics": metrics.page,
+        self._pages: dict[str, Callable[[HttpRequest], HttpResponse]] = {
+            "file": lambda call: page_file(call.path, name),
+            "live": lambda _: _json(oip.Live(True)),
+            "ready": lambda _: _json(oip.Ready(node.is_ready), 200 if node.is_ready else 503),
+            "server": lambda _: _json(oip.ServerMetadata("covey", "2", EXTENSIONS)),
+            "openapi": lambda _: HttpResponse(body=document),
+            "model": lambda _: _json(self._model.metadata()),
+            "config": lambda _: _json(self._model.config()),
+            "stats": lambda _: _json(self._model.statistics(*metrics.inferences())),
+            "state": lambda call: _json(live.read(call.query)),
+            "metrics": lambda _: metrics.page(),
         }
+        self._calls = {"infer": self._infer, "feedback": self._feedback, "reload": self._apply}
 
     async def handle(self, call: HttpRequest) -> HttpResponse:
         route = self._routes.get(call.path)
@@ -477,16 +508,9 @@ class ClientApi:
             raise HttpProblem(405, "method", f"this path takes {route.method}", takes)
         if route.scopes and call.rights.isdisjoint(route.scopes):
             raise _not_allowed(min(route.scopes))
-        if route.name == "infer":
-            async with self._queue:
-                return await self._infer(call)
-        if route.name == "reload":
-            return await self._apply(call)
-        if route.name == "state":
-            return _json(self._live.read(call.query))
-        if route.name == "file":
-            return page_file(call.path, self._served.serving.name)
-        return await self._feedback(call) if route.name == "feedback" else self._pages[route.name]()
+        if route.name in self._pages:
+            return self._pages[route.name](call)
+        return await self._calls[route.name](call)
 
     async def _apply(self, call: HttpRequest) -> HttpResponse:
         if self._served.tokens is None:
@@ -510,10 +534,15 @@ class ClientApi:
         return HttpProblem(404, "not_found", "there is nothing at this path")
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
-        request, digest, rows = self._model.read(call)
+        async with self._queue:
+            return await self._inferred(*self._model.read(call), call.who)
+
+    async def _inferred(
+        self, request: Inference, digest: str, rows: TensorTable, who: str
+    ) -> HttpResponse:
         slot = self._model.first_slot(request, count=rows.count)
         id_ = request.id or self._node.new_id()
-        question = Question(_source(call.who), id_, f"{digest}:{rows.count}")
+        question = Question(_source(who), id_, f"{digest}:{rows.count}")
         answered = await self._answer(rows, question, slot)
         parameters: dict[str, oip.Scalar] = {}
         if rows.count == 1:

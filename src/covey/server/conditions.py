@@ -44,20 +44,12 @@ class Condition(NamedTuple):
     level: Literal["warning", "error"] = "warning"
 
 
-class Facts(NamedTuple):
-    """What a site knows of itself at one moment."""
-
-    state: State
-    failures: Mapping[str, int]  # of each own function, since the start
-    free_bytes: int | None  # on the disk of the store; None: it is in a database
-    certificate: keys.OwnCertificate | None
-    tokens: Path | None
-
-
 class Conditions:
     """The present conditions of a site; the log has their begins and their ends."""
 
     def __init__(self) -> None:
+        self.certificate: keys.OwnCertificate | None = None
+        self.tokens: Path | None = None
         self.notes: dict[tuple[str, str], str] = {}  # what is seen elsewhere, by kind and subject
         self._present: dict[tuple[str, str, str], SiteCondition] = {}
         self._owed: dict[str, float] = {}  # peer -> since when labels wait for it
@@ -67,14 +59,14 @@ class Conditions:
         """Return the conditions, errors first."""
         return sorted(self._present.values(), key=lambda item: (item.level != "error", item.since))
 
-    def look(self, facts: Facts, now_s: float) -> list[SiteCondition]:
+    def look(self, state: State, now_s: float) -> list[SiteCondition]:
         """Return what holds now."""
         present: dict[tuple[str, str, str], SiteCondition] = {}
         findings = (
-            *of_site(facts),
-            *of_tokens(facts.tokens, datetime.fromtimestamp(now_s, UTC)),
-            *self._of_peers(facts.state, now_s),
-            *self._of_functions(facts.failures, now_s),
+            *self._of_site(state),
+            *of_tokens(self.tokens, datetime.fromtimestamp(now_s, UTC)),
+            *self._of_peers(state, now_s),
+            *self._of_functions(state.failures, now_s),
             *(
                 Condition(kind, subject, text, "warning" if kind == "clock" else "error")
                 for (kind, subject), text in self.notes.items()
@@ -93,6 +85,18 @@ class Conditions:
                 log.info("over: %s", ended.text)
         self._present = present
         return self.latest()
+
+    def _of_site(self, state: State) -> Iterator[Condition]:
+        if not state.is_ready:
+            yield Condition("store", "", f"labels cannot be kept: {state.why}", "error")
+        if state.free_bytes is not None and state.free_bytes < LITTLE_BYTES:
+            text = f"the disk of the store has {state.free_bytes >> 20:,} MiB left"
+            yield Condition("disk", "", text)
+        if self.certificate is not None and (text := self.certificate.problem()):
+            level: Literal["warning", "error"] = "error" if self.certificate.fault() else "warning"
+            yield Condition("certificate", "", text, level)
+        if state.budget is not None and state.spent_today >= state.budget:
+            yield Condition("budget", "", "the budget of today is spent, so no peer is paid")
 
     def _of_peers(self, state: State, now_s: float) -> Iterator[Condition]:
         for peer in state.peers:
@@ -118,21 +122,6 @@ class Conditions:
             self._failed[name] = count, now_s if count > before else rose_s
             if count and now_s - self._failed[name][1] < FAILED_S:
                 yield Condition("function", name, f"function {name} fails")
-
-
-def of_site(facts: Facts) -> Iterator[Condition]:
-    """Yield what holds of the site as a whole."""
-    state, certificate = facts.state, facts.certificate
-    if not state.is_ready:
-        yield Condition("store", "", f"labels cannot be kept: {state.why}", "error")
-    if facts.free_bytes is not None and facts.free_bytes < LITTLE_BYTES:
-        yield Condition(
-            "disk", "", f"the disk of the store has {facts.free_bytes >> 20:,} MiB left"
-        )
-    if certificate is not None and (text := certificate.problem()):
-        yield Condition("certificate", "", text, "error" if certificate.fault() else "warning")
-    if state.budget is not None and state.spent_today >= state.budget:
-        yield Condition("budget", "", "the budget of today is spent, so no peer is paid")
 
 
 def of_tokens(path: Path | None, now: datetime) -> Iterator[Condition]:

@@ -1,21 +1,21 @@
 """The configuration of a served site: `[node]`, its keys, `[limits]` and `[[peer]]` tables."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from covey import config, toml
 from covey.bandit.learner import Learner
-from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Tables, learner_of
+from covey.config import LearnerSpec, LearnerTable, NetworkConfig, Share, Tables, learner_of
 from covey.data.contexts import MOST_COORDINATES, Contexts
 from covey.data.inputs import LabelSet, NumberSet, key_of, plain_label
 from covey.errors import ConfigError, DataError
 from covey.functions import remote
-from covey.functions.function import Function, Scalar, declared
+from covey.functions.function import Function, Named, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
 from covey.network.network import check_can_run, functions_of
 from covey.node.functions import PEER_TICKETS, Limits
@@ -49,7 +49,8 @@ class PeerConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     may_ask: bool = False
     asks_by_context: bool = False  # its queries may contain only the cell; labels are kept for it
     functions: Annotated[int, Meta(ge=1, le=MOST_FUNCTIONS)] = 1  # assumed number
-    rate_per_s: float | None = None  # of its messages; None: 1,000
+    # Of its messages; None: 1,000.
+    rate_per_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     in_flight: Annotated[int, Meta(ge=1, le=1_024)] = 8  # of its requests
     budget: BudgetTable | None = None  # for its answers; None: no limit
     relays: dict[str, float] = {}  # other sites that it forwards to, and at what price beyond its
@@ -172,13 +173,11 @@ def _checked(one: PeerConfig, where: str) -> PeerConfig:
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
     keys.check_key(one.key, f"{WHERE} key of {one.name}")
-    if one.rate_per_s is not None and not 0 < one.rate_per_s < math.inf:
-        raise ConfigError(f"{where} rate-per-s is {one.rate_per_s}; it must be above 0")
     if one.asks_by_context and not one.may_ask:
         raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
     if one.url is None:
         return one
-    return msgspec.structs.replace(one, url=_root(one.url, f"{where} url"))
+    return replace(one, url=_root(one.url, f"{where} url"))
 
 
 def _root(url: str, where: str) -> str:
@@ -211,7 +210,7 @@ def _own(
                     f"learner {own_name!r} lists {peer!r} in {key}, but {WHERE} {peer!r} is "
                     f"missing{hint}"
                 )
-    return msgspec.structs.replace(learner, peers=default) if learner.peers is None else learner
+    return replace(learner, peers=default) if learner.peers is None else learner
 
 
 def _with_free(learner: LearnerTable, free: Sequence[str]) -> LearnerTable:
@@ -221,7 +220,7 @@ def _with_free(learner: LearnerTable, free: Sequence[str]) -> LearnerTable:
     else:
         listed = learner.free
     both = [*listed, *(name for name in free if name in learner.functions)]
-    return msgspec.structs.replace(learner, free=both) if free else learner
+    return replace(learner, free=both) if free else learner
 
 
 def relays_of(setup: NetworkConfig, site: LearnerSpec) -> dict[str, str]:
@@ -234,15 +233,8 @@ def relays_of(setup: NetworkConfig, site: LearnerSpec) -> dict[str, str]:
 
 
 TABLES = ("node", "function", "limits", "peer")  # beside those of `covey.config`
-MOST_DIMENSIONS = MOST_COORDINATES
 MOST_FEATURES = 4_096
 REQUESTS_PER_S = 1_000.0  # of a client, unless the address is a loopback
-_RANGES = {
-    "dimension": (0, MOST_DIMENSIONS),
-    "timeout_s": (0.001, 600),
-    "late_answer_s": (0, 600),
-    "shadow": (0, 1),
-}
 FeatureType = Literal["BOOL", "INT64", "FP64", "BYTES"]
 
 
@@ -250,7 +242,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The `[node]` table: the site, its addresses and its files."""
 
     name: str
-    features: dict[str, FeatureType]
+    features: Annotated[dict[str, FeatureType], Meta(min_length=1, max_length=MOST_FEATURES)]
     store: str
     address: str = "127.0.0.1:8080"
     tokens: str | None = None  # the file of `covey tokens`
@@ -259,14 +251,16 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     tls: bool | None = None  # for clients; None: unless the address is a loopback
     peer_address: str | None = None
     instance: Literal["record", "row"] = "record"  # input of functions
-    dimension: int | None = None  # of contexts that clients send
+    # Of contexts that clients send.
+    dimension: Annotated[int, Meta(ge=0, le=MOST_COORDINATES)] | None = None
     classes: list[Scalar] | None = None  # None: those of the functions, or any label
     slots: Literal["counted", "given"] = "counted"  # given: clients send slot numbers
-    timeout_s: float = 1.0
-    late_answer_s: float = 0.0  # after the timeout, in which an answer is learnt from
+    timeout_s: Annotated[float, Meta(ge=0.001, le=600)] = 1.0
+    # After the timeout, in which an answer is learnt from.
+    late_answer_s: Annotated[float, Meta(ge=0, le=600)] = 0.0
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
     traces: str | None = None  # the URL of a collector of OpenTelemetry
-    shadow: float = 0.0  # share of own rows that all own functions answer, too
+    shadow: Share = 0.0  # of own rows that all own functions answer, too
 
 
 class Identity(NamedTuple):
@@ -276,11 +270,46 @@ class Identity(NamedTuple):
     key: Path
 
 
+class FileContent(NamedTuple):
+    """What a file says: its tables as records, without comments, order and defaults."""
+
+    node: NodeTable
+    limits: Limits
+    peers: Mapping[str, PeerConfig]
+    network: Tables
+    functions: Mapping[str, Named]
+
+    def of_node(self) -> "FileContent":
+        """Return the same without what a running node and its ports take over."""
+        node = replace(self.node, tokens=None, timeout_s=1.0, late_answer_s=0.0, budget=None)
+        peers = {
+            name: PeerConfig(
+                name=name,
+                key="",
+                url=None if peer.url is None else "",
+                functions=peer.functions,
+                relays=dict.fromkeys(peer.relays, 0.0),
+            )
+            for name, peer in self.peers.items()
+            if peer.url is not None or peer.trust == "full"
+        }
+        members = [
+            replace(
+                member,
+                peers=None if member.peers is None else dict.fromkeys(member.peers, 0.0),
+                context_peers=dict.fromkeys(member.context_peers, 0.0),
+            )
+            for member in self.network.members
+        ]
+        network = self.network._replace(members=members)
+        return FileContent(node, Limits(), peers, network, self.functions)
+
+
 class SiteConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a node and its server."""
 
     path: Path  # of the file
-    content: Mapping[str, Any]  # of the file, without comments
+    content: FileContent
     serving: NodeTable
     setup: NetworkConfig
     site: LearnerSpec
@@ -349,7 +378,8 @@ def _from_table(
     bounds = table.pop("limits", {})
     known = read_peers(table.pop("peer", []), own_name=serving.name)
     free = [name for name, function in loaded.items() if function.table.free]
-    tables = furnished(config.read(table), known, own_name=serving.name, free=free)
+    network = config.read(table)
+    tables = furnished(network, known, own_name=serving.name, free=free)
     setup = config.assemble(tables)
     setup = setup._replace(settings=setup.settings.checked())
     names = [site.name for site in setup.sites]
@@ -372,7 +402,13 @@ def _from_table(
     wiring = setup.wiring
     return SiteConfig(
         path=path,
-        content=content,
+        content=FileContent(
+            serving,
+            limits,
+            known,
+            network,
+            {name: replace(function.table, carry=0.0) for name, function in loaded.items()},
+        ),
         serving=serving,
         setup=setup,
         site=site,
@@ -433,30 +469,24 @@ def _learner(
     return learner
 
 
-# What is of the ports alone: it changes without a new node.
-OF_PORTS = {
-    "node": {"tokens"},
-    "limits": {
-        field.encode_name
-        for field in msgspec.structs.fields(Limits)
-        if field.name not in ("tickets", "tickets_kept", "cells")
-    },
-    "peer": {"key", "url", "rate-per-s", "in-flight", "share", "may-ask"},
-}
+def may_take_over(before: SiteConfig, now: SiteConfig) -> bool:
+    """Return whether a running node can take over what has changed, while requests go on.
 
-
-def of_node(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a file without what is of the ports alone."""
-    rest = dict(content)
-    for name, keys_of_ports in OF_PORTS.items():
-        tables = content.get(name, [] if name == "peer" else {})
-        several = tables if isinstance(tables, list) else [tables]
-        rest[name] = [
-            {key: value for key, value in table.items() if key not in keys_of_ports}
-            | {"is asked": "url" in table}
-            for table in several
-        ]
-    return rest
+    That is: prices, budgets, limits, the addresses and rights of peers, and peers that only ask.
+    """
+    trusts = [
+        {name: peer.trust for name, peer in site.neighbours.items()} for site in (before, now)
+    ]
+    common = trusts[0].keys() & trusts[1].keys()
+    return (
+        before.identity == now.identity
+        and before.learner.arms == now.learner.arms
+        and before.learner.remembers == now.learner.remembers
+        and before.relays == now.relays
+        and before.content.of_node() == now.content.of_node()
+        and all(trusts[0][name] == trusts[1][name] for name in common)
+        and ("earned" in trusts[0].values() or "earned" not in trusts[1].values())
+    )
 
 
 def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
@@ -486,26 +516,22 @@ def _resolved(store: Path | DatabaseUrl) -> Path | DatabaseUrl:
 
 def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts: Contexts) -> None:
     check_can_run(setup)
-    toml.check_range(len(serving.features), 1, MOST_FEATURES, "[node] features")
-    toml.check_ranges(serving, _RANGES, where="[node]")
     _check_traces(serving.traces)
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
-    for is_there, what in (
-        (
-            setup.wiring is not None and setup.wiring.changes,
-            "[[link-change]] tables, which are for replays and networks in one process; change the "
-            "[[link]] tables and reload the file (SIGHUP, or POST /admin/reload)",
-        ),
-        (
-            setup.wiring is not None and setup.wiring.tolls and setup.wiring.links.relays,
-            "a [[link]] with cost-column and relay = true, but a relay does not change its path as "
-            "costs are learnt; remove one of them",
-        ),
-    ):
-        if is_there:
-            raise ConfigError(f"learner {site.name!r} has {what}")
+    wiring = setup.wiring
+    if wiring is not None and wiring.changes:
+        raise ConfigError(
+            f"learner {site.name!r} has [[link-change]] tables, which are for replays and networks "
+            "in one process; change the [[link]] tables and reload the file (SIGHUP, or POST "
+            "/admin/reload)"
+        )
+    if wiring is not None and wiring.tolls and wiring.links.relays:
+        raise ConfigError(
+            f"learner {site.name!r} has a [[link]] with cost-column and relay = true, but a relay "
+            "does not change its path as costs are learnt; remove one of them"
+        )
     if setup.context.dimension and serving.dimension is not None:
         raise ConfigError("[node] dimension: contexts are computed from features; remove it")
     for column in contexts.columns:

@@ -27,7 +27,7 @@ from covey.errors import (
     StoreFull,
     UnknownTicket,
 )
-from covey.node.functions import Limits
+from covey.node.functions import MOST_TICKETS, Limits
 
 
 class Rates:
@@ -271,33 +271,18 @@ PEER_ROWS = 1_024  # of one request of a peer
 QUEUED = 256  # requests that wait for their turn
 
 
-RANGES: toml.Ranges = {
-    "rows": (1, 65_536),
-    "json_kib": (1, 65_536),
-    "binary_kib": (1, 1_048_576),
-    "connections": (1, 65_536),
-    "in_flight": (1, 65_536),
-    "requests_per_s": (0.001, 1e9),
-    "peer_rows_per_s": (PEER_ROWS, 1e9),  # one message must be possible
-    "tickets": (1, 1e8),
-    "tickets_kept": (1, 1e10),
-    "cells": (1, 1e8),
-}
-
-
 def read_limits(table: object, *, label_wait: int) -> Limits:
     """Return the limits of a table, for a site that waits so many slots for a label.
 
     Raises `ConfigError` for one that makes no sense, or by which the site would refuse for good.
     """
     limits = toml.read(table, Limits, where="[limits]")
-    toml.check_ranges(limits, RANGES, where="[limits]")
     # A ticket is held until `label_wait` slots have passed, which only new tickets let pass.
     # Besides, rows wait for the last of their request, and the next request needs room.
-    needed, (_, most) = label_wait + 2 * limits.rows, RANGES["tickets"]
+    needed = label_wait + 2 * limits.rows
     waits = f"[policy] label-wait is {label_wait}, and the tickets of so many slots are held"
-    if needed > most:
-        raise ConfigError(f"{waits}; make it {most - 2 * limits.rows:.0f} at most")
+    if needed > MOST_TICKETS:
+        raise ConfigError(f"{waits}; make it {MOST_TICKETS - 2 * limits.rows} at most")
     if isinstance(table, Mapping) and "tickets" in table and limits.tickets < needed:
         raise ConfigError(
             f"{waits}, for which [limits] tickets = {limits.tickets} is no room; make that "

@@ -1,44 +1,20 @@
 """Metrics of a node for Prometheus."""
 
 import asyncio
-import shutil
 from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from covey import kernel as kernel_module
 from covey.errors import MissingExtra, PeerBusy, need_of
 from covey.node.node import Node
 from covey.server.conditions import REMEDIES
 from covey.server.http import HttpResponse
-from covey.server.keys import OwnCertificate
 from covey.server.oip import Duration
-from covey.site.status import NO_SPANS, SiteCondition, Spans, State
-from covey.store.database import DatabaseUrl
-
-
-class DiskUse(NamedTuple):
-    """The size of a store, its log included, and the free space on its disk."""
-
-    store_bytes: int
-    free_bytes: int
-
-
-def disk_use(store: Path | DatabaseUrl) -> DiskUse | None:
-    """Return what a store takes and what is left; None if the file is gone, or there is none."""
-    if isinstance(store, DatabaseUrl):
-        return None
-    log = store.with_name(f"{store.name}-wal")
-    try:
-        size = store.stat().st_size + log.stat().st_size
-        return DiskUse(size, shutil.disk_usage(store.parent).free)
-    except OSError:
-        return None
-
+from covey.site.status import NO_SPANS, Spans, State
 
 try:
     from prometheus_client import (
@@ -162,18 +138,11 @@ class Metrics:
             for outcome in OUTCOMES:
                 self._peer_calls.labels(peer, outcome)
 
-    def follow(
-        self,
-        node: Node,
-        *,
-        store: Path | DatabaseUrl | None = None,
-        certificate: OwnCertificate | None = None,
-        conditions: Callable[[], list[SiteCondition]] = list,
-    ) -> None:
-        """Include the state of a node, its file and its certificate, in place of an earlier one."""
+    def follow(self, node: Node, state: Callable[[], State] | None = None) -> None:
+        """Include the state of a node, as its site has it, in place of an earlier one."""
         if self._collector is not None:
             self._registry.unregister(self._collector)
-        self._collector = _NodeCollector(node, store, certificate, conditions)
+        self._collector = _NodeCollector(node, state or node.state)
         self._registry.register(self._collector)
 
     def page(self) -> HttpResponse:
@@ -240,22 +209,14 @@ class Metrics:
 class _NodeCollector(Collector):
     """Values that the node counts itself, read for every scrape."""
 
-    def __init__(
-        self,
-        node: Node,
-        store: Path | DatabaseUrl | None,
-        certificate: OwnCertificate | None,
-        conditions: Callable[[], list[SiteCondition]],
-    ) -> None:
-        self._node = node
-        self._store = store
-        self._certificate, self._conditions = certificate, conditions
+    def __init__(self, node: Node, state: Callable[[], State]) -> None:
+        self._node, self._state = node, state
 
     def describe(self) -> list[Metric]:
         return []
 
     def collect(self) -> Iterator[Metric]:
-        counters, state = self._node.counters, self._node.state()
+        counters, state = self._node.counters, self._state()
         for name, values in (*self._values(state), *self._values_of_peers(state)):
             kind, labels, says = FAMILIES[name]
             family = kind(f"covey_{name}", says, labels=labels)
@@ -286,7 +247,7 @@ class _NodeCollector(Collector):
             yield name, {(arm.name, arm.kind): getattr(arm, field) for arm in state.arms}
         yield "decisions_alone", {(): counters.alone}
         yield "alarms", {(space,): counters.alarms[space] for space in node.learner.policies}
-        yield "function_failures", {(name,): count for name, count in node.failures.items()}
+        yield "function_failures", {(name,): count for name, count in state.failures.items()}
         labels = counters.labels.total()
         yield "reward_ratio", {(): counters.right.total() / labels} if labels else {}
         account, shadow = state.account, state.shadow
@@ -299,14 +260,14 @@ class _NodeCollector(Collector):
         yield "slot", {(): state.slot}
         yield "pending_labels", {(): state.open_tickets}
         yield "active_cells", {(): state.cells}
-        own = self._certificate
-        ends: Values = {} if own is None else {(): own.end.timestamp()}
-        yield "certificate_expiry_timestamp_seconds", ends
-        kinds_now = Counts(condition.kind for condition in self._conditions())
+        kinds_now = Counts(condition.kind for condition in state.conditions)
         yield "condition", {(kind,): kinds_now[kind] for kind in REMEDIES}
-        use = None if self._store is None else disk_use(self._store)
-        yield "store_bytes", {} if use is None else {(): use.store_bytes}
-        yield "store_free_bytes", {} if use is None else {(): use.free_bytes}
+        for name, value in (
+            ("certificate_expiry_timestamp_seconds", state.certificate_ends),
+            ("store_bytes", state.store_bytes),
+            ("store_free_bytes", state.free_bytes),
+        ):
+            yield name, {} if value is None else {(): value}
 
     def _values_of_peers(self, state: State) -> Iterator[tuple[str, Values]]:
         asked = [peer for peer in state.peers if peer.state != "not asked"]

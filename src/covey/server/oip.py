@@ -138,17 +138,6 @@ class Duration(msgspec.Struct):
     ns: int = 0
 
 
-class InferenceStats(msgspec.Struct):
-    """Requests by how they ended, and the parts of those that succeeded."""
-
-    success: Duration
-    fail: Duration
-    compute_infer: Duration
-    queue: Duration = msgspec.field(default_factory=Duration)
-    compute_input: Duration = msgspec.field(default_factory=Duration)
-    compute_output: Duration = msgspec.field(default_factory=Duration)
-
-
 class ModelStats(msgspec.Struct):
     """What the model was asked since the start of the site."""
 
@@ -157,7 +146,8 @@ class ModelStats(msgspec.Struct):
     last_inference: int  # not known: 0
     inference_count: int
     execution_count: int
-    inference_stats: InferenceStats
+    # By how they ended, and the parts of those that succeeded.
+    inference_stats: dict[str, Duration]
     batch_stats: list[Duration] = []
 
 
@@ -554,7 +544,8 @@ class Model(NamedTuple):
         return ModelConfig(known.name, known.platform, known.platform, 0, inputs, outputs)
 
     def statistics(self, success: Duration, fail: Duration) -> Statistics:
-        stats = InferenceStats(success, fail, success)
+        stats = dict.fromkeys(("queue", "compute_input", "compute_output"), Duration())
+        stats |= {"success": success, "fail": fail, "compute_infer": success}
         count = success.count
         return Statistics([ModelStats(self.serving.name, VERSION, 0, count, count, stats)])
 

@@ -378,7 +378,7 @@ class EarnedTrust:
         candidates: Mapping[str, Candidates] | None = None,
     ) -> None:
         """Labels of `candidates` are compared in the regions of the first one."""
-        self._sources = frozenset(sources)
+        self._sources = frozenset(sources)  # those that may be pooled
         self._regions = {space: Regions(policy) for space, policy in policies.items()}
         self._candidates = candidates or {}
         self._relations: dict[tuple[str, str], Relation] = {}
@@ -392,6 +392,14 @@ class EarnedTrust:
         is_alarmed = any(policy.detects_changes for policy in policies.values())
         self._change_test = ChangeTest() if is_alarmed else None
         self.turned: list[TrustState] = []  # sources that were parted or pooled again, to be told
+
+    def use_sources(self, sources: Iterable[str]) -> None:
+        """Let labels of other sources count; what is known of one that comes back is used on."""
+        self._sources = frozenset(sources)
+        self._active = [
+            source for source, other in self._relations if other == OWN and source in self._sources
+        ]
+        self._judge()
 
     def is_pooled(self, source: str) -> bool:
         """Return whether the labels of a source count for the site now."""
@@ -558,9 +566,7 @@ class EarnedTrust:
                 self._change_test.load(line.other, line.state)
         for relation in sorted(relations, key=lambda relation: relation.number):
             self._relations[relation.first, relation.second] = relation
-            if relation.second == OWN and relation.first in self._sources:
-                self._active.append(relation.first)
-        self._judge()
+        self.use_sources(self._sources)
         self.turned = []
 
 

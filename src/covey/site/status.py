@@ -170,6 +170,8 @@ class State(msgspec.Struct, frozen=True):
     minutes: list[SeriesPoint] = []  # of the last hour in which anything happened
     hours: list[SeriesPoint] = []  # of the last day
     events: list[SiteEvent] = []  # the latest first
+    failures: dict[str, int] = {}  # of calls of each own function, since the start
+    certificate_ends: float | None = None  # in seconds since 1970; None: there is none
     map: MapState | None = None  # None: the request asks for no cells
 
 

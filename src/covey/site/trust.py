@@ -262,7 +262,7 @@ class SourceStatistics:
         self._learner = learner
         self._arms = ArmPlaces(learner) if arms is None else arms
         self._trust, self._default = dict(trust), default
-        self._most_cells = most_cells
+        self.most_cells = most_cells  # a reload may change it
         self._overlays: dict[str, _Overlay] = {}
         self._used: dict[str, _Overlay] = {}  # since last taken
         self._forgotten: dict[str, int] = {}  # by the site, when last taken
@@ -273,6 +273,12 @@ class SourceStatistics:
         earning = [source for source, how in trust.items() if how == "earned"]
         if earning:
             self.earned = EarnedTrust(earning, learner.policies, learner.candidates)
+
+    def use_trust(self, trust: Mapping[str, Trust]) -> None:
+        """Know other sources from now on; the trust in those that stay is the same."""
+        self._trust = dict(trust)
+        if self.earned is not None:
+            self.earned.use_sources(source for source, how in trust.items() if how == "earned")
 
     def advance(self, source: str, slot: int) -> None:
         """Advance to a slot that a source names where it asks nothing of this site itself."""
@@ -513,7 +519,7 @@ class SourceStatistics:
         return row
 
     def _check_room(self, source: str, opened: int) -> None:
-        if opened >= self._most_cells:
+        if opened >= self.most_cells:
             raise LimitError(
                 f"peer {source!r} has opened {opened} cells, which is the cap for one peer; "
                 "coarser cells are fewer"

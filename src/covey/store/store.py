@@ -61,7 +61,7 @@ class Store:
         where = DatabaseUrl(str(place)) if is_database else place
         self._path = str(where)
         self._tell = tell
-        self._rows_kept, self._rows = rows_kept, 0
+        self.rows_kept, self._rows = rows_kept, 0  # a reload may change the first
         self._start: int | None = None  # the number of the start that loaded it
         self.is_new = False  # it was made by this store
         self._only_reads = only_reads
@@ -438,7 +438,7 @@ class Store:
     def _prune(self, new: int) -> int:
         """Fold old rows faster than new ones come, if there are too many; return the rest."""
         rows = self._rows + new
-        excess = min(rows - self._rows_kept, 2 * new + PRUNED_AT_ONCE)
+        excess = min(rows - self.rows_kept, 2 * new + PRUNED_AT_ONCE)
         while excess > 0:
             folded = self._fold(excess)
             if not folded:
