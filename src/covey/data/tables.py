@@ -212,7 +212,7 @@ def _cut(batches: Iterable[Any], table_of: Callable[[list[Any]], Any]) -> Iterat
 def _text(column: Any) -> Column:
     sample = column.slice(0, _SAMPLE_ROWS)
     if 2 * len(sample.unique()) > len(sample):
-        return cast("Column", column.to_numpy(zero_copy_only=False))
+        return cast("Column", column.to_pylist())
     return _coded(column.dictionary_encode())
 
 
@@ -415,8 +415,11 @@ def _is_text(kind: Any) -> bool:
 
 
 def _coded(column: Any) -> CodedColumn:
-    codes = column.indices.cast("int64").fill_null(-1)
-    return CodedColumn(column.dictionary.to_pylist(), codes.to_numpy(zero_copy_only=False))
+    # Not by `to_numpy`, which imports pandas where it is installed: that takes longer than a log.
+    codes = column.indices.cast("int64")
+    if codes.null_count:
+        codes = codes.fill_null(-1)
+    return CodedColumn(column.dictionary.to_pylist(), np.from_dlpack(codes))
 
 
 def check_columns(wanted: Sequence[str], header: Sequence[str], source: str) -> None:

@@ -224,7 +224,5 @@ class Seat(NamedTuple):
     space: int = 0  # in which it decides
     receives: bool = True
     stream: int = 0  # index of its instance stream, when there are several
-    patience: int = -1  # slots that it waits for an answer; -1: no limit
     lies: bool = False  # reports 0 arrivals and an upper bound of 1
     misleads: bool = False  # tells peers that answered the opposite of the label
-    free: tuple[int, ...] = ()  # own functions that are scored by every label

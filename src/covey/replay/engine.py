@@ -22,7 +22,7 @@ from covey.data.logs import (
 from covey.errors import ConfigError
 from covey.kernel import Arena
 from covey.kernel.rules import Cell, Seat
-from covey.replay.rounds import Player, Rounds
+from covey.replay.rounds import Rounds
 from covey.types import BY_CONTEXT, MEMORY, MILLIONTHS, OWN_PHASES, Context, Label
 
 ENDLESS = 2**60  # slots
@@ -122,21 +122,17 @@ class ReplayEngine:
 
     def _loop_of(self, setup: NetworkConfig) -> Arena | Rounds:
         """Return what plays the slots: a compiled loop, or any loop where options are rare."""
-        seats = _seats(setup.sites, self._setup.cost_columns)
-        hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
-        wait = setup.settings.slots_waited
         is_rare = setup.shares_slots or any(setup.answer_delays) or setup.data.missing is not None
         is_rare |= setup.settings.harm is not None
         for site in setup.sites:
             is_rare |= len(site.spaces) > 1 or not site.is_supervised
             is_rare |= len(site.context_peers) > 0 or len(site.free) > 0
-        if not is_rare:
-            return Arena(self.tables, self._clocks, list(self._spaces), seats, hidden_from, wait)
-        players = []
-        for site, learner, seat in zip(setup.sites, self.learners, seats, strict=True):
-            own = tuple(dict.fromkeys(k for space in site.spaces for k in self._spaces[space]))
-            players.append(Player(seat, learner, own))
-        return Rounds(players, self._clocks, hidden_from, wait, are_slots_shared=setup.shares_slots)
+        if is_rare:
+            return Rounds(setup, self.learners, self._clocks, self._width)
+        seats = _seats(setup.sites, setup.cost_columns)
+        hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
+        wait = setup.settings.slots_waited
+        return Arena(self.tables, self._clocks, list(self._spaces), seats, hidden_from, wait)
 
     def play(self, log: EncodedLog) -> Trace:
         """Replay the rows of a log and return their trace; slots count across epochs."""
@@ -316,10 +312,8 @@ def _seats(sites: Sequence[LearnerSpec], columns: Sequence[str]) -> list[Seat]:
             space=site.spaces[0],
             receives=site.receives,
             stream=site.stream,
-            patience=-1 if site.answer_wait is None else site.answer_wait,
             lies=site.reports_falsely,
             misleads=site.labels_falsely,
-            free=site.free,
         )
         for site in sites
     ]

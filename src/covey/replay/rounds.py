@@ -8,12 +8,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from covey.bandit.harm import KEPT
 from covey.bandit.learner import Learner, offset_of
+from covey.config import LearnerSpec, NetworkConfig
 from covey.data.logs import DecisionColumns, EncodedLog, slot_starts
 from covey.kernel import (
     SERVE,
@@ -26,37 +26,20 @@ from covey.kernel import (
     row_of,
     undecided_row,
 )
-from covey.kernel.rules import Cell, Report, Seat
+from covey.kernel.rules import Cell, Report
 from covey.types import PHASES, Context
 
 LIE: Report = (0, 0.0, 1.0, ())
 NEVER = -1  # a delay: the label never arrives
 
 
-class Player(NamedTuple):
-    """A learner, as the others meet it."""
-
-    seat: Seat
-    learner: Learner
-    columns: Sequence[int]  # of its coordinates, among those of all learners
-
-    @property
-    def functions(self) -> int:
-        """How many functions it has; they are its first arms."""
-        return self.learner.rule.functions
-
-    @property
-    def asked(self) -> int:
-        """The first arm that is a peer which is shown the cell only."""
-        return len(self.seat.behind) - self.learner.rule.context_peers
-
-
 @dataclass(slots=True)
 class _Decided:
     """A decision of a learner on a row of the log, until its label comes."""
 
-    player: Player
     place: int  # of the learner
+    site: LearnerSpec
+    learner: Learner
     t: int  # the row
     slot: int
     context: Context
@@ -74,6 +57,11 @@ class _Decided:
     answer: int | None = None  # where labels or answers are stored
     free: list[tuple[int, int]] = field(default_factory=list)  # functions, and what they gain
     free_there: list[tuple[int, int]] = field(default_factory=list)  # those of the helper
+
+    @property
+    def owner(self) -> int:
+        """The learner whose function answered."""
+        return self.place if self.helper < 0 else self.helper
 
     @property
     def served(self) -> int:
@@ -95,30 +83,42 @@ class Rounds:
 
     def __init__(
         self,
-        players: Sequence[Player],
+        setup: NetworkConfig,
+        learners: Sequence[Learner],
         clocks: Sequence[Clock],
-        hidden_from: int,
-        label_wait: int | None,
-        *,
-        are_slots_shared: bool,
+        width: int,
     ) -> None:
-        """Begin; the first `hidden_from` learners never see a hidden label."""
-        self._players, self._clocks = players, clocks
-        self._hidden_from, self._wait = hidden_from, label_wait
-        self._are_slots_shared = are_slots_shared
-        self._offsets = [*itertools.accumulate((player.functions for player in players), initial=0)]
-        self._streams = 1 + max(player.seat.stream for player in players)
+        """Begin; contexts have `width` coordinates."""
+        spaces = setup.plan.of_width(width)
+        self._width = width
+        self._sites, self._learners, self._clocks = setup.sites, learners, clocks
+        self._coordinates = [
+            tuple(dict.fromkeys(k for space in site.spaces for k in spaces[space]))
+            for site in setup.sites
+        ]
+        self._cost_rows = {column: row for row, column in enumerate(setup.cost_columns)}
+        # By the paper's reading the first learner alone never sees a hidden label.
+        self._hidden_from = 1 if setup.settings.rules.is_paper else len(setup.sites)
+        self._wait = setup.settings.slots_waited
+        self._are_slots_shared = setup.shares_slots
+        functions = (len(site.functions) for site in setup.sites)
+        self._offsets = [*itertools.accumulate(functions, initial=0)]
+        self._streams = 1 + max(site.stream for site in setup.sites)
         self._due: dict[int, list[tuple[_Decided, bool]]] = defaultdict(list)
         self._known: dict[Cell, int] = {}  # a cell -> its number in the trace
 
     def cells_since(self, count: int) -> list[tuple[int, Cell]]:
         """Return the cells that the trace numbers from `count` on, with their spaces."""
-        spaces = [*self._players[0].learner.policies]
+        spaces = [*self._learners[0].policies]
         return [(spaces.index(cell.space), cell) for cell in list(self._known)[count:]]
 
     def run(self, log: EncodedLog, first_slot: int, trace: DecisionColumns) -> None:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
-        self._open(log, trace)
+        self._log, self._trace, self._written = log, trace, 0
+        self._contexts = np.asarray(log.contexts).reshape(
+            len(log.labels), self._streams, self._width
+        )
+        self._has_gaps = bool((np.asarray(log.predictions) < 0).any())
         starts = slot_starts(log, are_shared=self._are_slots_shared)
         for slot, (first, end) in enumerate(itertools.pairwise(starts), first_slot):
             for clock in self._clocks:
@@ -127,201 +127,194 @@ class Rounds:
             for decided in [self._decide(t, place, slot) for t, place in rows]:
                 self._end(decided)
             for decided, is_hidden in self._due.pop(slot, ()):
-                self._settle(decided, is_hidden)
-
-    def _open(self, log: EncodedLog, trace: DecisionColumns) -> None:
-        """Take the columns of a log and of its trace."""
-        self._log, self._trace, self._written = log, trace, 0
-        self._slots = len(log.labels)
-        self._contexts = _flat(log.contexts)
-        self._width = len(self._contexts) // (self._streams * max(1, self._slots))
-        self._predictions, self._labels = _flat(log.predictions), _flat(log.labels)
-        self._has_gaps = bool((np.asarray(log.predictions) < 0).any())
-        self._gains, self._costs = _flat(log.gains), _flat(log.costs)
-        self._shown, self._busy = _flat(log.shown), _flat(log.busy)
+                if is_hidden:
+                    self._forget(decided)
+                else:
+                    self._settle(decided)
 
     def _receivers(self, t: int) -> Iterator[int]:
         """Yield the learners that receive an instance."""
-        places = range(len(self._players)) if self._log.at is None else [int(self._log.at[t])]
-        return (place for place in places if self._players[place].seat.receives)
+        places = range(len(self._sites)) if self._log.at is None else [int(self._log.at[t])]
+        return (place for place in places if self._sites[place].receives)
 
     # -- decisions ------------------------------------------------------------------------------
 
     def _decide(self, t: int, place: int, slot: int) -> _Decided:
         """Let a learner decide, and the one that it asks choose a function."""
-        player = self._players[place]
-        at = (t * self._streams + player.seat.stream) * self._width
-        context = tuple([self._contexts[at + column] for column in player.columns])
-        table = player.learner.table
+        site, learner = self._sites[place], self._learners[place]
+        coordinates = self._contexts[t, site.stream].tolist()
+        context = tuple([coordinates[k] for k in self._coordinates[place]])
+        table = learner.table
         row = table.locate(context, slot)
-        closed = self._closed(player, place, t) if self._has_gaps else None
-        if player.learner.is_supervised:
-            code = table.choose(row, slot, False, closed)
-            while code < 0:
-                row = undecided_row(code)
-                self._ask(player, row, context, slot, closed)
-                code = table.choose(row, slot, True, closed)
+        decided = _Decided(place, site, learner, t, slot, context, -1 - row)
+        closed = self._closed(decided) if self._has_gaps else None
+        if learner.is_supervised:
+            decided.code = table.choose(row, slot, False, closed)
+            while decided.code < 0:
+                row = undecided_row(decided.code)
+                self._ask(decided, row, closed)
+                decided.code = table.choose(row, slot, True, closed)
         else:
-            accuracies = self._estimates(player, row, context, slot)
-            code = table.weigh(row, context, accuracies, closed)
-        decided = _Decided(player, place, t, slot, context, code)
-        arm = arm_of(code)
-        if arm < player.functions:
+            decided.code = table.weigh(row, context, self._estimates(decided, row), closed)
+        arm = arm_of(decided.code)
+        if arm < len(site.functions):
             decided.function = arm
         else:
             self._call(decided, arm)
         if decided.stand_in >= 0:
-            decided.stand_in = self._able(player, place, decided.stand_in, row, context, t)
+            decided.stand_in = self._able(decided, place, decided.stand_in, row)
         return decided
 
-    def _answers(self, player: Player, owner: int, function: int, t: int) -> bool:
-        """Return whether a function has an answer to a row."""
-        line = self._first_line(player, owner) + function
-        return bool(self._predictions[line * self._slots + t] >= 0)
-
-    def _closed(self, player: Player, place: int, t: int) -> bytes | None:
+    def _closed(self, decided: _Decided) -> bytes | None:
         """Return the arms of a learner that have no answer to a row; None if no arm has one."""
-        closed = bytearray(len(player.seat.behind))
-        for arm, helper in enumerate(player.seat.behind[: player.asked]):
-            owner = place if helper < 0 else helper
-            functions = [arm] if helper < 0 else range(self._players[helper].functions)
-            closed[arm] = not any(self._answers(player, owner, k, t) for k in functions)
+        site = decided.site
+        closed = bytearray(len(site.behind))
+        for arm, helper in enumerate(site.behind[: len(site.functions) + len(site.peers)]):
+            owner = decided.place if helper < 0 else helper
+            functions = [arm] if helper < 0 else range(len(self._sites[helper].functions))
+            closed[arm] = not any(self._answers(decided, owner, k) for k in functions)
         return None if all(closed) else bytes(closed)
 
-    def _able(
-        self, player: Player, owner: int, function: int, row: int, context: Context, t: int
-    ) -> int:
+    def _able(self, decided: _Decided, owner: int, function: int, row: int) -> int:
         """Return a function, or the most accurate of its learner that has an answer to a row."""
-        if not self._has_gaps or self._answers(player, owner, function, t):
+        if not self._has_gaps or self._answers(decided, owner, function):
             return function
-        accuracies = self._table(player, owner).accuracies(row, context)
-        functions = range(self._players[owner].functions)
-        able = [k for k in functions if self._answers(player, owner, k, t)]
+        accuracies = self._table(decided, owner).accuracies(row, decided.context)
+        functions = range(len(self._sites[owner].functions))
+        able = [k for k in functions if self._answers(decided, owner, k)]
         return max(able, key=lambda k: accuracies[k], default=function)
 
-    def _table(self, player: Player, helper: int) -> Table:
-        """Return the table of a helper for the instances of a player."""
-        return self._players[helper].learner.tables[player.learner.space]
+    def _table(self, decided: _Decided, helper: int) -> Table:
+        """Return the table of a helper for the instances of a learner."""
+        return self._learners[helper].tables[decided.learner.space]
 
-    def _ask(
-        self, player: Player, row: int, context: Context, slot: int, closed: bytes | None
-    ) -> None:
+    def _ask(self, decided: _Decided, row: int, closed: bytes | None) -> None:
         """Let peers report what a decision needs."""
-        asker = player.learner
+        asker, slot = decided.learner, decided.slot
         for peer in asker.peers_to_query(row, slot, closed):
-            helper = self._players[player.seat.behind[player.functions + peer]]
-            cell = asker.place(asker.space, row, context)
-            report = helper.learner.report(cell, slot, asker.name)
-            asker.receive_report(row, peer, LIE if helper.seat.lies else report, slot)
+            helper = decided.site.behind[len(decided.site.functions) + peer]
+            cell = asker.place(asker.space, row, decided.context)
+            report = self._learners[helper].report(cell, slot, asker.name)
+            is_lie = self._sites[helper].reports_falsely
+            asker.receive_report(row, peer, LIE if is_lie else report, slot)
 
-    def _estimates(
-        self, player: Player, row: int, context: Context, slot: int
-    ) -> list[tuple[float, int]]:
+    def _estimates(self, decided: _Decided, row: int) -> list[tuple[float, int]]:
         """Return the accuracy of each peer by its labels, and how many these are."""
-        cell = player.learner.place(player.learner.space, row, context)
-        helpers = enumerate(player.seat.behind[player.functions :], player.functions)
-        return [
-            self._players[helper].learner.estimate(cell, slot, is_by_context=arm >= player.asked)
-            for arm, helper in helpers
+        site, learner, slot = decided.site, decided.learner, decided.slot
+        cell = learner.place(learner.space, row, decided.context)
+        by_data = [self._learners[k].estimate(cell, slot, is_by_context=False) for k in site.peers]
+        return by_data + [
+            self._learners[k].estimate(cell, slot, is_by_context=True) for k in site.context_peers
         ]
 
     def _call(self, decided: _Decided, arm: int) -> None:
         """Ask the learner of the chosen arm, with the data or with the cell only."""
-        player, slot, row = decided.player, decided.slot, row_of(decided.code)
-        decided.helper = helper = player.seat.behind[arm]
-        decided.there = there = self._table(player, helper)
-        decided.cell = player.learner.place(player.learner.space, row, decided.context)
-        decided.met = self._players[helper].learner.open(decided.cell, slot)
-        if arm < player.asked:
-            function = there.answer(decided.met, slot, offset_of(player.learner.name))
-            decided.function = self._able(
-                player, helper, function, decided.met, decided.context, decided.t
-            )
-            is_alone = 0 <= player.seat.patience < self._busy_for(decided)
+        site, learner, row = decided.site, decided.learner, row_of(decided.code)
+        decided.helper = helper = site.behind[arm]
+        decided.there = there = self._table(decided, helper)
+        decided.cell = learner.place(learner.space, row, decided.context)
+        decided.met = self._learners[helper].open(decided.cell, decided.slot)
+        if arm < len(site.functions) + len(site.peers):
+            function = there.answer(decided.met, decided.slot, offset_of(site.name))
+            decided.function = self._able(decided, helper, function, decided.met)
+            is_alone = site.answer_wait is not None and site.answer_wait < self._busy_for(decided)
         else:
             memory = there.cells.memory
             label, count, _ = memory.recall(decided.met)
             decided.recalled = label if count else memory.unseen
             is_alone = decided.recalled < 0
         if is_alone:
-            decided.stand_in = player.learner.table.best_own(row, decided.context)
+            decided.stand_in = learner.table.best_own(row, decided.context)
 
     def _busy_for(self, decided: _Decided) -> int:
         """Return for how many slots the helper of a decision is busy."""
-        if not self._busy or not decided.is_helped:
+        if self._log.busy is None or not decided.is_helped:
             return 0
-        return int(self._busy[decided.t * len(self._players) + decided.helper])
+        return int(self._log.busy[decided.t, decided.helper])
 
     # -- the end of a slot ----------------------------------------------------------------------
 
     def _end(self, decided: _Decided) -> None:
         """Count and trace a decision, and settle it or keep it for its label."""
-        player, t, label = decided.player, decided.t, self._labels[decided.t]
-        line = self._line(decided)
-        right = int(decided.recalled == label) if line < 0 else self._gain(line, t)
-        column = player.seat.cost_columns[arm_of(decided.code)]
-        if self._costs and column >= 0:
-            decided.paid = self._costs[column * self._slots + t]
-        decided.gain = right
+        site, t = decided.site, decided.t
+        decided.label = int(self._log.labels[t])
+        answer = decided.recalled
+        if decided.function >= 0:
+            answer = self._prediction(decided, decided.owner, decided.function)
+            decided.gain = self._gain(decided, decided.owner, decided.function)
+        else:
+            decided.gain = int(answer == decided.label)
+        decided.answer = answer if answer >= 0 else None
+        column = site.cost_columns[arm_of(decided.code)] if site.cost_columns else None
+        if self._log.costs is not None and column is not None:
+            decided.paid = int(self._log.costs[self._cost_rows[column], t])
         self._write(decided)
-        player.learner.table.count(decided.code, decided.context)
+        decided.learner.table.count(decided.code, decided.context)
+        decided.free = self._free_gains(decided, decided.place, arm_of(decided.code))
         if decided.is_helped and decided.there is not None:
             decided.there.serve(decided.met, decided.slot, decided.function)
-        self._score(decided)
-        delay = self._delay(decided)
+            decided.free_there = self._free_gains(decided, decided.helper, decided.function)
+        delay, wait = self._delay(decided), self._wait_for(t)
         if delay == 0 and self._log.batches is None:  # labels of a batch come together, in order
-            self._settle(decided, is_hidden=False)
-        elif delay != NEVER or self._wait_for(t) is not None:
-            is_hidden = delay == NEVER
-            due = decided.slot + (self._wait_for(t) or 0 if is_hidden else delay)
-            self._due[due].append((decided, is_hidden))
+            self._settle(decided)
+        elif delay != NEVER:
+            self._due[decided.slot + delay].append((decided, False))
+        elif wait is not None:
+            self._due[decided.slot + wait].append((decided, True))
 
-    def _line(self, decided: _Decided) -> int:
-        """Return the row of predictions with the answer; -1: it is from stored labels."""
-        if decided.function < 0:
-            return -1
-        owner = decided.helper if decided.helper >= 0 else decided.place
-        return self._first_line(decided.player, owner) + decided.function
+    def _prediction(self, decided: _Decided, owner: int, function: int) -> int:
+        """Return what a function says to an instance of a learner; below 0: nothing."""
+        return int(self._log.predictions[self._line(decided, owner, function), decided.t])
 
-    def _first_line(self, player: Player, owner: int) -> int:
-        """Return where the predictions of a learner begin, for the instances of a player."""
-        return player.seat.stream * self._offsets[-1] + self._offsets[owner]
+    def _answers(self, decided: _Decided, owner: int, function: int) -> bool:
+        return self._prediction(decided, owner, function) >= 0
 
-    def _gain(self, line: int, t: int) -> int:
-        at = line * self._slots + t
-        return int(self._gains[at] if self._gains else self._predictions[at] == self._labels[t])
+    def _line(self, decided: _Decided, owner: int, function: int) -> int:
+        """Return the row of predictions of a function, for the instances of a learner."""
+        return decided.site.stream * self._offsets[-1] + self._offsets[owner] + function
+
+    def _gain(self, decided: _Decided, owner: int, function: int) -> int:
+        if self._log.gains is not None:
+            return int(self._log.gains[self._line(decided, owner, function), decided.t])
+        return int(self._prediction(decided, owner, function) == self._log.labels[decided.t])
+
+    def _free_gains(self, decided: _Decided, owner: int, chosen: int) -> list[tuple[int, int]]:
+        """Return the free functions of a learner but the chosen one, and what each gains."""
+        return [
+            (function, self._gain(decided, owner, function))
+            for function in self._sites[owner].free
+            if function != chosen and self._answers(decided, owner, function)
+        ]
 
     def _write(self, decided: _Decided) -> None:
         """Write a decision to the trace."""
         trace, at, place = self._trace, self._written, decided.place
-        total, players = self._offsets[-1], len(self._players)
-        is_called, arm = decided.helper >= 0, arm_of(decided.code)
-        function, gain = total + place, decided.gain
+        total, is_called = self._offsets[-1], decided.helper >= 0
+        gain, function = decided.gain, total + place
         if decided.function >= 0:
-            function = self._offsets[decided.helper if is_called else place] + decided.function
-        shown = function
+            function = self._offsets[decided.owner] + decided.function
+        trace.arm[at] = function
+        if is_called:
+            site = decided.site
+            is_by_cell = arm_of(decided.code) >= len(site.functions) + len(site.peers)
+            trace.arm[at] = total + decided.helper + is_by_cell * len(self._sites)
+            if decided.function < 0:
+                trace.recalled[place, decided.t] = decided.recalled
         if decided.stand_in >= 0:
-            shown = self._offsets[place] + decided.stand_in
-            line = self._first_line(decided.player, place) + decided.stand_in
-            gain = self._gain(line, decided.t)
+            function = self._offsets[place] + decided.stand_in
+            gain = self._gain(decided, place, decided.stand_in)
         trace.cell[at] = self._number(decided)
         is_kept = phase_of(decided.code) == KEPT and not is_called
         trace.phase[at] = len(PHASES) if is_kept else phase_of(decided.code)
-        trace.arm[at] = function
-        if is_called:
-            by_cell = players if arm >= decided.player.asked else 0
-            trace.arm[at] = total + decided.helper + by_cell
-        trace.function[at] = shown
-        trace.correct[at] = gain if self._labels[decided.t] >= 0 else -1
-        if self._costs:
+        trace.function[at] = function
+        trace.correct[at] = gain if decided.label >= 0 else -1
+        if self._log.costs is not None:
             trace.paid[at] = max(0, decided.paid)
-        if is_called and decided.function < 0:
-            trace.recalled[place, decided.t] = decided.recalled
         self._written += 1
 
     def _number(self, decided: _Decided) -> int:
         """Return the number of the cell that decided, in the trace."""
-        learner = decided.player.learner
+        learner = decided.learner
         cell = learner.known_cell(learner.space, row_of(decided.code))
         if learner.space in learner.candidates:
             cell = learner.candidates[learner.space].parts(cell)[cell.level]
@@ -335,11 +328,9 @@ class Rounds:
         In a log, hidden labels have the delay `-1 - delay`; they stay hidden.
         """
         t, place = decided.t, decided.place
-        is_shown = not self._shown or self._shown[t * len(self._players) + place]
-        if self._labels[t] < 0 or not is_shown:
-            return NEVER
-        line = self._line(decided)
-        if line >= 0 and self._predictions[line * self._slots + t] < 0:  # nobody has an answer
+        is_shown = self._log.shown is None or self._log.shown[t, place]
+        is_answered = decided.function < 0 or decided.answer is not None
+        if decided.label < 0 or not is_shown or not is_answered:
             return NEVER
         delay = 0 if self._log.delays is None else int(self._log.delays[t])
         if busy := self._busy_for(decided):
@@ -355,63 +346,33 @@ class Rounds:
         """Return after how many slots the label of a row expires; None: after none."""
         return self._wait if self._log.waits is None else int(self._log.waits[t])
 
-    def _settle(self, decided: _Decided, is_hidden: bool) -> None:
-        """Record the label of a decision, or count it as pending no longer."""
-        player, there = decided.player, decided.there
-        table, asked = player.learner.table, there if decided.is_helped else None
-        if is_hidden:
-            table.forget(decided.code)
-            if asked is not None:
-                asked.forget(decided.served)
-            return
-        shown = () if decided.cell is None else player.learner.middle(decided.cell)
-        reported = player.learner.unit - decided.gain if player.seat.misleads else decided.gain
-        if asked is not None:
-            asked.settle(decided.served, reported, shown, decided.slot)
-        table.settle(decided.code, decided.gain, decided.context, decided.slot, decided.paid)
-        self._settle_more(decided, shown)
-        if table.take_alarm():
-            for helper in sorted({who for who in player.seat.behind if who >= 0}):
-                self._table(player, helper).hear_alarm(decided.slot)
+    def _forget(self, decided: _Decided) -> None:
+        """Count the label of a decision as pending no longer."""
+        decided.learner.table.forget(decided.code)
+        if decided.there is not None and decided.is_helped:
+            decided.there.forget(decided.served)
 
-    def _settle_more(self, decided: _Decided, shown: Context) -> None:
-        """Store a label for queries that show only the cell, and score free functions."""
-        player, there = decided.player, decided.there
-        table = player.learner.table
-        label, answer, slot = decided.label, decided.answer, decided.slot
-        if player.learner.remembers:
-            table.remember(decided.code, label, decided.context, slot, answer)
+    def _settle(self, decided: _Decided) -> None:
+        """Record the label of a decision."""
+        learner, there, slot = decided.learner, decided.there, decided.slot
+        table, context = learner.table, decided.context
+        shown = () if decided.cell is None else learner.middle(decided.cell)
+        if there is not None and decided.is_helped:
+            there.settle(decided.served, self._told(decided, decided.gain), shown, slot)
+        table.settle(decided.code, decided.gain, context, slot, decided.paid)
+        if learner.remembers:
+            table.remember(decided.code, decided.label, context, slot, decided.answer)
         for function, gain in decided.free:
-            table.score(decided.code, function, gain, decided.context, slot)
-        if there is None:
-            return
-        if self._players[decided.helper].learner.remembers:
-            there.remember(decided.served, label, shown, slot, answer)
-        for function, gain in decided.free_there:
-            reported = player.learner.unit - gain if player.seat.misleads else gain
-            there.score(decided.served, function, reported, shown, slot)
+            table.score(decided.code, function, gain, context, slot)
+        if there is not None:
+            if self._learners[decided.helper].remembers:
+                there.remember(decided.served, decided.label, shown, slot, decided.answer)
+            for function, gain in decided.free_there:
+                there.score(decided.served, function, self._told(decided, gain), shown, slot)
+        if table.take_alarm():
+            for helper in sorted({*decided.site.peers, *decided.site.context_peers}):
+                self._table(decided, helper).hear_alarm(slot)
 
-    def _score(self, decided: _Decided) -> None:
-        """Note the label and what the answer and free functions are worth by it, for later."""
-        line, t = self._line(decided), decided.t
-        answer = decided.recalled if line < 0 else self._predictions[line * self._slots + t]
-        decided.label, decided.answer = self._labels[t], answer if answer >= 0 else None
-        chosen = arm_of(decided.code)
-        decided.free = self._free_gains(decided, decided.place, chosen)
-        if decided.is_helped:
-            decided.free_there = self._free_gains(decided, decided.helper, decided.function)
-
-    def _free_gains(self, decided: _Decided, owner: int, chosen: int) -> list[tuple[int, int]]:
-        """Return the free functions of a learner but the chosen one, and what each gains."""
-        first = self._first_line(decided.player, owner)
-        free = self._players[owner].seat.free
-        return [
-            (f, self._gain(first + f, decided.t))
-            for f in free
-            if f != chosen and self._answers(decided.player, owner, f, decided.t)
-        ]
-
-
-def _flat(column: memoryview | None) -> Any:
-    """Return a column as one sequence; nothing if there is none."""
-    return () if column is None else column.cast("B").cast(cast("Any", column.format))
+    def _told(self, decided: _Decided, gain: int) -> int:
+        """Return what a helper is told of what an answer of its own gained."""
+        return decided.learner.unit - gain if decided.site.labels_falsely else gain
