@@ -1,23 +1,34 @@
-"""Baselines on a log: which labels they get and when, and how errors are counted."""
+"""Baselines on a log: what they answer, which labels they get and when, how errors are counted."""
 
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.config import load
 from covey.data.logs import EncodedLog
-from covey.errors import ConfigError
+from covey.errors import ConfigError, MissingExtra
 from covey.replay.baselines import (
+    BASELINES,
     HINDSIGHT,
+    PLAIN,
     Baseline,
     BaselineAnswer,
     BaselineNumbers,
     BaselineRun,
+    FollowTheLeader,
     PreviousLabel,
+    make,
 )
-from support.streams import cut, log_of
+from covey.replay.replay import replay_file
+from support import replays
+from support.replays import LEARNERS, NETWORK, write
+from support.streams import cut, log_of, stream
 
 
 class Diary:
@@ -115,3 +126,97 @@ def test_answers_that_are_right_in_part_are_refused() -> None:
 
     with pytest.raises(ConfigError, match="but \\[data\\] has a loss; remove one of them"):
         BaselineRun([PreviousLabel()]).add(log)
+
+
+def answers(baseline: Any, said: Any, labels: Any, delays: Any = None) -> list[int]:
+    (given_answers,) = BaselineRun([baseline]).add(log_of(said, labels, delays)).values()
+    return [int(one) for one in given_answers]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(-1, 6)), min_size=1, max_size=25
+    )
+)
+def test_the_previous_label_is_that_of_the_latest_slot_of_those_that_came(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    said, labels, delays = zip(*rows, strict=True)
+    expected = []
+    for slot in range(len(rows)):
+        came = [s for s in range(slot) if delays[s] >= 0 and s + delays[s] < slot]
+        expected.append(labels[max(came)] if came else said[slot])
+
+    assert answers(PreviousLabel(), [said], labels, delays) == expected
+
+
+def test_the_leader_is_the_function_that_was_right_most_often() -> None:
+    said, labels = stream([0.6, 0.5, 0.65], 300, classes=3, seed=1)
+    is_right = said == labels
+    expected = [int(said[is_right[:, :t].sum(axis=1).argmax(), t]) for t in range(300)]
+
+    assert answers(FollowTheLeader(3), said, labels) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name not in PLAIN])
+def test_without_river_its_baselines_name_the_extra(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in [one for one in sys.modules if one.partition(".")[0] == "river"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "river", None)
+
+    with pytest.raises(MissingExtra, match=r'pip install "\.\[river\]"'):
+        make([name], functions=2)
+
+
+def test_a_bandit_learns_about_the_arm_that_it_pulled_however_late() -> None:
+    # All labels come after the last slot but one, so what it knows then is what it pulled.
+    labels = np.ones(40, int)
+    said = np.array([np.zeros(40, int), labels])
+    delays = np.arange(40)[::-1]
+    (bandit,) = make(["river-ucb"], functions=2, seed=1)
+    pulled = answers(bandit, said, labels, delays)[:39]
+    after = answers(bandit, said, labels)
+
+    assert 0 < sum(pulled) < 39
+    assert sum(after) > 30
+
+
+@pytest.mark.parametrize(
+    ("policy", "hidden_from", "errors"),
+    [
+        ({}, None, 1),  # Only the first slot has no label before it.
+        ({}, "south", 1),
+        ({}, "north", 6),  # South sees all labels, but receives no row.
+        ({"label-wait": 1}, None, 6),
+    ],
+)
+def test_baselines_know_the_labels_that_a_receiving_learner_knows_in_time(
+    policy: dict[str, int], hidden_from: str | None, errors: int, tmp_path: Path
+) -> None:
+    learners = [
+        {"name": "north", "functions": ["a"], "arrivals": True},
+        {"name": "south", "functions": ["b"], "arrivals": False},
+    ]
+    for learner in learners:
+        learner["label-probability"] = float(learner["name"] != hidden_from)
+    late = [2] * 6 if policy else [0] * 6
+    log = {"a": [0] * 6, "b": [0] * 6, "label": [1] * 6, "late": late}
+    setup = load({"data": {"delay": "late"}, "policy": policy, "learner": learners})
+    outcome = replay_file(write(log, tmp_path / "log.parquet"), setup, baselines=["previous-label"])
+
+    assert outcome.baselines is not None
+    assert outcome.baselines["previous-label"].errors == errors
+
+
+def test_answers_from_memory_are_no_functions_to_baselines(tmp_path: Path) -> None:
+    shown = {"name": "south", "functions": ["svm"], "context-peers": {"north": 0.0}}
+    network = {**NETWORK, "learner": [LEARNERS[0], shown, LEARNERS[2]]}
+    path = write(replays.stream(400), tmp_path / "log.csv")
+    names = ["follow-the-leader", "adaboost"]
+    plain, with_memory = (
+        replay_file(path, load(config), baselines=names).baselines for config in (NETWORK, network)
+    )
+
+    assert with_memory == plain

@@ -10,7 +10,7 @@ import reference
 from covey.config import load
 from covey.replay.encoding import Luck
 from support.networks import Case, config_of, kernel_rows
-from support.two_sites import stream
+from support.two_sites import GRID, NORTH, SOUTH, answers, stream
 
 ONE = [{"name": "north", "functions": ["a", "b"], "peers": {}}]
 
@@ -169,3 +169,91 @@ def test_numbers_are_right_in_part_and_the_nearer_function_is_found() -> None:
     expected = 1 - np.minimum(1, (answered - labels) ** 2 / 4.0)
     assert np.abs(trace.correct - expected).max() < 1e-6
     assert (trace.arm[-1_000:][trace.phase[-1_000:] == 2] == 1).all()
+
+
+def test_a_price_that_differs_by_cell_is_learnt_by_cell() -> None:
+    given = stream(6_000, 0.8, 0.9, 0.9)
+    is_low = given["contexts"][:, 0] < 0.5
+    rng = np.random.default_rng(3)
+    toll = np.where(is_low, 0.5, 0.0) + rng.random(6_000) * 0.2
+    config = {
+        "policy": {"preset": "cos", "slices": 2},
+        "learner": [
+            {"name": "north", "functions": ["own"], "peers": {"south": 0.0}}
+            | {"cost-columns": {"south": "toll"}},
+            {"name": "south", "functions": ["s0", "s1"], "peers": {}},
+        ],
+    }
+    given["predictions"][0] = answers(given["labels"], 0.7)[0]
+
+    trace = covey.replay(config, **given, columns={"toll": toll})
+
+    late = (trace.learner == 0) & (trace.slot > 3_000) & (trace.phase == 2)
+    asks = trace.arm == trace.names["arm"].index("south")
+    low = is_low[trace.slot - 1]
+    assert min(np.count_nonzero(late & low), np.count_nonzero(late & ~low)) > 1_000
+    assert not asks[late & low].any()
+    assert asks[late & ~low].all()
+
+
+def busy(wait: int | None) -> covey.Trace:
+    """South is five slots late in the first half of the log, and then at once."""
+    given = stream(4_000, 0.55, 0.5, 0.95)
+    north = {**NORTH, "peers": {"south": 0.1}}
+    if wait is not None:
+        north["answer-wait"] = wait
+    late = np.where(np.arange(4_000) < 2_000, 5, 0)
+    config = {"policy": GRID, "learner": [north, {**SOUTH, "answer-delay": "late"}]}
+    return covey.replay(config, **given, columns={"late": late})
+
+
+def test_a_site_that_waits_gets_the_answer_of_the_busy_peer() -> None:
+    for wait in (None, 5):
+        trace = busy(wait)
+        asks = (trace.learner == 0) & (trace.arm == trace.names["arm"].index("south"))
+
+        assert set(trace.function[asks].tolist()) == {2}
+
+
+def test_a_label_waits_for_the_answer_that_it_is_about() -> None:
+    """With answers later than labels are waited for, a peer stays unknown and is tried for ever."""
+    given = stream(300, 0.55, 0.5, 0.95)
+    config = {
+        "policy": {
+            "preset": "cos",
+            "slices": 1,
+            "label-wait": 4,
+            "explore": {"scale": 0.1, "power": 0.1},
+        },
+        "learner": [{**NORTH, "peers": {"south": 0.1}}, {**SOUTH, "answer-delay": 5}],
+    }
+
+    trace = covey.replay(config, **given)
+
+    last = (trace.learner == 0) & (trace.slot > 200)
+    assert set(trace.phase[last].tolist()) <= {0, 1}
+
+
+SLOTS, SEEDS = 3_000, 6
+ACCURACIES = (0.9, 0.55, 0.7)  # of north, and of the two functions of south
+SITES = [
+    {"name": "north", "functions": ["n"], "peers": {"south": 0.0}},
+    {"name": "south", "functions": ["a", "b"], "supervised": False, "peers": {"north": 0.0}},
+]
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+def test_it_ends_at_the_best_arm_with_each_seed(preset: str) -> None:
+    policy = {"preset": preset, **({"slices": 1} if preset == "cos" else {})}
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        labels = rng.integers(0, 2, SLOTS)
+        right = rng.random((3, SLOTS)) < np.array(ACCURACIES)[:, None]
+        result = covey.replay(
+            {"policy": policy, "learner": SITES},
+            predictions=np.where(right, labels, 1 - labels),
+            labels=labels,
+        )
+
+        arms = np.array(result.columns()["arm"]).reshape(SLOTS, 2)[SLOTS // 2 :, 1]
+        assert (arms == "north").mean() > 0.8, seed

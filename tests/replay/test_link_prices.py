@@ -164,7 +164,8 @@ def test_random_costs_of_a_peer_add_to_its_path_cost() -> None:
     assert dearer.cost[:first] == pytest.approx(plain.cost[:first] + 0.125 * asks[:first])
 
 
-def test_alone_every_learner_is_charged_by_its_own_columns() -> None:
+@pytest.mark.parametrize("data", [{}, {"missing": "unavailable"}])  # a loop for rare options
+def test_alone_every_learner_is_charged_by_its_own_columns(data: dict[str, Any]) -> None:
     """What arms of others cost does not shift the columns when no peer is asked."""
     rng = np.random.default_rng(2)
     slots = 2_000
@@ -182,7 +183,10 @@ def test_alone_every_learner_is_charged_by_its_own_columns() -> None:
 
     together, separate = (
         [one.numbers.alone_percent for one in covey.replay(setup, columns).outcome.learners]
-        for setup in ({"learner": learners(south="p")}, {"learner": learners()})
+        for setup in (
+            {"data": data, "learner": learners(south="p")},
+            {"data": data, "learner": learners()},
+        )
     )
 
     assert together == separate

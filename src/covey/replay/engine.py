@@ -122,14 +122,15 @@ class ReplayEngine:
 
     def _loop_of(self, setup: NetworkConfig) -> Arena | Rounds:
         """Return what plays the slots: a compiled loop, or any loop where options are rare."""
+        costs = self._setup.cost_columns  # in the order of the log, also without peers
         is_rare = setup.shares_slots or any(setup.answer_delays) or setup.data.missing is not None
         is_rare |= setup.settings.harm is not None
         for site in setup.sites:
             is_rare |= len(site.spaces) > 1 or not site.is_supervised
             is_rare |= len(site.context_peers) > 0 or len(site.free) > 0
         if is_rare:
-            return Rounds(setup, self.learners, self._clocks, self._width)
-        seats = _seats(setup.sites, setup.cost_columns)
+            return Rounds(setup, self.learners, self._clocks, self._width, costs)
+        seats = _seats(setup.sites, costs)
         hidden_from = 1 if setup.settings.rules.is_paper else len(seats)
         wait = setup.settings.slots_waited
         return Arena(self.tables, self._clocks, list(self._spaces), seats, hidden_from, wait)

@@ -87,8 +87,9 @@ class Rounds:
         learners: Sequence[Learner],
         clocks: Sequence[Clock],
         width: int,
+        costs: Sequence[str],
     ) -> None:
-        """Begin; contexts have `width` coordinates."""
+        """Begin; contexts have `width` coordinates, and `costs` names the rows of a log's costs."""
         spaces = setup.plan.of_width(width)
         self._width = width
         self._sites, self._learners, self._clocks = setup.sites, learners, clocks
@@ -96,7 +97,7 @@ class Rounds:
             tuple(dict.fromkeys(k for space in site.spaces for k in spaces[space]))
             for site in setup.sites
         ]
-        self._cost_rows = {column: row for row, column in enumerate(setup.cost_columns)}
+        self._cost_rows = {column: row for row, column in enumerate(costs)}
         # By the paper's reading the first learner alone never sees a hidden label.
         self._hidden_from = 1 if setup.settings.rules.is_paper else len(setup.sites)
         self._wait = setup.settings.slots_waited
