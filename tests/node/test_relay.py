@@ -1,12 +1,14 @@
 """A site that relays: payments at every hop, labels that reach the end, failures, and routes."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from covey.errors import DataError, PeerDeclined, StoreError
+from covey.errors import DataError, PeerDeclined, PeerError, StoreError
 from covey.node.node import Question
 from covey.node.peers import MOST_HOPS, Budgets, PeerTimeouts, RelayRoute
 from covey.site.requests import AskRow, DayPayments
@@ -15,7 +17,7 @@ from support.virtual import Crashed, Weather, World
 
 NOON_S = 1_794_916_800.0  # 2026-11-17 12:00 UTC
 NEAR, FAR = 0.05, 0.04
-ROW = AskRow("a", "g1:0", 1, 0)
+ROW = AskRow("a", "g1:0", 1, 0, 90_000)
 
 
 def config(**south: Any) -> dict[str, Any]:
@@ -102,10 +104,10 @@ def test_the_budget_of_the_relay_and_that_of_the_asker_hold_for_relayed_answers(
         state = world.nodes["south"].state()
 
         assert arms.count("west") == 3
-        assert state.spent_today == state.budget == 0.12
+        assert (state.spent_today, state.budget) == (0.12, 0.24)  # half is for its own clients
         assert world.nodes["north"].counters.alone > 0
 
-    run(main, budgets={"south": Budgets({}, 120_000)})
+    run(main, budgets={"south": Budgets({}, 240_000)})
 
     async def of_asker(world: World) -> None:
         arms = await asked(world, 60)
@@ -115,6 +117,31 @@ def test_the_budget_of_the_relay_and_that_of_the_asker_hold_for_relayed_answers(
         assert 1_910_000 < paid <= 2_000_000
 
     run(of_asker, budgets={"north": Budgets({"south": 2_000_000}, None)})
+
+
+def test_a_peer_spends_only_its_part_of_a_budget_of_the_relay_and_only_if_it_pays() -> None:
+    async def main(world: World) -> None:
+        south = world.nodes["south"]
+        route = RelayRoute("west", ("north",))
+
+        async def forwarded(price: int) -> int:
+            before = south.state().spent_today
+            for k in range(25):
+                row = AskRow(f"{price}-{k}", "g1:0", 1, k % 2, price)
+                with contextlib.suppress(PeerError):
+                    await south.assist([row], source="north", route=route)
+            return round((south.state().spent_today - before) / FAR)
+
+        unpaid = msgspec.structs.replace(ROW, price=0)
+        with pytest.raises(PeerDeclined, match=r"pays 0.04 for an answer of 'west', .* correct"):
+            await south.assist([unpaid], source="north", route=route)
+        assert [await forwarded(39_999), await forwarded(40_000)] == [0, 6]
+        for k in range(40):  # its own clients have the rest
+            id_ = (await south.predict(k % 2, (0.5,))).ticket
+            await south.learn(id_, k % 2)
+        assert south.state().spent_today > 0.9
+
+    run(main, budgets={"south": Budgets({}, 1_000_000, askers=2)})
 
 
 @pytest.mark.parametrize("trust", ["full", "isolated", "earned"])
@@ -172,7 +199,7 @@ def test_a_site_that_is_lost_on_the_way_is_a_peer_that_is_not_available(lost: st
 def test_the_same_question_again_gets_the_same_answer_and_is_not_forwarded_again() -> None:
     async def main(world: World) -> None:
         south = world.nodes["south"]
-        rows = [ROW, AskRow("b", "g1:0", 2, 1)]
+        rows = [ROW, AskRow("b", "g1:0", 2, 1, ROW.price)]
         route = RelayRoute("west", ("north",))
         first = await south.assist(rows, source="north", route=route)
         messages = world.counts["messages"]

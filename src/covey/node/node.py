@@ -315,6 +315,7 @@ class Node:
         before.stop()
         self.counters.take_over(before.counters)
         self._shadow.take_over(before._shadow)
+        self._payments.forwarded = before._payments.forwarded
         self._started_s = before._started_s
         for name in self.failures.keys() & before.failures.keys():
             self.failures[name] = before.failures[name]
@@ -560,7 +561,7 @@ class Node:
             msgspec.structs.replace(row, id=id_, price=0)
             for row, id_ in zip(rows, ids, strict=True)
         ]
-        with along(route):
+        with along(route), self._payments.forwarding(route.to, rows, source):
             answers = await self._effects.ask(route.to, sent)
         return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
 

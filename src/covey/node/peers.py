@@ -519,6 +519,11 @@ class Budgets(msgspec.Struct, frozen=True):
 
     peers: Mapping[str, int] = {}
     total: int | None = None
+    askers: int = 1  # peers for which a relay pays: each has a part of half of a budget
+
+    def limit(self, payee: str) -> float:
+        """Return what may be paid to a site."""
+        return min(self.peers.get(payee, math.inf), math.inf if self.total is None else self.total)
 
 
 class PaymentCounters:
@@ -550,6 +555,8 @@ class PaymentCounters:
         self._clock = clock
         self._days = {(day.is_ours, day.day, day.peer): day for day in days}
         self._running: Counter[str] = Counter()  # calls that have no answer yet
+        # What was paid, or is to be, for a peer whose questions are forwarded; since the start.
+        self.forwarded: Counter[tuple[int, str]] = Counter()  # by day and peer
         # Rows whose request is not recorded yet -> the site that is paid, and how much.
         self._answered: dict[str, tuple[str, int]] = {}
 
@@ -616,6 +623,30 @@ class PaymentCounters:
             if answer.is_given:
                 self._answered[row.id] = payee, price
         return answers
+
+    @contextmanager
+    def forwarding(self, peer: str, rows: Sequence[AskRow], asker: str) -> Iterator[None]:
+        """Count what is paid for a question of another site, if its answers are to be paid for.
+
+        Raises `PeerDeclined` if that site pays less than this one, and `PeerError` once its part
+        of the budget is spent: what own clients need is not for others.
+        """
+        price = self.prices.get((peer, False), 0)
+        if rows[0].price < price:
+            raise PeerDeclined(
+                f"{self._learner.name!r} pays {in_units(price):g} for an answer of {peer!r}, and "
+                f"{asker!r} states {in_units(rows[0].price):g}; correct its price"
+            )
+        key, amount = (self._today, asker), price * len(rows)
+        most = self.budgets.limit(self.payee(peer)) / 2 / self.budgets.askers
+        if self.forwarded[key] + amount > most:
+            raise PeerError(f"the part of {asker!r} of the budget is spent until tomorrow (UTC)")
+        self.forwarded[key] += amount
+        try:
+            yield
+        except BaseException:
+            self.forwarded[key] -= amount
+            raise
 
     def withdraw(self, id: str) -> None:
         """Forget an answer: its request failed, and it is not paid for."""

@@ -595,7 +595,8 @@ def _budgets(
                 f"{where} budget per-day is {peer.budget.per_day:g}, less than the price {price:g} "
                 "of one answer; it would never be asked"
             )
-    return Budgets(peers, total)
+    askers = sum(peer.may_ask for peer in known.values())
+    return Budgets(peers, total, max(1, askers))
 
 
 def _labels(
