@@ -20,6 +20,7 @@ from covey.bandit.partitions import places_of, side
 from covey.errors import StoreError
 from covey.node.node import Node
 from covey.site.requests import (
+    NO_PEERS,
     NOT_COUNTED,
     OWN,
     CountedArm,
@@ -221,7 +222,7 @@ def answers_are_paid_for_at_both_ends(network: Network, oracle: Oracle, found: F
             if row.answer is not NO_ANSWER:
                 sums[False, row.source] += row.offered
         for day in found.stores[site].all(DayPayments):
-            sums[day.is_ours, day.peer] -= day.amount
+            sums[day.is_ours, day.peer] -= day.amount * (day.peer not in NO_PEERS)
         network.expect(not any(sums.values()), "I19", f"{site} counted other payments: {sums}")
 
 

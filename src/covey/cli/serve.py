@@ -132,12 +132,14 @@ def _passed(state: State) -> int | None:
 
 def _account(state: State) -> list[tuple[str, str]]:
     account = state.account
-    if account is None:
+    if account is None or not (account.bought or account.sold):
         return []
     return [
-        ("answers to peers*", _count(account.served)),
-        ("cost of these*", number(account.served_cost, ",.2f")),
-        ("utility*", number(account.utility, ",.2f")),
+        ("answers bought", f"{account.bought:,} for {account.paid:,.2f}"),
+        ("answers sold", f"{account.sold:,} for {account.earned:,.2f}"),
+        ("cost of these", number(account.serving_cost or None, ",.2f")),
+        ("balance", number(account.balance, ",.2f")),
+        ("utility", number(account.utility, ",.2f")),
     ]
 
 

@@ -16,7 +16,7 @@ import msgspec
 from covey.cli.parser import show
 from covey.errors import ConfigError, StoreError
 from covey.report.text import table
-from covey.site.requests import DayPayments
+from covey.site.requests import NO_PEERS, DayPayments
 from covey.store import tables
 from covey.store.database import DatabaseUrl
 from covey.store.reading import Exported, export, stored_result, stored_site
@@ -145,7 +145,11 @@ def month_of(text: str) -> Month:
 def statement_of(place: Path | DatabaseUrl, month: Month) -> MonthlyStatement:
     """Return the statement of a store, which may be in use."""
     with Store.reading(place) as store:
-        days = [payment for payment in store.all(DayPayments) if payment.day in month.days]
+        days = [
+            payment
+            for payment in store.all(DayPayments)
+            if payment.day in month.days and payment.peer not in NO_PEERS
+        ]
         paid, earned = (
             [_line(day) for day in days if day.is_ours == is_ours] for is_ours in (True, False)
         )

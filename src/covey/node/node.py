@@ -144,7 +144,6 @@ class Node:
             )
         self.name = site.name
         self.learner = learner
-        self._serving_cost = site.serving_cost
         self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.slots)
         self._started_s: float | None = None
         self._labels = labels
@@ -173,9 +172,10 @@ class Node:
             dependencies.clock,
             store.all(DayPayments),
             dependencies.relays,
+            site.serving_cost,
         )
         self._state = self._answering.state(
-            learner, loaded, trust, most_cells=self._limits.cells, paid=self._payments.paid
+            learner, loaded, trust, most_cells=self._limits.cells, count=self._payments.count
         )
         self.counters = self._state.counters  # what was decided and labelled so far
         self._effects = NodeEffects(
@@ -265,7 +265,7 @@ class Node:
             for_peers=served,
             spent_today=payments.total() / MILLIONTHS,
             budget=in_units(payments.budgets.total),
-            account=self.counters.account(self._serving_cost),
+            account=payments.account(),
             horizon=self._horizon.slots,
             trust=self._state.trust_states(),
             ensemble=self._answering.weights(),

@@ -33,15 +33,21 @@ from covey.errors import (
 )
 from covey.functions.function import Function, Late
 from covey.kernel.rules import Report
+from covey.replay.outcome import Account, account_of
 from covey.site.requests import (
     ALARM,
+    FUNCTIONS,
+    LABELS,
     NO_INSTANCE,
+    NO_PEERS,
+    SERVING,
     AskRow,
     Assistance,
     DayPayments,
     Delivery,
     QueryKind,
     Request,
+    is_own,
 )
 from covey.site.state import RecordedState
 from covey.site.status import Counters, PeerState
@@ -540,6 +546,7 @@ class PaymentCounters:
         clock: Callable[[], float],
         days: Iterable[DayPayments] = (),
         relays: Mapping[str, str] | None = None,
+        serving_cost: float = 0.0,
     ) -> None:
         """`days` were counted in earlier starts; `clock` returns seconds since the epoch.
 
@@ -547,6 +554,7 @@ class PaymentCounters:
         the site that is paid.
         """
         self._relays = dict(relays or {})
+        self._serving_cost = round(serving_cost * MILLIONTHS)
         self._learner = learner
         self._costs: Sequence[float] = ()  # of the learner, when prices were last read
         self._prices: dict[tuple[str, bool], int] = {}
@@ -588,7 +596,8 @@ class PaymentCounters:
     def total(self) -> int:
         """Return what all peers were paid today, whatever they cost now."""
         today = self._today
-        paid = {peer for is_ours, day, peer in self._days if is_ours and day == today}
+        days = (day for is_ours, at, day in self._days if is_ours and at == today)
+        paid = {peer for peer in days if peer not in NO_PEERS}
         return sum(map(self.spent, paid | {self.payee(peer) for peer, _ in self.prices}))
 
     def is_over(self, peer: str, cost: int | None = None) -> bool:
@@ -609,14 +618,13 @@ class PaymentCounters:
     ) -> list[Assistance]:
         """Return the answers of a call to a peer; raise `PeerError` if they would cost too much."""
         price = self.prices.get((peer, rows[0].instance is NO_INSTANCE), 0)
-        if not price:
-            return await call(rows)
-        if self.is_over(peer, price * len(rows)):
+        if price and self.is_over(peer, price * len(rows)):
             raise PeerError(f"the budget for peer {peer!r} is spent until tomorrow (UTC)")
         payee = self.payee(peer)
         self._running[payee] += price * len(rows)
         try:
-            answers = await call([msgspec.structs.replace(row, price=price) for row in rows])
+            asked = [msgspec.structs.replace(row, price=price) for row in rows] if price else rows
+            answers = await call(asked)
         finally:
             self._running[payee] -= price * len(rows)
         for row, answer in zip(rows, answers, strict=True):
@@ -652,21 +660,58 @@ class PaymentCounters:
         """Forget an answer: its request failed, and it is not paid for."""
         self._answered.pop(id, None)
 
-    def paid(self, request: Request) -> list[DayPayments]:
-        """Count the answers of peers to a request that is recorded now."""
-        if not self._answered:
-            return []
+    def count(self, request: Request, rows: Sequence[int] | None = None) -> list[DayPayments]:
+        """Count what answers to a request cost that is recorded now, or labels of its rows."""
+        return self._paid(request) if rows is None else self._gained(request, rows)
+
+    def _paid(self, request: Request) -> list[DayPayments]:
         prices: dict[str, list[int]] = {}
-        for answer in request.peer_answers.values():
-            payee, price = self._answered.pop(answer.id, ("", 0))
-            if price:
+        for answer in request.peer_answers.values() if self._answered else ():
+            if answer.id in self._answered:
+                payee, price = self._answered.pop(answer.id)
                 prices.setdefault(payee, []).append(price)
+        if is_own(request.source) and any(group.price for group in request.groups):
+            for row in range(len(request)):
+                group = request.group(row)
+                if group.price and not group.peer:
+                    prices.setdefault(FUNCTIONS, []).append(round(group.price * MILLIONTHS))
         return [self._count(True, payee, len(each), sum(each)) for payee, each in prices.items()]
 
     def earned(self, request: Request) -> list[DayPayments]:
-        """Count the answers to a request of a peer that is recorded now."""
-        rows = sum(answer is not NO_ANSWER for answer in request.answers) if request.price else 0
-        return [self._count(False, request.source, rows, rows * request.price)] if rows else []
+        """Count the answers to a request of a peer that is recorded now, and what they cost."""
+        rows = sum(answer is not NO_ANSWER for answer in request.answers)
+        if not rows:
+            return []
+        days = [self._count(False, request.source, rows, rows * request.price)]
+        if self._serving_cost and request.groups[0].phase == "serve":
+            days.append(self._count(True, SERVING, rows, rows * self._serving_cost))
+        return days
+
+    def _gained(self, request: Request, rows: Sequence[int]) -> list[DayPayments]:
+        if not is_own(request.source):
+            return []
+        gain_of, unit = self._learner.gain_of, self._learner.unit
+        gained = sum(gain_of(request.answers[row], request.truths[row]) for row in rows)
+        return [self._count(False, LABELS, len(rows), gained * MILLIONTHS // unit)]
+
+    def account(self) -> Account:
+        """Return the account of all days."""
+        sums: Counter[tuple[bool, str]] = Counter()
+        rows: Counter[bool] = Counter()
+        for day in self._days.values():
+            is_peer = day.peer not in NO_PEERS
+            sums[day.is_ours, "" if is_peer else day.peer] += day.amount
+            rows[day.is_ours] += day.rows * is_peer
+        units = {key: amount / MILLIONTHS for key, amount in sums.items()}
+        return account_of(
+            units.get((False, LABELS), 0.0),
+            bought=rows[True],
+            sold=rows[False],
+            paid=units.get((True, ""), 0.0),
+            earned=units.get((False, ""), 0.0),
+            serving_cost=units.get((True, SERVING), 0.0),
+            spent=units.get((True, FUNCTIONS), 0.0),
+        )
 
     def _count(self, is_ours: bool, peer: str, rows: int, amount: int) -> DayPayments:
         key = (is_ours, self._today, peer)

@@ -163,7 +163,7 @@ def settle_accounts(
             if not arm.endswith(BY_CONTEXT):  # else no function runs
                 server = path[-1].receiver
                 _add(sums[server], serving_cost=times * serving_costs.get(server, 0.0))
-    return {name: _account(dealing.right, sums[name]) for name, dealing in dealings.items()}
+    return {name: account_of(dealing.right, **sums[name]) for name, dealing in dealings.items()}
 
 
 def total_account(accounts: Iterable[Account]) -> Account:
@@ -172,7 +172,7 @@ def total_account(accounts: Iterable[Account]) -> Account:
     for account in accounts:
         _add(sums, **{name: getattr(account, name) for name in _SUMMED})
         right += account.right
-    return _account(right, sums)
+    return account_of(right, **sums)
 
 
 _SUMMED = ("bought", "sold", "paid", "earned", "serving_cost", "spent")
@@ -183,7 +183,8 @@ def _add(sums: dict[str, float], **more: float) -> None:
         sums[name] += amount
 
 
-def _account(right: float, sums: Mapping[str, float]) -> Account:
+def account_of(right: float, **sums: float) -> Account:
+    """Return the account of these right answers and sums."""
     balance = round(sums["earned"] - sums["paid"] - sums["serving_cost"], DIGITS) + 0.0  # not -0.0
     spent = round(sums["spent"], DIGITS) + 0.0
     whole: Any = {name: int(sums[name]) for name in ("bought", "sold")}

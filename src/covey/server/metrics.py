@@ -55,8 +55,8 @@ FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "arm_labels": (TOTAL, ("arm", "arm_kind"), "Labels of own clients, over all starts."),
     "arm_labels_right": (TOTAL, ("arm", "arm_kind"), "Those that the arm got right."),
     "reward_ratio": (NOW, (), "The share of own clients' labels that the arm got right."),
-    "served_cost": (TOTAL, (), "What answers to peers have cost this site since the start."),
-    "utility": (NOW, (), "Right answers since the start, less payments and serving costs."),
+    "served_cost": (TOTAL, (), "What answers to peers have cost this site."),
+    "utility": (NOW, (), "Right answers, less what was spent, and the balance with peers."),
     "function_failures": (TOTAL, ("function",), "Calls of own functions that failed."),
     "alarms": (TOTAL, ("space",), "Alarms of the change detection since the start."),
     "shadow_rows": (TOTAL, ("outcome",), "Rows drawn for the shadow since the start, by outcome."),
@@ -251,7 +251,7 @@ class _NodeCollector(Collector):
         labels = counters.labels.total()
         yield "reward_ratio", {(): counters.right.total() / labels} if labels else {}
         account, shadow = state.account, state.shadow
-        yield "served_cost", {} if account is None else {(): account.served_cost}
+        yield "served_cost", {} if account is None else {(): account.serving_cost}
         yield "utility", {} if account is None else {(): account.utility}
         outcomes = () if shadow is None else ("complete", "incomplete", "dropped")
         yield "shadow_rows", {(outcome,): getattr(shadow, outcome) for outcome in outcomes}

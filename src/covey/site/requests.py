@@ -352,6 +352,10 @@ class Delivery(msgspec.Struct, frozen=True):
     label: Any
 
 
+# In place of a peer: what nobody receives, and what the labels of own clients were worth.
+NO_PEERS = FUNCTIONS, SERVING, LABELS = "/functions", "/serving", "/labels"
+
+
 class DayPayments(msgspec.Struct, frozen=True):
     """What a site paid a peer for answers in a day, or was paid by it."""
 

@@ -440,17 +440,17 @@ class RecordedState(SiteState):
         trust: Mapping[str, Trust] | None = None,
         *,
         most_cells: int = MOST_CELLS,
-        paid: Callable[[Request], list[DayPayments]] = lambda request: [],
+        count: Callable[..., list[DayPayments]] = lambda request, rows=None: [],
     ) -> None:
         """`trust` says how labels of each peer count; those of others are isolated.
 
-        `paid` counts what is paid for the answers of peers to a request.
+        `count` counts what is paid for answers to a request, and what labels of rows are worth.
         """
         self._arms = ArmPlaces(learner, loaded.of(Arm))
         super().__init__(
             learner, SourceStatistics(learner, trust or {}, most_cells=most_cells, arms=self._arms)
         )
-        self._count_payments = paid
+        self._count_payments = count
         self.arm_ids = self._arms.renamed
         if self.sources.earned is not None:
             self.judge = PoolingLearner(learner, self.sources)
@@ -555,8 +555,8 @@ class RecordedState(SiteState):
             self.learner.advance(request.last_slot)
         self.commit.requests.append(request)
         self.counters.count_decisions(request)
+        self.commit.records += self._count_payments(request)
         if request.peer_answers:
-            self.commit.records += self._count_payments(request)
             self._count_answered(request, request.peer_answers, answers=1)
         if self.sources.is_pooled(source) and request.groups[0].phase != RELAY:
             self._note(request, range(len(request)))
@@ -709,6 +709,7 @@ class RecordedState(SiteState):
         counted = self.commit.add_labels(request, rows, right)
         slot = self.sources.slot(request.source)
         self.counters.count_labels(request, rows, counted, slot)
+        self.commit.records += self._count_payments(request, rows)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)

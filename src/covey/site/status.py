@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from covey.bandit.learner import CellPreference, Learner
+from covey.replay.outcome import Account
 from covey.site.cells import kinds_of
 from covey.site.earned import TrustState
 from covey.site.requests import (
@@ -66,16 +67,6 @@ class ServedState(msgspec.Struct, frozen=True):
     open_tickets: int  # pending labels of isolated peers
     labels: int  # from peers, over all starts
     cells: int  # opened by isolated peers only
-
-
-class AccountState(msgspec.Struct, frozen=True):
-    """What the site gained and what it paid since the start, with its serving costs."""
-
-    right: int  # own clients' labels that the arm got right
-    paid: float  # for own functions and for asking
-    served: int  # rows of peers that own functions answered
-    served_cost: float
-    utility: float
 
 
 class ShadowState(msgspec.Struct, frozen=True):
@@ -152,7 +143,7 @@ class State(msgspec.Struct, frozen=True):
     budget: float | None = None  # for these, per day
     alarms_total: int = 0  # of the change detection, over all starts
     alarm_slots: list[int] = []  # of the latest ones, over all starts
-    account: AccountState | None = None  # None: it has no serving-cost
+    account: Account | None = None  # over all starts
     horizon: int | None = None  # slots that the policy was chosen for; None: any number
     trust: list[TrustState] = []  # of peers with earned trust that have sent labels
     # Of an ensemble: the weights by cell ("": all cells) and learner.
@@ -192,7 +183,6 @@ class Counters:
         self.waited_slots = 0
         self.alone = 0  # rows decided without peers because one of them failed
         self._add_labels(counters)
-        self._right_before = self.right.total()
 
     def count_decisions(self, request: Request) -> None:
         groups = request.groups
@@ -238,19 +228,9 @@ class Counters:
         """Continue what is counted since the start."""
         self.decisions, self.spent, self.alone = old.decisions, old.spent, old.alone
         self.waits, self.waited_slots = old.waits, old.waited_slots
-        self._right_before = old._right_before
         self.asked.update(old.asked)
         self.alarms.update(old.alarms)  # in place: the change detection counts here
         self._alarms_seen += old._alarms_seen
-
-    def account(self, serving_cost: float) -> AccountState | None:
-        """Return the account since the start; a peer's price may carry the serving cost or not."""
-        if not serving_cost:
-            return None
-        served = sum(rows for (phase, _), rows in self.decisions.items() if phase == "serve")
-        right, paid = self.right.total() - self._right_before, sum(self.spent.values())
-        cost = served * serving_cost
-        return AccountState(int(right), paid, served, cost, right - paid - cost)
 
     def phases(self) -> dict[str, int]:
         """Return the decisions of each phase."""
