@@ -62,7 +62,7 @@ def parts(
     game = ReplayEngine(setup, setup.sites, 1, [0, 1])
     oracle = Oracle(WORLD, policy, played=setup, seed=1)
     for _ in range(stretches):
-        game.play(log_of(world.draw(length)))
+        game.play(log_of(world.draw(length), WORLD, setup))
     held = []
 
     def draw() -> float:
@@ -72,12 +72,12 @@ def parts(
 
     def decide() -> float:
         begin = process_time()
-        held.append(game.play(log_of(held[0])))
+        held.append(game.play(log_of(held[0], WORLD, setup)))
         return process_time() - begin
 
     def judge() -> float:
         begin = process_time()
-        oracle.judge(held[1], held[0], log_of(held[0])).sums()
+        oracle.judge(held[1], held[0], log_of(held[0], WORLD, setup)).sums()
         return process_time() - begin
 
     return interleave(

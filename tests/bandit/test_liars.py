@@ -124,7 +124,7 @@ def test_a_reported_index_is_capped_by_the_own_statistics(seed: int) -> None:
     )
     setup = network(environment, policy_from({"preset": "share-ucb", "slices": 1}))
     stretch = World(environment, seed=seed, horizon=1_500).draw(1_500)
-    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch, environment, setup))
     sites = tuple(
         Site(
             name=f"learner-{k + 1}",

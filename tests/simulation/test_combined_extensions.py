@@ -15,7 +15,7 @@ from covey.kernel.rules import Reward
 from covey.replay.engine import ReplayEngine
 from covey.simulation.environment import environment_from
 from covey.simulation.run import play
-from covey.simulation.sites import WorldLog, network
+from covey.simulation.sites import log_of, network
 from covey.simulation.world import World
 from reference import choices
 
@@ -150,7 +150,7 @@ def test_the_numbers_of_a_combination_are_those_of_the_slow_oracle(
         return
     chunk = World(environment, seed=1, horizon=SLOTS).draw(SLOTS)
     setup = network(environment, policy)
-    log = WorldLog(environment, setup).rows(chunk)
+    log = log_of(chunk, environment, setup)
     width = len(log.contexts) // SLOTS // len(chunk.accuracy)
     trace = ReplayEngine(setup, setup.sites, width, environment.labels).play(log)
     learners = learners_of(table, policy)

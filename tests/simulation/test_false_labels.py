@@ -73,7 +73,7 @@ def decided(table: dict[str, Any], settings: PolicyRecord = SETTINGS) -> list[in
     environment = environment_from(table)
     setup = network(environment, settings)
     chunk = World(environment, seed=3, horizon=SLOTS).draw(SLOTS)
-    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(chunk))
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(chunk, environment, setup))
     return list(trace.function.tolist())
 
 

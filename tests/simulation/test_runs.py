@@ -52,7 +52,7 @@ def test_requests_and_the_labels_passed_on_are_counted(wait: int | None) -> None
     world = World(environment, seed=5, horizon=1_000)
     setup = network(environment, settings)
     stretch = world.draw(1_000)
-    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch))
+    trace = ReplayEngine(setup, setup.sites, 1, [0, 1]).play(log_of(stretch, environment, setup))
     requests = labels = 0
     for slot, learner, arm in zip(trace.slot, trace.learner, trace.arm, strict=True):
         if arm >= 8:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from covey import toml
 from covey.bandit.bounds import MOST_SLOTS
@@ -84,6 +85,23 @@ class DrawnColumn(msgspec.Struct, frozen=True, kw_only=True):
 
     low: Cost = 0.0
     high: Cost
+
+    @property
+    def mean(self) -> float:
+        return (self.low + self.high) / 2
+
+    def number(self, share: Any) -> Any:
+        """Return the number at a share of the way, from 0 to 1."""
+        return self.low + (self.high - self.low) * share
+
+    def whole(self, share: Any) -> Any:
+        """Return the whole number at a share of the way, below 1; all are equally wide."""
+        return (self.low + (self.high - self.low + 1) * share).astype(np.int64)
+
+    def share_above(self, limit: int) -> float:
+        """Return the share of the whole numbers that lie above a limit."""
+        count = self.high - self.low + 1
+        return min(max(0.0, self.high - limit), count) / count
 
 
 class Process(NamedTuple):

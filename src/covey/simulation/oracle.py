@@ -344,8 +344,8 @@ def _prices(environment: Environment, setup: NetworkConfig) -> dict[Pair, PriceS
     if wiring is None or not wiring.is_moving:
         return {}
     links = deepcopy(wiring.links)
-    means = {name: (column.low + column.high) / 2 for name, column in environment.columns.items()}
-    links.apply(Change(1, *pair, means[column]) for pair, column in wiring.tolls.items())
+    tolls = {pair: environment.columns[name].mean for pair, name in wiring.tolls.items()}
+    links.apply(Change(1, *pair, mean) for pair, mean in tolls.items())
     first = links.prices()
     later = price_changes(links, wiring.changes)
     moves_of = {pair: [(1, first.get(pair, math.inf))] for pair in wiring.reach}
@@ -360,8 +360,7 @@ def _arms(
 ) -> list[KnownArm]:
     site, learners = setup.sites[place], len(setup.sites)
     functions, first = sum(environment.counts), sum(environment.counts[:place])
-    columns = [environment.columns[name] if name else None for name in site.cost_columns]
-    means = [0.0 if column is None else (column.low + column.high) / 2 for column in columns]
+    means = [environment.columns[name].mean if name else 0.0 for name in site.cost_columns]
     own = len(site.functions)
     seen = own + len(site.peers)
     codes = [
@@ -402,6 +401,4 @@ def _late(environment: Environment, setup: NetworkConfig, asker: int, helper: in
         return 0.0
     if not isinstance(delay, str):
         return float(delay > wait)
-    column = environment.columns[delay]
-    slots = column.high - column.low + 1
-    return float(min(max(0.0, column.high - wait), slots) / slots)
+    return environment.columns[delay].share_above(wait)

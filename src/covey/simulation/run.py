@@ -19,7 +19,7 @@ from covey.replay.outcome import BILLION, Account, Dealings, settle_accounts
 from covey.replay.voting import EnsembleReplay
 from covey.simulation.environment import Environment
 from covey.simulation.oracle import CAUSES, Losses, Oracle, check_parts, parts_of
-from covey.simulation.sites import WorldLog, log_of, network, width_of
+from covey.simulation.sites import log_of, network, width_of
 from covey.simulation.world import World, WorldChunk
 from covey.types import BY_CONTEXT, PHASES, Array, Phase
 
@@ -71,7 +71,6 @@ def play(
     world = World(environment, seed=seed, horizon=horizon)
     setup = network(environment, settings)
     game = ReplayEngine(setup, setup.sites, width_of(environment, setup), environment.labels)
-    log = WorldLog(environment, setup)
     oracle = Oracle(environment, settings, played=setup, seed=seed)
     sums = _Sums(environment, setup, horizon)
     voters = [setup.sites[place].name for place in environment.receiving]
@@ -81,7 +80,7 @@ def play(
     for end in [*checkpoints, horizon]:
         for slots in lengths(environment, end - world.slots):
             chunk = world.draw(slots)
-            rows = log.rows(chunk)
+            rows = log_of(chunk, environment, setup)
             trace = game.play(rows)
             # On kept rows a learner exploits its own functions.
             np.minimum(trace.phase, Phase.EXPLOIT, out=trace.phase)

@@ -1,7 +1,7 @@
 """The sites of an environment: the configuration of a replay, and its instances as a log."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -104,71 +104,58 @@ def _context(environment: Environment) -> list[Entry]:
     return [*environment.coordinates] if has_own else []
 
 
-def log_of(stretch: WorldChunk) -> EncodedLog:
-    """Return a chunk as rows of a log: the label is always 1, a right function predicts 1."""
-    slots = len(stretch.points)
-    return EncodedLog(
-        contexts=stretch.points.reshape(-1).data,
-        predictions=stretch.right.reshape(-1, slots).data,
-        labels=np.ones(slots, np.int32).data,
-        at=None,
-        delays=None if stretch.delays is None else stretch.delays.data,
-        shown=None if stretch.shown is None else stretch.shown.data,
-    )
+def log_of(chunk: WorldChunk, environment: Environment, setup: NetworkConfig) -> EncodedLog:
+    """Return a chunk as rows of a log.
+
+    Without classes the label is always 1, and a right function predicts 1.
+    """
+    slots = len(chunk.points)
+    right = chunk.right.reshape(-1, slots)
+    labels: Array = np.ones(slots, np.int32)
+    predictions, gains = right, None
+    if chunk.labelled is not None:
+        labels, predictions = chunk.labelled.labels, chunk.labelled.answers[0]
+    if environment.loss is not None:
+        predictions, gains = np.zeros_like(right), right
+    columns = {
+        "contexts": _contexts(chunk, environment, setup).reshape(-1),
+        "predictions": predictions,
+        "labels": labels,
+        "delays": chunk.delays,
+        "shown": chunk.shown,
+        "gains": gains,
+        "costs": _costs(chunk, environment, setup.cost_columns),
+        "batches": np.arange(slots) // environment.batch if environment.batch > 1 else None,
+        "busy": _busy(chunk, environment, setup.answer_delays),
+    }
+    views = {name: None if column is None else column.data for name, column in columns.items()}
+    return EncodedLog(at=None, **views)  # type: ignore[arg-type]
 
 
-class WorldLog(NamedTuple):
-    """Makes the rows of a log from the chunks of a world, in order."""
+def _contexts(chunk: WorldChunk, environment: Environment, setup: NetworkConfig) -> Array:
+    """Return what the sites see: slot, stream, coordinate."""
+    if not setup.context.dimension:
+        return chunk.points
+    seen = [
+        setup.context.extract(
+            dict(zip(environment.coordinates, np.ascontiguousarray(points.T), strict=True)),
+            first_slot=chunk.first_slot,
+        )
+        for points in np.moveaxis(chunk.points, 1, 0)
+    ]
+    return np.ascontiguousarray(np.stack(seen, axis=1))
 
-    environment: Environment
-    setup: NetworkConfig
 
-    def rows(self, stretch: WorldChunk) -> EncodedLog:
-        log = log_of(stretch)
-        changes: dict[str, Any] = {}
-        if self.setup.context.dimension:
-            changes["contexts"] = self._contexts(stretch).reshape(-1).data
-        if stretch.labelled is not None:
-            changes["labels"] = stretch.labelled.labels.data
-            changes["predictions"] = stretch.labelled.answers[0].data
-        if self.environment.loss is not None:
-            changes["gains"] = log.predictions
-            changes["predictions"] = np.zeros(np.shape(log.predictions), np.int32).data
-        if self.setup.cost_columns:
-            changes["costs"] = self._costs(stretch).data
-        if self.environment.batch > 1:
-            changes["batches"] = (np.arange(len(stretch.points)) // self.environment.batch).data
-        if any(self.setup.answer_delays):
-            changes["busy"] = self._busy(stretch).data
-        return log._replace(**changes)
+def _costs(chunk: WorldChunk, environment: Environment, names: Sequence[str]) -> Array | None:
+    values = [environment.columns[name].number(chunk.columns[name]) for name in names]
+    return np.rint(np.array(values) * MILLIONTHS).astype(np.int32) if names else None
 
-    def _contexts(self, stretch: WorldChunk) -> Array:
-        """Return what the sites see: slot, stream, coordinate."""
-        names = self.environment.coordinates
-        seen = [
-            self.setup.context.extract(
-                dict(zip(names, np.ascontiguousarray(points.T), strict=True)),
-                first_slot=stretch.first_slot,
-            )
-            for points in np.moveaxis(stretch.points, 1, 0)
-        ]
-        return np.ascontiguousarray(np.stack(seen, axis=1))
 
-    def _costs(self, stretch: WorldChunk) -> Array:
-        drawn = [self.environment.columns[name] for name in self.setup.cost_columns]
-        values = [
-            column.low + (column.high - column.low) * stretch.columns[name]
-            for name, column in zip(self.setup.cost_columns, drawn, strict=True)
-        ]
-        return np.rint(np.array(values) * MILLIONTHS).astype(np.int32)
-
-    def _busy(self, stretch: WorldChunk) -> Array:
-        busy = np.empty((len(stretch.points), len(self.setup.answer_delays)), np.int64)
-        for learner, delay in enumerate(self.setup.answer_delays):
-            if isinstance(delay, str):
-                column = self.environment.columns[delay]
-                values = column.low + (column.high - column.low + 1) * stretch.columns[delay]
-                busy[:, learner] = values.astype(np.int64)
-            else:
-                busy[:, learner] = delay
-        return busy
+def _busy(chunk: WorldChunk, environment: Environment, delays: Sequence[int | str]) -> Array | None:
+    columns = [
+        environment.columns[delay].whole(chunk.columns[delay])
+        if isinstance(delay, str)
+        else np.full(len(chunk.points), delay)
+        for delay in delays
+    ]
+    return np.stack(columns, axis=1) if any(delays) else None
