@@ -77,6 +77,48 @@ def test_every_label_is_there_before_the_first_row_at_or_after_its_time(
     assert delay.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("timing", "read"),
+    [
+        (Timing("at", None, 2_000_000, None), 2),  # the last label is there at 3 s, as row 4 is
+        (Timing("at", None, 2_000_001, None), 3),
+        (Timing("at", "known", None, None), 2),  # at 3 s or never
+        (Timing("at", None, 9_000_000, 1_000_000), 2),  # it expires after 2 s
+        (Timing("at", None, 9_000_000, 2_000_000), 3),
+    ],
+)
+def test_rows_are_passed_on_once_later_rows_say_when_their_labels_come(
+    timing: Timing, read: int
+) -> None:
+    chunks = iter(
+        [{"at": [k, k + 1.0], "known": [float("nan"), k + 3.0]} for k in (0.0, 2.0, 4.0, 6.0)]
+    )
+    next(timing.arrivals(chunks))
+
+    assert len([*chunks]) == 4 - read
+
+
+@pytest.mark.parametrize(
+    ("timing", "column", "words"),
+    [
+        (
+            Timing("at", None, None, None),
+            {"at": [3.0, None]},
+            "column 'at' is None, which is not a",
+        ),
+        (Timing("at", None, None, None), {"at": [3.0, "noon"]}, "column 'at' is 'noon', which is"),
+        (Timing("at", None, "late", None), {"late": ["0s", "soon"]}, "column 'late' is 'soon', wh"),
+        (Timing("at", None, "late", None), {"late": [None, -HOUR]}, "column 'late' is .*duration"),
+    ],
+)
+def test_what_is_no_time_is_named_by_its_row(
+    timing: Timing, column: dict[str, Any], words: str
+) -> None:
+    good = {"at": [1.0, 2.0], "late": ["1s", "0s"]}
+    with pytest.raises(covey.DataError, match=f"^row 4: {words}"):
+        list(timing.arrivals([good, {"at": [3.0, 4.0], "late": ["1s", "2s"], **column}]))
+
+
 def _or_nothing(time: int | None) -> float:
     return float("nan") if time is None else float(time)
 

@@ -8,7 +8,7 @@ from covey.simulation.comparison import Comparison, Score, compare
 from support.compared import CHOSEN, SLOTS, runs
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def found() -> Comparison:
     return compare(CHOSEN, runs())
 

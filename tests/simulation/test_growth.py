@@ -114,5 +114,10 @@ def test_the_interval_of_a_ratio_has_the_width_of_95_percent() -> None:
     )
 
 
-def test_a_ratio_to_zero_regret_is_none() -> None:
+def test_pairs_without_regret_of_the_other_bound_no_ratio() -> None:
+    """Of pairs drawn again, both can be the first one: these have no ratio."""
+    found = ratio([1.0, 1.0], [0.0, 1.0])
+
+    assert found is not None
+    assert (found.mean, found.low, found.high) == (2.0, 1.0, 2.0)
     assert ratio([1.0, 2.0], [0.0, 0.0]) is None

@@ -86,10 +86,10 @@ class Timing(NamedTuple):
             first += len(held[-1].times)
             latest = held[-1].times[-1]
             while held[0] is not held[-1] and held[0].settled_by(self.wait) <= latest:
-                yield self._timed(held, is_end=False)
+                yield self._timed(held)
                 del held[0]
         while held:
-            yield self._timed(held, is_end=True)
+            yield self._timed(held)
             del held[0]
 
     def _read(self, columns: Columns, first: int, latest: Any) -> "_Held":
@@ -110,7 +110,7 @@ class Timing(NamedTuple):
             due = times + (self.delay or 0)
         return _Held(columns, times, due)
 
-    def _timed(self, held: "list[_Held]", *, is_end: bool) -> tuple[Columns, ArrivalTimes]:
+    def _timed(self, held: "list[_Held]") -> tuple[Columns, ArrivalTimes]:
         times = np.concatenate([chunk.times for chunk in held])
         chunk = held[0]
         rows = np.arange(len(chunk.times))
