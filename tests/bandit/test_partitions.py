@@ -94,6 +94,15 @@ def test_a_boundary_belongs_to_the_cell_above_it_and_one_to_the_last(x: float, n
     assert cell_of(Uniform(4), x) == name
 
 
+def test_a_space_is_named_by_its_coordinates_and_no_two_spaces_alike() -> None:
+    names = ["x", "x", "e[0]", "e[1]", "hour", "day", "load"]
+    spaces = [(0,), (1,), (2, 3), (0, 2, 3, 4, 5), tuple(range(7)), (4, 5)]
+
+    assert partitions.space_names(spaces, names) == [
+        *("x", "x*", "e", "x+e+hour+day", "x+e+hour+day+1 more", "hour+day"),
+    ]
+
+
 def test_every_dimension_has_its_own_coordinate_also_if_there_is_none() -> None:
     assert cell_of(Uniform(10), 0.05, 1.0, 0.55) == "g10:0:9:5"
     assert cell_of(Zooming()) == "z0"

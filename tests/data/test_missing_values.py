@@ -176,6 +176,7 @@ def test_ends_of_cells_without_a_value_are_empty() -> None:
     reader = contexts.parse([KIND, {"column": "t", "scale": "month"}])
 
     assert reader.bounds_at([0.3, 0.0], [0.4, 1.0]) == [("", ""), ("Jan", "Dec")]
+    assert reader.bounds_at([0.25, 1 / 24], [0.75, 5 / 24]) == [("tcp", "tcp"), ("Jan", "Feb")]
     assert [scale.value_at(0.5) for scale in reader.scales] == ["udp", "Jul"]
 
 

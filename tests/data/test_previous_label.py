@@ -1,9 +1,11 @@
 """The previous label equals a direct search for the latest known label."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 from covey.data import contexts
+from covey.errors import DataError
 from support.coordinates import CLASSES, histories, previous
 
 
@@ -53,6 +55,14 @@ def test_slot_one_begins_a_new_log():
     found = reader.extract({}, first_slot=1, labels=[None] * 9)
 
     assert found[:, 0].tolist() == [0.25] * 9
+
+
+def test_labels_without_a_place_among_the_classes_are_refused():
+    reader = contexts.parse(["x", CLASSES])
+
+    reader.check_labels(["attack", "normal"])
+    with pytest.raises(DataError, match="the label 'scan' is not one of the classes"):
+        reader.check_labels(["attack", "scan"])
 
 
 def test_one_record_does_not_change_the_state_of_a_log():
