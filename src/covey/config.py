@@ -497,11 +497,8 @@ def _plan_spaces(data: Data, members: Sequence[LearnerTable], *, joins: bool) ->
             raise ConfigError(f"learner {member.name!r} has a duplicate candidate; remove one")
     if joins:
         wished = [[_joined(listed)] for listed in wished]
-    entries: list[Entry] = []
     # The shared columns come first, also when no learner uses them.
-    for entry in itertools.chain(*shared, *itertools.chain(*wished)):
-        if entry not in entries:
-            entries.append(entry)
+    entries = _joined([*shared, *itertools.chain(*wished)])
     ends = [*itertools.accumulate(map(contexts.width_of, entries), initial=0)]
     spaces: list[Space] = []
     own = []

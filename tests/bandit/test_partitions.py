@@ -36,12 +36,17 @@ def cell_of(partition: Partition, *context: float) -> str:
         (Uniform(1), Cell(0, (0,)), "g1:0"),
         (Zooming(), Cell(4, (3, 7)), "z4:3:7"),
         (Zooming(), Cell(0, ()), "z0"),
+        (partitions.Dyadic(), Cell(8, (3, 7, 1)), "z8:3:7:1"),
+        (partitions.Dyadic(), Cell(8, (3, 7, 1, 255)), "x030701ff"),  # a place, not a cell
+        (partitions.Dyadic(), Cell(0, (0, 0, 0, 0)), "z0:0:0:0:0"),
+        (partitions.Dyadic(), Cell(0, (0,) * 17), "all:17"),
     ],
 )
 def test_a_cell_is_named_by_its_grid_or_level_and_its_coordinates(
     partition: Partition, cell: Cell, name: str
 ) -> None:
     assert partition.name(cell) == name
+    assert partition.parse(name) == cell
 
 
 @pytest.mark.parametrize(
