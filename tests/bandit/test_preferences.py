@@ -70,6 +70,21 @@ def test_of_many_cells_those_with_the_most_arrivals_are_returned_first() -> None
     assert arrivals == sorted(arrivals, reverse=True)
 
 
+def test_of_cells_that_were_split_only_the_present_one_is_shown() -> None:
+    """The paper's memory: where all contexts lie in one place, one cell is active at a time."""
+    network = covey.Network(
+        {"policy": POLICIES["zooming"], "learner": [{"name": "north", "functions": ["a"]}]},
+        functions={"a": lambda _: 0},
+        dimension=1,
+    )
+    site = network["north"]
+    for _ in range(1 + 16 + 256 + 5):  # a cell of level l is split at 2 ** (4 l) arrivals
+        site.learn(site.predict(None, (0.3,)).ticket, 0)
+
+    assert preferences(site.learner, most=10) == [CellPreference((0,), (0.25,), (0.375,), 5, "a")]
+    assert len(site.learner.table) == 4  # peers may ask about the others
+
+
 def test_looking_changes_no_decision() -> None:
     seen, blind = (learnt(POLICIES["epochs"])[0] for _ in range(2))
     before = snapshot_of(seen)
