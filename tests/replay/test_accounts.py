@@ -32,6 +32,12 @@ def test_an_account_adds_up() -> None:
     assert outcome.accounts["north"].utility == north.judged - (north.numbers.errors or 0)
     assert account.utility == account.balance == -account.serving_cost
     assert south.numbers.slots == 0
+    total = outcome.total
+    assert total.net_gain_points is not None
+    assert total.best_own_percent is not None
+    assert total.error_percent is not None
+    gained = total.best_own_percent - total.error_percent - 100 * account.serving_cost / total.slots
+    assert total.net_gain_points.mean == pytest.approx(gained)
 
 
 def test_prices_that_carry_the_cost_make_the_helper_good() -> None:

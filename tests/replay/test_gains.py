@@ -14,6 +14,16 @@ def test_no_rows_give_no_gain_and_few_rows_no_interval() -> None:
     assert gain_of([1.0, 0.0], [2, 2]) == Interval(25.0)
 
 
+@pytest.mark.parametrize(
+    ("freedom", "certainty", "printed"),
+    [(1, 0.95, 12.706), (4, 0.95, 2.776), (31, 0.95, 2.040), (31, 0.99, 2.744), (2, 0.5, 0.816)],
+)
+def test_quantiles_are_those_of_printed_tables(
+    freedom: int, certainty: float, printed: float
+) -> None:
+    assert student(freedom, certainty) == pytest.approx(printed, abs=5e-4)
+
+
 def test_the_interval_is_that_of_batch_means_by_hand() -> None:
     sums = [1.0, -1.0] * 16
     found = gain_of(sums, [10] * 32)

@@ -27,7 +27,7 @@ SITES = (
 FUNCTIONS = 4
 COSTS = np.array([[0.0, 0.25, 0.0, 0.0, 0.0, 0.5, 0.0], [0.0] * 7, [0.0] * 7])
 TRAIN, EXPLORE, EXPLOIT = 0, 1, 2
-SOUTH = 5  # as an arm: after the four functions and north
+NORTH, SOUTH = 4, 5  # as arms: after the four functions
 
 # slot, learner, phase, arm, correct
 Row = tuple[int, int, int, int, int]
@@ -58,7 +58,7 @@ def trace_of(
     rows: Sequence[Row],
     correct: Sequence[int] | None = None,
     *,
-    function_of_south: int = 2,
+    function_of_peer: int = 2,
     cells: Sequence[int] | None = None,
     names: Sequence[str] = (),
     log: EncodedLog | None = None,
@@ -70,7 +70,7 @@ def trace_of(
             cell=np.array([0] * len(rows) if cells is None else cells, np.int32),
             phase=np.array(phases, np.int8),
             arm=np.array(arms, np.int32),
-            function=np.array([function_of_south if arm == SOUTH else arm for arm in arms]),
+            function=np.array([function_of_peer if arm >= FUNCTIONS else arm for arm in arms]),
             correct=np.array(right if correct is None else correct, np.int8),
         ),
         log or log_of([0] * len(rows), np.zeros((FUNCTIONS, len(rows))), at=learners),
@@ -184,13 +184,24 @@ def test_functions_are_judged_on_the_labels_that_the_log_holds() -> None:
 def test_slots_in_which_an_own_function_replaced_a_peer_are_counted() -> None:
     tally = OutcomeBuilder(SITES)
     for function in (2, 0, 4):  # the peer's, an own one, and what a peer remembers for north
-        trace = trace_of(SIX_ROWS, function_of_south=function)
+        trace = trace_of(SIX_ROWS, function_of_peer=function)
         tally.add(trace, trace)
     north, south, west = outcome_of(tally).learners
 
     stood_in = [learner.numbers.stood_in for learner in (north, south, west)]
 
     assert stood_in == [2, UNSET, UNSET]
+
+
+def test_the_first_learner_is_asked_as_others_are() -> None:
+    tally = OutcomeBuilder(SITES)
+    trace = trace_of([(slot, 1, EXPLOIT, NORTH, 1) for slot in (1, 2, 3)], function_of_peer=2)
+    tally.add(trace, trace)
+    south = outcome_of(tally).learners[1].numbers
+
+    assert south.arms == {"north": 3}
+    assert south.stood_in == 3
+    assert [(pair.peer, pair.asked, pair.right) for pair in south.pairs] == [("north", 3, 3)]
 
 
 def test_decisions_are_counted_by_candidate_under_whatever_number_a_cell_has() -> None:

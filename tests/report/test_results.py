@@ -2,6 +2,7 @@
 
 import csv
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def test_a_result_has_the_outcome_of_the_command_line(
         ({"label": [1, 0]}, "the table has no column 'nb'"),
         ({"label": [1, 0], "nb": [1]}, "column 'label' has 2 rows, but 'nb' has 1"),
         ({"label": [1, 0], "nb": [[1, 0], [0, 1]]}, "column 'nb' has a list in each row"),
-        ({"label": [], "nb": []}, "the data have no rows"),
+        ({"label": [], "nb": []}, "the table has no rows"),
         (pd.DataFrame({"label": [1]}), "the table has no column 'nb'"),
         (pl.DataFrame({"label": [1], "nb": [[1]]}), "column 'nb' has a list in each row"),
         (7, "data is a int; pass the path of a log, a data frame, a pyarrow table"),
@@ -195,3 +196,9 @@ def test_predictions_most_of_which_are_no_labels_get_a_warning(said: list[float]
     data = {"label": [1, 0, 1], "nb": said}
     with pytest.warns(UserWarning, match="of the predictions of 'nb' are not labels"):
         covey.replay(CONFIG, data).summary()
+
+
+def test_predictions_half_of_which_are_labels_get_no_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        covey.replay(CONFIG, {"label": [1, 0, 1, 0], "nb": [1, 0, 0.4, 0.6]}).summary()

@@ -283,9 +283,8 @@ class _Sample:
 
 def context_gains(setup: NetworkConfig, data: Any) -> list[Interval]:
     """Return what a better choice of functions gains by each coordinate of the contexts alone."""
-    reader = tables.open_table(data, used_columns(setup))
-    sample, encoder = _Sample(setup.unit), Encoder(setup, is_typed=reader.is_typed)
-    for log in chunks_of(setup, reader, encoder):
+    sample = _Sample(setup.unit)
+    for log in Log(setup, data):
         sample.add(log)
     return sample.gains()
 
@@ -341,10 +340,8 @@ class Decided:
 
     def __init__(self, setup: NetworkConfig, data: Any, baselines: Sequence[str] = ()) -> None:
         """Replay a table: a frame, a mapping of columns or the path of a log."""
-        self._run, _, chunks = _begun(setup, data, baselines)
-        self._chunks = [(log, self._run.decide(log)) for log in chunks]
-        if not self._run.slots:
-            raise DataError("the data have no rows; a replay needs at least one")
+        self._run, log = _begun(setup, data, baselines)
+        self._chunks = [(chunk, self._run.decide(chunk)) for chunk in log]
 
     @cached_property
     def trace(self) -> Trace:
@@ -390,16 +387,13 @@ def table_of_arrays(
     return setup._replace(context=contexts.parse(names)), columns
 
 
-def _begun(
-    setup: NetworkConfig, data: Any, baselines: Sequence[str]
-) -> tuple[ReplayRun, tables.Reader, Iterator[EncodedLog]]:
-    """Return a replay before its first row, and the rows as they are read."""
-    reader = tables.open_table(data, used_columns(setup))
-    encoder = Encoder(setup, is_typed=reader.is_typed)
+def _begun(setup: NetworkConfig, data: Any, baselines: Sequence[str]) -> "tuple[ReplayRun, Log]":
+    """Return a replay before its first row, and the log."""
+    log = Log(setup, data)
     width = setup.context.dimension
-    run = ReplayRun(setup, encoder.vocabulary, width=width, baselines=baselines)
-    check_horizon(setup, 0 if setup.shares_slots else reader.rows_total or 0)
-    return run, reader, chunks_of(setup, reader, encoder)
+    run = ReplayRun(setup, log.vocabulary, width=width, baselines=baselines)
+    check_horizon(setup, 0 if setup.shares_slots else log.reader.rows_total or 0)
+    return run, log
 
 
 def replay_file(
@@ -414,16 +408,13 @@ def replay_file(
 
     `data` is the path of the log, or its columns.
     """
-    run, reader, chunks = _begun(setup, data, baselines)
-    for log in chunks:
-        chunk = run.decide(log)
-        run.judge(log, chunk)
+    run, log = _begun(setup, data, baselines)
+    for chunk in log:
+        decided = run.decide(chunk)
+        run.judge(chunk, decided)
         if trace is not None:
-            trace.write(chunk)
-        progress(reader.share_read(), run.slots)
-    if not run.slots:
-        name = data.name if isinstance(data, Path) else "the table"
-        raise DataError(f"{name} has no rows; a log needs at least one")
+            trace.write(decided)
+        progress(log.reader.share_read(), run.slots)
     return run.outcome()
 
 
@@ -464,44 +455,59 @@ def _cost_and_delay_columns(setup: NetworkConfig) -> list[str]:
     return [*setup.cost_columns, *(d for d in setup.answer_delays if isinstance(d, str))]
 
 
-def chunks_of(
-    setup: NetworkConfig, reader: tables.Reader, encoder: Encoder
-) -> Iterator[EncodedLog]:
-    """Yield the rows of a log, encoded."""
-    batches = 0  # before the chunk
-    # Closed at once if a row is invalid, not when the generator is collected.
-    with contextlib.closing(reader.chunks()) as chunks:
-        whole: Iterator[Columns] = chunks
-        if setup.data.only is not None:
-            whole = wanted_rows(chunks, setup.data.only)
-        if setup.data.batch is not None:
-            whole = whole_batches(whole, setup.data.batch)
-        timing = setup.timing
-        timed: Iterable[tuple[Columns, ArrivalTimes | None]] = (
-            ((columns, None) for columns in whole) if timing is None else timing.arrivals(whole)
+class Log:
+    """The rows of a log, encoded in the chunks in which they are read."""
+
+    def __init__(self, setup: NetworkConfig, data: Any) -> None:
+        """Open a table: a frame, a mapping of columns or the path of a log."""
+        self.reader = tables.open_table(data, used_columns(setup))
+        self._name = data.name if isinstance(data, Path) else "the table"
+        self._setup = setup
+        self._encoder = Encoder(setup, is_typed=self.reader.is_typed)
+        self.vocabulary = self._encoder.vocabulary
+        self._batches = 0  # so far
+
+    def __iter__(self) -> Iterator[EncodedLog]:
+        """Yield the chunks; raise `DataError` after the last one if there was no row."""
+        data, timing = self._setup.data, self._setup.timing
+        # Closed at once if a row is invalid, not when the generator is collected.
+        with contextlib.closing(self.reader.chunks()) as chunks:
+            whole: Iterator[Columns] = chunks
+            if data.only is not None:
+                whole = wanted_rows(chunks, data.only)
+            if data.batch is not None:
+                whole = whole_batches(whole, data.batch)
+            if timing is None:
+                for columns in whole:
+                    yield self._encoded(columns, None)
+            else:
+                for columns, times in timing.arrivals(whole):
+                    yield self._encoded(columns, times)
+        if self._encoder.first_slot == 1:
+            raise DataError(f"{self._name} has no rows; a log needs at least one")
+
+    def _encoded(self, columns: Columns, times: ArrivalTimes | None) -> EncodedLog:
+        setup, encoder = self._setup, self._encoder
+        for name in columns.keys() - setup.context.vectors:
+            tables.check_flat(columns[name], name)
+        arrived = encoder.arrivals(columns, times)
+        labels = slots = None
+        if setup.context.has_previous:
+            labels = logs.named(encoder.vocabulary.values, arrived.labels)
+        if setup.shares_slots and arrived.batches is not None:
+            slots = self._batches + 1 + arrived.batches
+            self._batches = int(slots[-1])
+        points = setup.context.extract(
+            columns,
+            first_slot=encoder.first_slot,
+            labels=labels,
+            at=arrived.at,
+            revealed=arrived.revealed,
+            delay=arrived.rows_until_label,
+            slots=slots,
         )
-        for columns, times in timed:
-            for name in columns.keys() - setup.context.vectors:
-                tables.check_flat(columns[name], name)
-            arrived = encoder.arrivals(columns, times)
-            labels = None
-            if setup.context.has_previous:
-                labels = logs.named(encoder.vocabulary.values, arrived.labels)
-            slots = None
-            if setup.shares_slots and arrived.batches is not None:
-                slots = batches + 1 + arrived.batches
-                batches = int(slots[-1])
-            points = setup.context.extract(
-                columns,
-                first_slot=encoder.first_slot,
-                labels=labels,
-                at=arrived.at,
-                revealed=arrived.revealed,
-                delay=arrived.rows_until_label,
-                slots=slots,
-            )
-            answers = [(name, columns[name]) for name in _functions(setup)]
-            yield encoder.encode(answers, arrived, points, columns)
+        answers = [(name, columns[name]) for name in _functions(setup)]
+        return encoder.encode(answers, arrived, points, columns)
 
 
 def whole_batches(chunks: Iterable[Columns], batch: str) -> Iterator[Columns]:

@@ -10,11 +10,9 @@ import msgspec
 import numpy as np
 
 from covey.config import load
-from covey.data import tables
-from covey.replay.encoding import Encoder
 from covey.replay.engine import ReplayEngine
 from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of
-from covey.replay.replay import chunks_of, used_columns
+from covey.replay.replay import Log
 from covey.types import Array, Interval
 
 FINER = 4  # prices between those around the break-even price
@@ -55,14 +53,13 @@ def play(variants: Sequence[Table], source: Source) -> list[Sites]:
     """Replay configurations that read the same columns, in one pass; runs in worker processes."""
     setups = [load(variant) for variant in variants]
     first = setups[0]
-    reader = tables.open_table(source, used_columns(first))
-    encoder = Encoder(first, is_typed=reader.is_typed)
-    width, labels = first.context.dimension, encoder.vocabulary.values
+    log = Log(first, source)
+    width, labels = first.context.dimension, log.vocabulary.values
     engines = [ReplayEngine(setup, setup.sites, width, labels) for setup in setups]
     tallies = [OutcomeBuilder(setup.sites, setup.unit, setup.payments()) for setup in setups]
-    for log in chunks_of(first, reader, encoder):
+    for chunk in log:
         for engine, tally in zip(engines, tallies, strict=True):
-            trace = engine.play(log)
+            trace = engine.play(chunk)
             tally.add(trace, trace)
     return [tally.learners([[] for _ in first.sites]) for tally in tallies]
 
