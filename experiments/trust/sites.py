@@ -13,7 +13,7 @@ from covey.kernel.rules import Cell
 from covey.network.local_site import run
 from covey.site.handler import Handler
 from covey.site.requests import OWN, Loaded, SourceState
-from covey.site.state import RecordedState
+from covey.site.state import loaded_state
 from covey.site.trust import Trust
 
 FUNCTIONS = ("f", "g", "h")
@@ -156,7 +156,7 @@ class AskedSite:
             "north", functions=FUNCTIONS, peers=(), costs=COSTS, policy=made, position=0
         )
         loaded = Loaded({SourceState: [SourceState(OWN, 0)]})
-        self.state = RecordedState(self.learner, loaded, dict.fromkeys(SOURCES, trust))
+        self.state = loaded_state(self.learner, loaded, dict.fromkeys(SOURCES, trust))
         self._handler = Handler(self.state, (), self)
 
     def answer(self, row: Row, context: float, slot: int) -> int:

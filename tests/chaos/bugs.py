@@ -23,7 +23,14 @@ from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery, PaymentCounte
 from covey.site.earned import EarnedTrust
 from covey.site.handler import Draft, Handler
 from covey.site.requests import Commit, Delivery, LabelPart, Request, SiteRecord, is_own
-from covey.site.state import RecordedState, Settlements, SiteState
+from covey.site.state import (
+    Changes,
+    Learning,
+    OpenRequests,
+    Settlements,
+    SiteState,
+    StoredState,
+)
 from covey.site.trust import PoolingLearner, SourceStatistics
 from covey.store import tables
 from covey.store.store import Store
@@ -77,7 +84,7 @@ def refuses_labels_before_the_commit(patch: Patch) -> None:
 
 def looks_up_closed_requests_before_the_commit(patch: Patch) -> None:
     async def locate(self: Node, source: str, id: str, **more: Any) -> Any:  # noqa: A002
-        if self._state.find(source, id) is None:
+        if self._state.open.find(source, id) is None:
             found = self._dependencies.store.find(source, id)
             if found is not None:
                 return found
@@ -135,11 +142,11 @@ def queues_deliveries_only_while_the_client_waits(patch: Patch) -> None:
 
 
 def delivers_the_first_row_of_a_request_only(patch: Patch) -> None:
-    def deliver(self: RecordedState, request: Request, rows: Sequence[int]) -> None:
+    def deliver(self: Changes, request: Request, rows: Sequence[int]) -> None:
         real(self, request, rows[:1])
 
-    real = RecordedState._deliver
-    patch.setattr(RecordedState, "_deliver", deliver)
+    real = Changes._deliver
+    patch.setattr(Changes, "_deliver", deliver)
 
 
 def tries_a_delivery_only_once(patch: Patch) -> None:
@@ -166,11 +173,11 @@ def marks_labels_delivered_before_they_are(patch: Patch) -> None:
 
 
 def counts_a_repeated_label(patch: Patch) -> None:
-    def settle(self: SiteState, request: Request, truths: Truths, *given: Any) -> Settlements:
+    def settle(self: StoredState, request: Request, truths: Truths, *given: Any) -> Settlements:
         done = real(self, request, truths, *given)
         for (row, label), is_new in zip(truths.items(), done.is_new, strict=True):
             if not is_new:
-                self._learn(request, [row], [label], None)
+                self.learning.learn(request, [row], [label], None)
         return done
 
     real = SiteState.settle
@@ -182,7 +189,7 @@ def stores_a_repeated_label_as_new(patch: Patch) -> None:
         done = real(self, request, truths, *given)
         for row, is_new, is_right in zip(truths, done.is_new, done.is_right, strict=True):
             if not is_new:
-                self.commit.add_labels(request, [row], [is_right])
+                self.changes.commit.add_labels(request, [row], [is_right])
         return done
 
     real = SiteState.settle
@@ -191,7 +198,7 @@ def stores_a_repeated_label_as_new(patch: Patch) -> None:
 
 
 def takes_a_second_conflicting_label(patch: Patch) -> None:
-    def check(self: SiteState, request: Request, truths: Truths) -> None:
+    def check(self: StoredState, request: Request, truths: Truths) -> None:
         for row, label in truths.items():
             if request.is_open and request.truths[row] not in (UNKNOWN, label):
                 request.truths[row] = UNKNOWN
@@ -207,28 +214,28 @@ def takes_all_labels_of_a_batch_but_the_last(patch: Patch) -> None:
         more = len(rows) > 1
         real(self, request, rows[:-1] if more else rows, labels[:-1] if more else labels, costs)
 
-    real = RecordedState._learn
-    patch.setattr(RecordedState, "_learn", learn)
+    real = Learning.learn
+    patch.setattr(Learning, "learn", learn)
 
 
 def lets_any_source_label_a_request(patch: Patch) -> None:
-    def find(self: RecordedState, source: str, id: str) -> Any:  # noqa: A002
+    def find(self: OpenRequests, source: str, id: str) -> Any:  # noqa: A002
         own = real(self, source, id)
-        others = (one for (_, name), one in self._by_id.items() if name == id)
+        others = (one for (_, name), one in self.by_id.items() if name == id)
         return own or next(others, None)
 
-    real = RecordedState.find
-    patch.setattr(RecordedState, "find", find)
+    real = OpenRequests.find
+    patch.setattr(OpenRequests, "find", find)
 
 
 def closes_requests_too_early(patch: Patch) -> None:
-    def expire(self: RecordedState, queue: Any, slot: int) -> None:
+    def expire(self: OpenRequests, queue: Any, slot: int) -> None:
         wait, self.learner.label_wait = self.learner.label_wait, self.learner.label_wait // 2
         real(self, queue, slot)
         self.learner.label_wait = wait
 
-    real = RecordedState._expire
-    patch.setattr(RecordedState, "_expire", expire)
+    real = OpenRequests._expire
+    patch.setattr(OpenRequests, "_expire", expire)
 
 
 # -- requests -----------------------------------------------------------------------------------
@@ -266,12 +273,12 @@ def keeps_the_arrivals_of_a_failed_request(patch: Patch) -> None:
     def retract(self: Any, contexts: Any, slot: int, codes: Any, done: int) -> None:
         real(self, contexts, slot, codes, done - 1)
 
-    real = RecordedState.retract
-    patch.setattr(RecordedState, "retract", retract)
+    real = SiteState.retract
+    patch.setattr(SiteState, "retract", retract)
 
 
 def keeps_the_arrivals_of_a_failed_ask(patch: Patch) -> None:
-    patch.setattr(RecordedState, "retract_served", lambda self, source, space, codes: None)
+    patch.setattr(SiteState, "retract_served", lambda self, source, space, codes: None)
 
 
 def mixes_the_rows_of_a_batch_up(patch: Patch) -> None:
@@ -298,7 +305,7 @@ def asks_peers_whose_circuit_is_open(patch: Patch) -> None:
 
 
 def believes_what_peers_report(patch: Patch) -> None:
-    patch.setattr(RecordedState, "answered", lambda self, cell, peer: 0)
+    patch.setattr(SiteState, "answered", lambda self, cell, peer: 0)
 
 
 def does_not_count_what_peers_pay(patch: Patch) -> None:
@@ -320,10 +327,10 @@ def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
                     code = there << 20 | group.code & 0xFFFFF
                     gain = self.learner.gain_of(request.predictions[row], label)
                     self.learner.settle(code, gain, (), request.slot, space=request.space)
-                    self._dirty.note(request.space, code)
+                    self.changes.dirty.note(request.space, code)
 
-    real = RecordedState._learn
-    patch.setattr(RecordedState, "_learn", learn)
+    real = Learning.learn
+    patch.setattr(Learning, "learn", learn)
 
 
 def leaves_own_counts_in_an_overlay(patch: Patch) -> None:

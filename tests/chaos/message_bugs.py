@@ -14,7 +14,7 @@ from covey.server import peer_client, peer_messages
 from covey.server.http import HttpProblem
 from covey.site.handler import Draft, Group, Handler
 from covey.site.requests import NONE, Request
-from covey.site.state import RecordedState
+from covey.site.state import SiteState, StoredState
 
 Patch = pytest.MonkeyPatch
 
@@ -64,7 +64,7 @@ def sends_instances_to_peers_that_may_see_cells_only(patch: Patch) -> None:
 
 
 def trains_with_labels_of_any_source(patch: Patch) -> None:
-    patch.setattr(RecordedState, "teaches", lambda self, source: True)
+    patch.setattr(Handler, "_trains", lambda self, source: True)
 
 
 def trains_again_after_a_disconnect(patch: Patch) -> None:
@@ -97,10 +97,10 @@ def forgets_training_that_failed(patch: Patch) -> None:
 
 
 def trains_with_the_first_row_of_a_request_only(patch: Patch) -> None:
-    def accept(self: RecordedState, request: Request, codes: Sequence[int]) -> Request:
+    def accept(self: StoredState, request: Request, codes: Sequence[int]) -> Request:
         training = request.training
         request.training = {row: one for row, one in training.items() if row == min(training)}
         return real(self, request, codes)
 
-    real = RecordedState.accept
-    patch.setattr(RecordedState, "accept", accept)
+    real = SiteState.accept
+    patch.setattr(SiteState, "accept", accept)

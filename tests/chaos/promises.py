@@ -32,7 +32,7 @@ from covey.site.requests import (
     is_drawn,
     is_own,
 )
-from covey.site.state import RecordedState
+from covey.site.state import loaded_state
 from covey.site.trust import Trust
 from covey.store.store import Store
 from covey.types import MILLIONTHS
@@ -268,7 +268,7 @@ async def memory_agrees_with_the_store(network: Network, name: str, node: Node) 
         network.blame("I4", str(error))
         return
     network.starts[name] = loaded.starts
-    restarted = RecordedState(network.fresh_learner(name), loaded, network.trust[name])
+    restarted = loaded_state(network.fresh_learner(name), loaded, network.trust[name])
     here, there = picture(node._state), picture(restarted)
     for part, value in here.items():
         how = f"{name}, {part}: {_differing(value, there[part])}"
@@ -278,7 +278,7 @@ async def memory_agrees_with_the_store(network: Network, name: str, node: Node) 
 def limits_hold(network: Network) -> None:
     """I7: no node holds more than it may."""
     for name, node in network.nodes.items():
-        held = {source: node._state.held(source) for source in ("", *network.names)}
+        held = {source: node._state.open.held(source) for source in ("", *network.names)}
         for source, count in held.items():
             most = network.peer_tickets if source else network.limits.tickets
             network.expect(count <= most, "I7", f"{name} holds {count} rows of {source!r}")

@@ -4,11 +4,11 @@ from typing import Any
 
 from covey.kernel import doubts_of
 from covey.site.requests import OWN
-from covey.site.state import RecordedState
+from covey.site.state import StoredState
 from support.tables import rows_of
 
 
-def picture(state: RecordedState) -> dict[str, Any]:
+def picture(state: StoredState) -> dict[str, Any]:
     """Return all that decides how a node continues, by name."""
     overlays, earned = state.sources._overlays, state.sources.earned
     tables = {OWN: state.learner.tables} | {name: one.tables for name, one in overlays.items()}
@@ -23,11 +23,11 @@ def picture(state: RecordedState) -> dict[str, Any]:
         "changes": {source: doubts_of(spaces) for source, spaces in tables.items()},
         "open requests": {
             request.number: list(request.truths)
-            for queue in state._queues.values()
+            for queue in state.open.queues.values()
             for request in queue
         },
-        "answers of peers": dict(state._answered),
-        "pending rows": state.pending_rows,
+        "answers of peers": dict(state.changes.answers),
+        "pending rows": state.open.pending_rows,
         "latest label": state.latest_label,
         "trust": {} if earned is None else earned._relations,
     }

@@ -135,10 +135,10 @@ def test_a_label_that_expires_while_its_function_is_trained_is_late() -> None:
         label = asyncio.ensure_future(node.learn("a", 1))
         await asyncio.sleep(0.5)
         node._state.learner.slot += 10
-        node._state.expire_all("")
+        node._state.open.expire_of("")
         with pytest.raises(LateLabel):
             await label
-        assert node._state.pending_rows == 0
+        assert node._state.open.pending_rows == 0
 
     tell(story, Trained(), kind=SlowWorld)
 

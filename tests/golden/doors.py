@@ -23,7 +23,7 @@ from covey.node.node import Question
 from covey.replay.outcome import Account
 from covey.simulation import scenario
 from covey.simulation.run import play
-from covey.site.ensemble import ByArm, SiteEnsemble
+from covey.site.ensemble import SiteEnsemble
 from golden.configurations import SLOTS, Golden, Table, log_of
 from support import virtual
 from support.effort import effort
@@ -232,9 +232,9 @@ def _voted(stream: Stream, network: covey.Network) -> Table:
 class World(virtual.World):
     """Nodes; with an `[ensemble]` the first of them answers with the vote of all."""
 
-    def answering(self, name: str) -> ByArm:
+    def ensemble(self, name: str) -> SiteEnsemble | None:
         if self.setup.ensemble is None or name != self.names[0]:
-            return ByArm()
+            return None
         return SiteEnsemble(name, self.names[1:], self.setup.ensemble)
 
 

@@ -107,7 +107,7 @@ def test_a_label_counts_for_the_version_that_answered() -> None:
     assert (settled.is_new, settled.is_right) == (True, True)
     assert not sites["north"].learn(answer.ticket, 1).is_new
     assert learnt(sites)["one"] == (0, 0.0)
-    assert sites["north"].state.pending_rows == 0
+    assert sites["north"].state.open.pending_rows == 0
 
 
 def test_open_tickets_of_other_arms_still_count() -> None:

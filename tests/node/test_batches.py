@@ -312,4 +312,4 @@ def test_answers_of_peers_are_rolled_back_if_another_peer_fails() -> None:
     answers = sites["north"].predict_batch(ROWS, CONTEXTS)
     assert tickets(answers) == [1, 2, 3, 4, 5, 6, 7, 8]
     asked = Counter(answer.arm for answer in answers)["south"]
-    assert sites["south"].state.pending_rows == asked
+    assert sites["south"].state.open.pending_rows == asked

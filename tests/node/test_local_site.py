@@ -111,7 +111,7 @@ def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
     for k in range(40):
         north.predict(k, (0.5,))
 
-    assert [request.training[row] for request, row in north.state.pending()] == [
+    assert [request.training[row] for request, row in north.state.open.pending()] == [
         ("guess", k) for k in range(34, 40)
     ]
 
@@ -136,7 +136,7 @@ def test_a_function_that_cannot_learn_is_named_and_the_label_can_be_sent_again(
     ):
         north.learn(ticket, 0)
     assert counters(sites) == before
-    assert north.state.pending_rows == 1
+    assert north.state.open.pending_rows == 1
 
     pupil.is_refusing = False
     assert north.learn(ticket, 0).is_new
@@ -244,7 +244,7 @@ def test_if_no_arm_can_answer_all_counters_are_as_before() -> None:
         sites["north"].predict("mail", (0.5,))
     # The cell was asked about, so south knows it.
     assert counters(sites) == [before, [("g1:0", [3, 0, 0, 0, 0])]]
-    assert sites["south"].state.pending_rows == 0
+    assert sites["south"].state.open.pending_rows == 0
 
 
 def test_the_own_function_that_stepped_in_is_taught_too() -> None:

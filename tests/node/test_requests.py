@@ -218,7 +218,7 @@ def test_a_request_closes_as_a_whole_and_its_labels_are_then_late() -> None:
             await node.predict(1, (0.5,))
         assert (await node.learn_rows(request.id, [3], [1])).is_new == [True]
         await node.predict(1, (0.5,))
-        held = node._state.held("")
+        held = node._state.open.held("")
 
         with pytest.raises(LateLabel, match="row 0"):
             await node.learn_rows(request.id, [2, 0], [1, 1])

@@ -69,7 +69,7 @@ def test_requests_in_progress_count_and_none_that_fits_is_refused(script: list[A
         node, taken = world.nodes["site"], Counter[str]()
         await asyncio.gather(*(ask(node, number, one, taken) for number, one in enumerate(script)))
 
-        assert {who: node._state.held(who) for who in taken} == dict(taken)
+        assert {who: node._state.open.held(who) for who in taken} == dict(taken)
 
     virtual.run(main())
 
@@ -90,7 +90,7 @@ async def ask(node: Node, number: int, one: Asked, taken: Counter[str]) -> None:
         taken[who] -= one.rows
 
     assert is_refused is not has_room
-    assert node._state.held(one.source) <= most
+    assert node._state.open.held(one.source) <= most
 
 
 async def send(node: Node, number: int, one: Asked) -> None:

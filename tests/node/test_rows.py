@@ -55,7 +55,7 @@ def life(sites: covey.Network, *, is_batch: bool) -> list[Any]:
                 continue
             for _ in range(1 + (draw.random() < 0.1)):
                 told.append(settled(sites[late], ticket, label, is_batch=is_batch))
-    told += [(snapshot_of(one.learner), one.state.pending_rows) for one in sites.values()]
+    told += [(snapshot_of(one.learner), one.state.open.pending_rows) for one in sites.values()]
     return told
 
 
@@ -78,7 +78,7 @@ def test_tickets_of_rows_and_of_batches_are_settled_together() -> None:
 
     assert [one.is_new for one in north.learn_batch([batch[1], alone], [1, 1])] == [True, True]
     assert [north.learn(ticket, 1).is_new for ticket in (alone, *batch)] == [False, True, False]
-    assert north.state.pending_rows == 0
+    assert north.state.open.pending_rows == 0
 
 
 def test_a_row_without_a_label_expires_after_label_wait() -> None:
@@ -88,7 +88,7 @@ def test_a_row_without_a_label_expires_after_label_wait() -> None:
     with pytest.raises(UnknownTicket, match="label-wait is 3 slots"):
         north.learn(tickets[0], 1)
     assert north.learn(tickets[1], 1).is_new
-    assert north.state.pending_rows == 3
+    assert north.state.open.pending_rows == 3
 
 
 def test_a_label_that_was_waited_for_in_vain_counts_as_pending_no_longer() -> None:

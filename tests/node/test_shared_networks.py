@@ -68,7 +68,7 @@ def test_sixteen_threads_lose_nothing_and_count_nothing_twice() -> None:
 
     assert sum(new) == THREADS * EACH
     assert len(set(tickets["north"])) == len(set(tickets["south"])) == THREADS * EACH / 2
-    assert [site.state.pending_rows for site in network.values()] == [0, 0]
+    assert [site.state.open.pending_rows for site in network.values()] == [0, 0]
     counted = sum(
         site.learner.table.record(row, arm)[0]
         for site in network.values()
@@ -167,7 +167,10 @@ def test_predict_never_returns_a_coroutine_as_a_label(sign: Any) -> None:
 
     with pytest.raises(FunctionError, match="'sign' .* is asynchronous .* await apredict"):
         network["south"].predict(0.5, (0.3,))
-    assert (snapshot_of(network["south"].learner).slot, network["south"].state.pending_rows) == (
+    assert (
+        snapshot_of(network["south"].learner).slot,
+        network["south"].state.open.pending_rows,
+    ) == (
         before,
         0,
     )
@@ -270,7 +273,7 @@ def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None:
     assert [isinstance(one, FunctionError) for one in answers] == [False, False, True, False, False]
     good = [one for one in answers if not isinstance(one, FunctionError)]
     assert all(network["south"].learn(one.ticket, 1).is_new for one in good)
-    assert network["south"].state.pending_rows == 0
+    assert network["south"].state.open.pending_rows == 0
 
 
 def test_a_cancelled_request_changes_nothing() -> None:
@@ -290,4 +293,4 @@ def test_a_cancelled_request_changes_nothing() -> None:
 
     asyncio.run(play())
 
-    assert (north.state.pending_rows, north.state.latest_slot) == (0, 0)
+    assert (north.state.open.pending_rows, north.state.latest_slot) == (0, 0)

@@ -18,7 +18,7 @@ from covey.kernel.rules import Cell, Report
 from covey.network.local_site import run
 from covey.site.handler import Handler
 from covey.site.requests import AskRow, Assistance, CellLine, Request
-from covey.site.state import RecordedState
+from covey.site.state import loaded_state
 from covey.site.trust import Trust
 from covey.store.fingerprint import schema_fingerprint
 from covey.store.store import Store
@@ -68,7 +68,7 @@ class Site:
         self.store = store
         self.learner = learner
         self.arrivals = 0  # that the peer reports
-        self.state = RecordedState(learner, loaded, {"south": trust})
+        self.state = loaded_state(learner, loaded, {"south": trust})
         self._handler = Handler(self.state, (), self)
         self._ids = 0
 
@@ -188,13 +188,15 @@ class Sums(RuleBasedStateMachine):
 
     @rule(place=st.integers(0, 1))
     def report(self, place: int) -> None:
-        self.site.state.report("south", self._cell(place), max(1, self.site.learner.slot))
+        self.site.state.query(
+            "south", self._cell(place), max(1, self.site.learner.slot), "arrivals"
+        )
 
     @rule(key=keys, label=st.integers(0, 1))
     def label(self, key: Key, label: int) -> None:
         """New, repeated, conflicting, late, or of an answer that was never committed."""
         source, id_, row = key
-        found = self.site.state.find(source, id_) or self.store.find(source, id_)
+        found = self.site.state.open.find(source, id_) or self.store.find(source, id_)
         if found is None:
             assert key not in self.answers
             return
@@ -283,10 +285,10 @@ def everything(site: Site) -> Any:
     slots = {source: state.sources.slot(source) for source in ("", "south")}
     requests = [
         (one.number, one.source, one.id, one.slot, one.row_ids, one.codes.tolist(), one.truths)
-        for queue in state._queues.values()
+        for queue in state.open.queues.values()
         for one in queue
     ]
-    return snapshot_of(site.learner), rows, slots, sorted(requests), state.pending_rows
+    return snapshot_of(site.learner), rows, slots, sorted(requests), state.open.pending_rows
 
 
 def learnt(tables: Any) -> dict[tuple[str, str], tuple[int, int]]:

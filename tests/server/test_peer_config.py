@@ -8,7 +8,7 @@ from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.errors import PeerError
-from covey.network.local_site import TicketState
+from covey.network.local_site import ticket_state
 from covey.server import config
 from covey.server.config import PeerConfig
 from covey.server.peer_client import check_may_see
@@ -118,7 +118,7 @@ def test_a_peer_that_sees_the_cell_needs_no_more_than_context(tmp_path: Path) ->
 
 def label(learner: Learner, truth: int, *, slot: int) -> str:
     """Let a learner decide and learn a label; return the cell."""
-    state = TicketState(learner)
+    state = ticket_state(learner)
     code = learner.decide((0.1,), slot)
     answered: Any = {"predictions": [0], "answers": [0], "contexts": [(0.1,)]}
     request = state.accept(Request(space=learner.space, slot=slot, **answered), [code])

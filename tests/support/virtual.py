@@ -24,7 +24,7 @@ from covey.network.network import functions_of
 from covey.node.functions import PEER_TICKETS, Limits, Workers
 from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
-from covey.site.ensemble import ByArm
+from covey.site.ensemble import SiteEnsemble
 from covey.site.requests import AskRow, Assistance
 from covey.site.status import NO_SPANS
 from covey.site.trust import Trust
@@ -228,9 +228,9 @@ class World:
         """Return to which site another one sends what it asks a peer."""
         return peer if self.setup.wiring is None else self.setup.wiring.hop(name, peer)
 
-    def answering(self, name: str) -> ByArm:
-        """Return how the clients of a site are answered."""
-        return ByArm()
+    def ensemble(self, name: str) -> SiteEnsemble | None:
+        """Return whose vote answers the clients of a site."""
+        return None
 
     def boot(self, name: str) -> None:
         """Start the node of a site from its store."""
@@ -238,8 +238,8 @@ class World:
         site = self.setup.sites[place]
         self.stores[name] = self.store(name)
         learner = self.learner(place)
-        answering = self.answering(name)
-        asked = [*(peer for peer, _ in learner.behind()), *answering.voters]
+        ensemble = self.ensemble(name)
+        asked = [*(peer for peer, _ in learner.behind()), *(ensemble.voters if ensemble else ())]
         hops = {peer: self.hop(name, peer) for peer in asked}
         peers = {
             peer: self.link(self, name, peer)
@@ -254,7 +254,7 @@ class World:
             self.chance,
             self.disk(name),
             lambda: self.noon_s + asyncio.get_running_loop().time(),
-            answering=answering,
+            ensemble=ensemble,
             relays={peer: hop for peer, hop in hops.items() if hop != peer},
             is_relay=wiring is not None and name in (wiring.links.relays or ()),
             shadow=self.shadow.get(name, 0.0),

@@ -72,7 +72,6 @@ from covey.kernel import (
 from covey.kernel.rules import Cell, Report
 from covey.node.functions import Trainer
 from covey.replay.outcome import Dealings
-from covey.site.cells import ArmPlaces
 from covey.site.handler import Handler
 from covey.site.requests import (
     NO_INSTANCE,
@@ -88,7 +87,7 @@ from covey.site.requests import (
     Request,
     prediction_of,
 )
-from covey.site.state import SiteState, codes_of
+from covey.site.state import Learning, RowGroups, SiteState, codes_of
 from covey.site.trust import Record, SourceStatistics
 from covey.store.fingerprint import schema_fingerprint
 from covey.types import MEMORY, Context, Cost, Label
@@ -98,99 +97,94 @@ SETTLED = (WRONG, RIGHT)
 MOST_CELLS = 100_000  # that are cached
 
 
-class TicketState(SiteState):
-    """The learner of a site in one process and its open rows, by ticket.
+class OpenTickets:
+    """The open rows of a site in one process, by ticket.
 
-    Most rows are held by themselves, in the columns of `tickets`; a request is made of such a row
+    Most rows are held by themselves, in the columns of `ring`; a request is made of such a row
     only where it is needed. The number of a request is the ticket of its first row.
     """
 
-    def __init__(self, learner: Learner) -> None:
-        super().__init__(learner, SourceStatistics(learner, {}, default="full"))
-        self.tickets = Tickets(
+    def __init__(self, learning: Learning, groups: RowGroups) -> None:
+        self._learning, self._groups = learning, groups
+        self._learner = learner = learning.learner
+        self.ring = Tickets(
             learner.label_wait,
             unknown=UNKNOWN,
             close=self._close,
             gain_of=learner.gain_of if learner.unit > 1 else None,
             remembers=learner.remembers,
         )
-        self.tickets.count_in(learner.table, learner.knows_ends)
-        # Where functions were changed: all arms that there are or were, and what was learnt of
-        # those that are retired.
-        self.arms: list[Arm] = []
-        self.aside: list[Record] = []
-
-    def take_arms(self, arms: list[Arm], aside: list[Record]) -> None:
-        """Count labels of arms under their identities; some rows may be of retired ones."""
-        self.arms, self.aside = arms, aside
-        self.arm_ids.update(ArmPlaces(self.learner, arms).renamed)
+        self.ring.count_in(learner.table, learner.knows_ends)
 
     @property
     def pending_rows(self) -> int:
         """How many rows have no label yet."""
-        return self.tickets.pending
+        return self.ring.pending
 
     @pending_rows.setter
     def pending_rows(self, rows: int) -> None:
-        self.tickets.pending = rows
+        self.ring.pending = rows
 
     def expire(self, slot: int) -> None:
-        if slot > self.tickets.due:
-            self.tickets.expire(slot)
+        if slot > self.ring.due:
+            self.ring.expire(slot)
 
-    def _hold(self, request: Request) -> None:
-        rows, learner = len(request), self.learner
+    def _close(self, request: Request) -> None:
+        self.ring.pending -= self._learning.close(request)
+
+    def add(self, request: Request) -> None:
+        rows = len(request)
         last = request.slot if rows == 1 else request.last_slot
-        learner.advance(last)
-        request.number = self.tickets.next
-        self.tickets.hold_request(request, rows, last, learner.slot)
+        self._learner.advance(last)
+        request.number = self.ring.next
+        self.ring.hold_request(request, rows, last, self._learner.slot)
 
-    def find_ticket(self, ticket: Any) -> tuple[Request, int]:
+    def name(self, request: Request, row: int) -> str:
+        return f"ticket {request.number + row} of learner {self._learner.name!r}"
+
+    def find(self, ticket: Any) -> tuple[Request, int]:
         """Return the request and the row of a ticket; raise `UnknownTicket`."""
-        request: Request | None = self.tickets.request(ticket)
+        request: Request | None = self.ring.request(ticket)
         if request is not None:
             return request, ticket - request.number
         number = _number(ticket)
         if not self.knows(number):
-            wait = self.learner.label_wait
-            was_issued = 0 < number < self.tickets.next
-            why = f"label-wait is {wait} slots" if was_issued else "it was never issued"
+            learner = self._learner
+            was_issued = 0 < number < self.ring.next
+            why = (
+                f"label-wait is {learner.label_wait} slots" if was_issued else "it was never issued"
+            )
             if isinstance(ticket, Prediction):
                 why = "that is an answer, and its attribute `ticket` is the number"
-            raise UnknownTicket(f"learner {self.learner.name!r}: unknown ticket {ticket!r}; {why}")
-        request = self.tickets.request(number)
-        if request is None:
-            request = self._request_of(number)
+            raise UnknownTicket(f"learner {learner.name!r}: unknown ticket {ticket!r}; {why}")
+        request = self.ring.request(number)
+        if request is None:  # a row that was held by itself is held in a request from now on
+            request = self._made(number)
+            self.ring.replace(number, request)
         return request, number - request.number
 
     def knows(self, ticket: int) -> bool:
         """Return whether the label of a ticket can still be settled or compared."""
-        return self.tickets.first <= ticket < self.tickets.next
+        return self.ring.first <= ticket < self.ring.next
 
-    def held(self) -> Iterator[Request]:
+    def all(self) -> Iterator[Request]:
         """Yield what accepts labels; a row that is held by itself is a request of one row."""
-        ticket = self.tickets.first
-        while ticket < self.tickets.next:
-            request = self.tickets.request(ticket) or self._made(ticket)
+        ticket = self.ring.first
+        while ticket < self.ring.next:
+            request = self.ring.request(ticket) or self._made(ticket)
             ticket += len(request)
             yield request
 
-    def _request_of(self, ticket: int) -> Request:
-        """Hold a row that was held by itself in a request from now on."""
-        request = self._made(ticket)
-        self.tickets.replace(ticket, request)
-        return request
-
     def _made(self, ticket: int) -> Request:
         """Return a request of a row that is held by itself."""
-        code, slot, context, answer, truth, source, helped = self.tickets.row(ticket)
-        space, labels = self.learner.space, [answer]
+        code, slot, context, answer, truth, source, helped = self.ring.row(ticket)
+        space, labels = self._learner.space, [answer]
         return Request(
             number=ticket,
             slot=slot,
             space=space,
             source=source,
-            groups=(self._group(source, space, code),),
+            groups=(self._groups.of(source, space, code),),
             contexts=[context],
             predictions=labels,
             answers=labels,
@@ -205,26 +199,41 @@ class TicketState(SiteState):
         """
         if not self.knows(ticket):
             return
-        request, _ = self.find_ticket(ticket)
-        if request.number + len(request) != self.tickets.next:
+        request, _ = self.find(ticket)
+        if request.number + len(request) != self.ring.next:
             return
-        self.tickets.take_back(request.number)
+        self.ring.take_back(request.number)
         if request.groups[0].phase != RECALL:
             codes = request.codes_of(range(len(request)))
-            self.retract_served(request.source, request.space, codes)
+            self._learning.sources.retract(request.source, request.space, codes)
 
     def pending(self) -> list[tuple[Request, int]]:
         """Return the rows of requests whose label has not arrived."""
-        return [(request, row) for request in self.tickets.requests() for row in request.pending]
+        return [(request, row) for request in self.ring.requests() for row in request.pending]
+
+    def pending_codes(self) -> dict[str, list[int]]:
+        """Return the decisions whose label has not arrived, by space."""
+        codes = codes_of(self.pending())
+        codes.setdefault(self._learner.space, []).extend(self.ring.pending_codes())
+        return codes
 
     def count_pending(self) -> None:
         """Count pending labels from now on."""
-        learner = self.learner
-        if not learner.is_pending:
-            codes = codes_of(self.pending())
-            codes.setdefault(learner.space, []).extend(self.tickets.pending_codes())
-            learner.count_pending(codes)
-            self.tickets.count_in(learner.table, learner.knows_ends)
+        if not self._learner.is_pending:
+            self._learner.count_pending(self.pending_codes())
+            self.ring.count_in(self._learner.table, self._learner.knows_ends)
+
+
+TicketState = SiteState[OpenTickets, None]
+
+
+def ticket_state(learner: Learner) -> TicketState:
+    """Return the state of a site in one process that begins."""
+    arm_ids: dict[str, str] = {}
+    sources = SourceStatistics(learner, {}, default="full")
+    groups = RowGroups(learner, sources, arm_ids)
+    learning = Learning(learner, sources, arm_ids, None)
+    return SiteState(groups, learning, OpenTickets(learning, groups), None)
 
 
 class Site(Protocol):
@@ -248,7 +257,7 @@ class RowHandler:
         has_views: bool,
     ) -> None:
         self._state = state
-        self._tickets = state.tickets
+        self._tickets = state.open.ring
         self._learner = state.learner
         self._others = others
         self._trainable = trainable
@@ -311,7 +320,7 @@ class RowHandler:
 
     def report(self, cell: Cell, slot: int, source: str) -> Report:
         """Return what a peer may know of a cell."""
-        self._state.expire(slot)
+        self._state.open.expire(slot)
         return self._learner.report(cell, slot, source)
 
     def _query_peers(self, code: int, context: Context, slot: int, undo: Undo) -> int:
@@ -350,7 +359,7 @@ class RowHandler:
     def assist(self, instance: Any, cell: Cell, slot: int, source: str) -> Assistance:
         """Answer a row of a peer by an own function."""
         learner, space = self._learner, cell.space
-        self._state.expire(slot)
+        self._state.open.expire(slot)
         code, context = learner.serve(cell, slot, source), learner.middle(cell)
         choice = learner.choices[code & CHOICE]
         try:
@@ -369,7 +378,9 @@ class RowHandler:
                 contexts=[context],
                 predictions=[label],
                 answers=[label],
-                training={0: (self._state.id_of(choice.arm), instance)} if is_trained else NONE,
+                training={0: (self._state.learning.id_of(choice.arm), instance)}
+                if is_trained
+                else NONE,
             )
             ticket = self._state.accept(request, [code]).number
         else:
@@ -593,9 +604,7 @@ def _copy(site: "LocalSite", space: str, point: Context) -> Table:
     learner = site.learner
     is_limited = site.learner.is_limited
     if learner.candidates or learner.rule.inherits or _is_epoched(learner) or is_limited:
-        # Other cells count, too.
-        codes = codes_of(site.state.pending())
-        codes.setdefault(learner.space, []).extend(site.state.tickets.pending_codes())
+        codes = site.state.open.pending_codes()  # other cells count, too
         tables = learner.empty_tables()
         for name, table in tables.items():
             counted = codes.get(name, ()) if learner.is_pending else ()
@@ -741,7 +750,7 @@ class LocalEffects:
         self._functions = functions
         self._others = others
         self._wait = wait
-        trainer = Trainer(functions, _at_once, lambda: site.state.places)
+        trainer = Trainer(functions, _at_once, lambda: site.state.learning.places)
         self.trainable, self.train = trainer.trainable, trainer.train
         self.cell: Callable[[str, int, Context], Cell] = site.learner.place
 
@@ -776,7 +785,7 @@ class LocalEffects:
         if rows[0].instance is not NO_INSTANCE:
             instances = [row.instance for row in rows]
             if len(rows) > 1 and not self._site.learner.shares_slots:
-                other.state.count_pending()
+                other.state.open.count_pending()
         request = await other.handler.assist(instances, cells, slots, source=self._site.name)
         return [
             Assistance(request.answers[row], request.function(row), request.number + row)
@@ -803,7 +812,7 @@ class LocalEffects:
         return late.is_there()
 
     def withdraw(self, peer: str, id: Any) -> None:
-        self._others[peer].state.withdraw(id)
+        self._others[peer].state.open.withdraw(id)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
         raise reason
@@ -879,12 +888,12 @@ class TicketTimes:
             self._given.append((moment, {}))
         while self._wait is not None and self._given[0][0] + self._wait < moment:
             for name, ticket in self._given.popleft()[1].items():
-                self._sites[name].state.tickets.expire_before(ticket)
+                self._sites[name].state.open.ring.expire_before(ticket)
         while self._wait is None and len(self._given) > 1:
             self._given.popleft()
 
     def _next_tickets(self) -> dict[str, int]:
-        return {name: site.state.tickets.next for name, site in self._sites.items()}
+        return {name: site.state.open.ring.next for name, site in self._sites.items()}
 
     def saved(self) -> list[tuple[int, dict[str, int]]]:
         """Return the times that tickets can still expire by."""
@@ -924,9 +933,13 @@ class LocalSite:
         self.dealings = Dealings()
         self._takes_text: bool | None = None  # None: no label has come
         self.in_flight = 0  # requests that wait for functions
-        self._state = TicketState(learner)
-        self._tickets = self._state.tickets
+        self._state = ticket_state(learner)
+        self._tickets = self._state.open.ring
         self.functions = functions
+        # Where functions were changed: all arms that there are or were, and what was learnt of
+        # those that are retired.
+        self.arms: list[Arm] = []
+        self.aside: list[Record] = []
         self._peeking = Peeking(self, others, site.views)
         self._effects = LocalEffects(self, functions, others, wait)
         self._handler = Handler(self._state, site.views, self._effects)
@@ -1133,7 +1146,7 @@ class LocalSite:
             if settlement.is_new and self.learner.unit == 1:  # no request is made of a row for it
                 self.dealings.right += settlement.is_right
             elif settlement.is_new:
-                request, row = self._state.find_ticket(ticket)
+                request, row = self._state.open.find(ticket)
                 gain = self.learner.gain_of(request.answers[row], request.truths[row])
                 self.dealings.right += gain / self.learner.unit
         return [*settled]
@@ -1166,7 +1179,7 @@ class LocalSite:
     def _count_pending(self) -> None:
         """Count pending labels, without which the rows of a batch would all explore one arm."""
         if not self.learner.shares_slots:
-            self._state.count_pending()
+            self._state.open.count_pending()
 
     def _answer_records(
         self, records: Any, contexts: Contexts, slot: int | None
@@ -1209,7 +1222,7 @@ class LocalSite:
         self._acquire()
         try:
             if (kind is str) is not self._takes_text:
-                request, row = self._state.find_ticket(ticket)
+                request, row = self._state.open.find(ticket)
                 self._state.check(request, {row: label})
                 self._takes_text = kind is str
             if cost is None and self._is_supervised:
@@ -1223,7 +1236,7 @@ class LocalSite:
                     return done
             else:
                 self._check_learns(ticket, [cost])
-            request, row = self._state.find_ticket(ticket)
+            request, row = self._state.open.find(ticket)
             number = request.number + row
             (settled,) = self._learn_rows(
                 [number], {number: label}, {} if cost is None else {number: cost}
@@ -1283,7 +1296,7 @@ class LocalSite:
         """
         settlements = []
         with self.lock:
-            for request, row in self._state.pending():
+            for request, row in self._state.open.pending():
                 late = request.predictions[row]
                 if type(late) is Late and late.truth is not UNKNOWN and late.is_there():
                     label, late.truth = late.truth, UNKNOWN
@@ -1293,7 +1306,7 @@ class LocalSite:
     def cell_of(self, ticket: int) -> str:
         """Return the name of the cell that decided on a ticket."""
         with self.lock:
-            request, row = self._state.find_ticket(ticket)
+            request, row = self._state.open.find(ticket)
         return request.group(row).cell
 
     # -- for other sites and drivers ------------------------------------------------------------
@@ -1324,7 +1337,7 @@ class LocalSite:
         """
         parts: dict[int, tuple[Request, dict[int, Any]]] = {}
         for ticket, label in truths.items():
-            request, row = self._state.find_ticket(ticket)
+            request, row = self._state.open.find(ticket)
             parts.setdefault(request.number, (request, {}))[1][row] = label
         for request, rows in parts.values():
             self._state.check(request, rows)
@@ -1339,12 +1352,14 @@ class LocalSite:
         prepared = []
         for peer, share in shares.items():
             other = self._others[peer]
-            held = {ticket: label for ticket, label in share.items() if other.state.knows(ticket)}
+            held = {
+                ticket: label for ticket, label in share.items() if other.state.open.knows(ticket)
+            }
             prepared += other._prepared(held)
         return prepared + [(self, request, rows) for request, rows in parts.values()]
 
     def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
-        request, row = self._state.find_ticket(ticket)
+        request, row = self._state.open.find(ticket)
         is_served = request.group(row).phase in ("serve", "recall")
         if not self.learner.is_supervised and not is_served:
             raise DataError(

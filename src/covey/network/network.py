@@ -52,7 +52,6 @@ from covey.site.requests import (
     RowGroup,
     SourceState,
 )
-from covey.site.state import codes_of
 from covey.site.trust import table_records
 from covey.store import tables
 from covey.store.change import WantedArm, planned
@@ -370,7 +369,7 @@ class Network(Mapping[str, LocalSite]):
         _check_all_used(setup, functions)
         if has_async:  # while one is awaited, other instances are decided
             for member in self._members.values():
-                member.state.count_pending()
+                member.state.open.count_pending()
         self._ensemble = None if setup.ensemble is None else self._voting(setup, functions)
 
     # -- saving and copying ---------------------------------------------------------------------
@@ -475,7 +474,7 @@ class Network(Mapping[str, LocalSite]):
         """
         with self._lock:
             check_alone(self._given.config, self[site].name, name)
-            arms = self[site].state.arms
+            arms = self[site].arms
             known = max(1, sum(arm.name == name for arm in arms))
             renewed = str(known + 1) if version is None else version
             self._alter(site, self._given.config, {name: function}, {name: renewed}, carry)
@@ -595,7 +594,7 @@ class Network(Mapping[str, LocalSite]):
         cost = math.inf if price is None or price > 1 else price
         with self._lock:
             self._members[asker].learner.reprice(peer, cost)
-            self._members[asker].state.prices_changed()
+            self._members[asker].state.groups.clear()
 
     def __getitem__(self, name: str) -> LocalSite:
         if name not in self._members:
@@ -677,21 +676,21 @@ def saved_site(site: LocalSite) -> SavedSite:
     """Return what a site continues from; raise `DataError` for an answer that has not come yet."""
     learner, state = site.learner, site.state
     own = SourceState(OWN, learner.slot, latest=state.latest_label)
-    arms = ArmPlaces(learner, state.arms)
+    arms = ArmPlaces(learner, site.arms)
     return SavedSite(
         name=learner.name,
         meaning=site.meaning,
-        records=[*table_records(learner, own, learner.tables, arms), *state.aside],
+        records=[*table_records(learner, own, learner.tables, arms), *site.aside],
         is_pending=learner.is_pending,
         latest_slot=state.latest_slot,
-        first=state.tickets.first,
-        next=state.tickets.next,
-        due=state.tickets.due,
+        first=state.open.ring.first,
+        next=state.open.ring.next,
+        due=state.open.ring.due,
         costs=[None if math.isinf(cost) else cost for cost in learner.costs],
         prices=None if learner.prices is None else learner.prices.state(),
-        requests=[_copied_request(request, learner.name) for request in state.held()],
+        requests=[_copied_request(request, learner.name) for request in state.open.all()],
         dealings=msgspec.structs.replace(site.dealings),
-        arms=state.arms,
+        arms=site.arms,
     )
 
 
@@ -724,7 +723,9 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
     of_arms = [
         record for record in saved.records if isinstance(record, CountedArm | Belief | BeliefNotes)
     ]
-    state.take_arms(saved.arms, [record for record in of_arms if record.arm not in arms.places])
+    site.arms = saved.arms
+    site.aside = [record for record in of_arms if record.arm not in arms.places]
+    state.learning.arm_ids.update(arms.renamed)  # some rows may be of retired arms
     _restore_tickets(state, saved, arms)
     site.dealings = saved.dealings
 
@@ -755,14 +756,13 @@ def _restore_tickets(state: TicketState, saved: SavedSite, arms: ArmPlaces) -> N
         code = arms.code_of(group, learner.names, learner.tables[space].cells.find)
         return msgspec.structs.replace(group, code=DETACHED if code is None else code)
 
-    held = state.tickets
+    held = state.open.ring
     held.begin(saved.first, saved.due)
     for request in (_copied_request(request, saved.name) for request in saved.requests):
         request.groups = [resolved(group, request.space) for group in request.groups]
         held.hold_request(request, len(request), request.last_slot, LATER)
         held.pending -= len(request) - len(request.pending)
-    codes = codes_of(state.pending())
-    codes.setdefault(state.learner.space, []).extend(held.pending_codes())
+    codes = state.open.pending_codes()
     if saved.is_pending:
         state.learner.count_pending(codes)
         held.count_in(state.learner.table, True)

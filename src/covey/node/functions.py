@@ -55,7 +55,7 @@ from covey.site.requests import (
     holder,
     is_own,
 )
-from covey.site.state import MOST_CELLS, RecordedState
+from covey.site.state import MOST_CELLS, OpenRequests, StoredState
 from covey.site.status import NO_SPANS, SiteHistory, Spans
 from covey.store.store import Store
 from covey.types import Label
@@ -910,7 +910,7 @@ class NodeEffects:
 
     def __init__(
         self,
-        state: RecordedState,
+        state: StoredState,
         functions: Sequence[Function],
         workers: Workers,
         breakers: Mapping[str, CircuitBreaker],
@@ -927,7 +927,7 @@ class NodeEffects:
         self.new_id = new_id
         self.cell = state.learner.place_name
         trainer = Trainer(
-            functions, workers.run, lambda: state.places, _log_given_up, _log_untrained
+            functions, workers.run, lambda: state.learning.places, _log_given_up, _log_untrained
         )
         self.trainable, self.train = trainer.trainable, trainer.train
         self.failures = Counter({function.name: 0 for function in functions})  # calls, by function
@@ -1033,7 +1033,7 @@ class NodeEffects:
         self._payments.withdraw(id)
 
     def note_alone(self, rows: int, reason: PeerError) -> None:
-        self._state.counters.alone += rows
+        self._state.changes.counters.alone += rows
         self._unlogged += rows
         if self._throttle.is_due():
             log.warning("%d rows were decided without peers (%s)", self._unlogged, reason)
@@ -1105,12 +1105,12 @@ class InProgress:
         while running := next(filter(None, map(self.by_key.get, keys)), None):
             await running.wait()
 
-    def check_room(self, source: str, state: RecordedState, rows: int) -> None:
+    def check_room(self, source: str, open_: OpenRequests, rows: int) -> None:
         """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
         most = self.tickets if is_own(source) else self.peer_tickets
         rows += self._reserved[holder(source)]
-        state.make_room(source, most - rows)
-        held = state.held(source)
+        open_.make_room(source, most - rows)
+        held = open_.held(source)
         if held + rows > most:
             raise LimitError(f"{held} rows are in memory or in progress; try again later")
 
@@ -1140,7 +1140,7 @@ class Journal:
 
     def __init__(
         self,
-        state: RecordedState,
+        state: StoredState,
         commit: Callable[[Commit], Awaitable[None]],
         spans: Spans = NO_SPANS,
     ) -> None:

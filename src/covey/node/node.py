@@ -60,7 +60,9 @@ from covey.node.peers import (
 )
 from covey.node.shadow import Shadow
 from covey.site.cells import kinds_of
-from covey.site.ensemble import ByArm
+from covey.site.earned import TrustState
+from covey.site.ensemble import SiteEnsemble
+from covey.site.handler import Handler
 from covey.site.requests import (
     ALARM,
     NO_INSTANCE,
@@ -86,8 +88,8 @@ from covey.site.requests import (
     prediction_of,
     truths_of,
 )
-from covey.site.state import Costs, Settlements, Truths
-from covey.site.status import State, arms_of
+from covey.site.state import Costs, Settlements, Truths, loaded_state
+from covey.site.status import ServedState, State, arms_of
 from covey.site.trust import Trust
 from covey.store import change
 from covey.store.fingerprint import HorizonWatch, schema_fingerprint
@@ -107,7 +109,7 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     clock: Callable[[], float] = time.time  # seconds since the epoch
     # A paused node of the same store, which is stopped when the new one starts.
     before: "Node | None" = None
-    answering: ByArm = ByArm()  # or an ensemble, whose vote answers clients
+    ensemble: SiteEnsemble | None = None  # whose vote answers clients
     shadow: float = 0.0  # share of the rows of own clients
     relays: Mapping[str, str] = {}  # peer -> the site through which it is asked, and which is paid
     is_relay: bool = False  # it forwards requests of peers to peers that it may ask itself
@@ -152,8 +154,9 @@ class Node:
         if fingerprint is None:
             parts = learner.arms, learner.policies, (), learner.counted_parts
             fingerprint = schema_fingerprint(*parts)
-        self._answering = dependencies.answering
-        asked = peers_of(learner, dependencies.peers, self._answering.voters)
+        self._ensemble = dependencies.ensemble
+        voters = () if self._ensemble is None else self._ensemble.voters
+        asked = peers_of(learner, dependencies.peers, voters)
         timeouts = PeerTimeouts() if timeouts is None else timeouts
         self._breakers = guarded(asked, timeouts, dependencies.rng, labels)
         store, before = dependencies.store, dependencies.before
@@ -174,10 +177,15 @@ class Node:
             dependencies.relays,
             site.serving_cost,
         )
-        self._state = self._answering.state(
-            learner, loaded, trust, most_cells=self._limits.cells, count=self._payments.count
+        self._state = loaded_state(
+            learner,
+            loaded,
+            trust,
+            most_cells=self._limits.cells,
+            count=self._payments.count,
+            ensemble=self._ensemble,
         )
-        self.counters = self._state.counters  # what was decided and labelled so far
+        self.counters = self._state.changes.counters  # what was decided and labelled so far
         self._effects = NodeEffects(
             self._state,
             functions,
@@ -188,7 +196,7 @@ class Node:
             labels,
         )
         self.failures = self._effects.failures  # calls of each own function, since the start
-        self._handler = self._answering.handler(self._state, site.views, self._effects)
+        self._handler = Handler(self._state, site.views, self._effects)
         self._in_progress = InProgress(self._limits.tickets, peer_tickets)
         self._late = LateAnswers(self._state)
         self._training = Sections()
@@ -243,7 +251,9 @@ class Node:
     def state(self) -> State:
         """Return the status of a started node."""
         payments = self._payments
-        served = self._state.served_state()
+        learner, sources, open_ = self.learner, self._state.sources, self._state.open
+        of_peers = open_.pending_of_peers()
+        tables = [learner.tables[space] for space in learner.policies]
         return State(
             name=self.name,
             is_ready=self.is_ready,
@@ -251,7 +261,7 @@ class Node:
             uptime_s=asyncio.get_running_loop().time() - (self._started_s or 0.0),
             slot=self.learner.slot,
             alarms=self.counters.alarms.total(),
-            alarm_slot=self._state.alarm_slot,
+            alarm_slot=max(learner.alarms, default=0),
             alarms_total=self.learner.alarm_count,
             alarm_slots=self.learner.alarms,
             phases=self.counters.phases(),
@@ -259,16 +269,16 @@ class Node:
             peers=peer_states(
                 self._breakers, self._others, payments, self._delivery, self.counters
             ),
-            open_tickets=self._state.pending_rows - served.open_tickets,
-            cells=self._state.cells,
+            open_tickets=open_.pending_rows - of_peers,
+            cells=sum(len(table) - table.cells.foreign for table in tables),
             owed=self.undelivered,
-            for_peers=served,
+            for_peers=ServedState(of_peers, self.counters.peer_labels, sources.opened),
             spent_today=payments.total() / MILLIONTHS,
             budget=in_units(payments.budgets.total),
             account=payments.account(),
             horizon=self._horizon.slots,
-            trust=self._state.trust_states(),
-            ensemble=self._answering.weights(),
+            trust=[] if sources.earned is None else sources.earned.states(),
+            ensemble=None if self._ensemble is None else self._ensemble.weights(),
             shadow=self._shadow.state(),
             why="" if self._journal.failure is None else str(self._journal.failure),
             labels=self.counters.labels.total(),
@@ -301,7 +311,7 @@ class Node:
         `costs` are those of the same arms. `trust` may have other peers that only ask.
         """
         self.learner.use_costs(costs)
-        self._state.prices_changed()
+        self._state.groups.clear()
         self._state.sources.use_trust(trust)
         self._state.sources.most_cells = limits.cells
         self._in_progress.tickets = limits.tickets
@@ -322,7 +332,7 @@ class Node:
 
     def handed_over(self) -> Loaded:
         """Return all that another node continues from, once this one is paused."""
-        return self._dependencies.store.load_again(self._state.open_requests())
+        return self._dependencies.store.load_again(self._state.open.all())
 
     async def pause(self) -> None:
         """Stop to deliver, and return when the store has everything; nothing may be in progress."""
@@ -489,13 +499,13 @@ class Node:
     async def _find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
         """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
         self._check_alive()
-        away = [id_ for id_ in ids if not self._state.find(source, id_)]
+        away = [id_ for id_ in ids if not self._state.open.find(source, id_)]
         stored: Mapping[str, Found] = {}
         if away:
             await self._journal.flush()  # their labels may be on their way to the store
             stored = await self._stored(source, away)
         # They may have been answered meanwhile, and labels belong to the request in memory.
-        pairs = {id_: self._state.find(source, id_) or stored.get(id_) for id_ in ids}
+        pairs = {id_: self._state.open.find(source, id_) or stored.get(id_) for id_ in ids}
         return {id_: pair for id_, pair in pairs.items() if pair is not None}
 
     def _check_fits(self, labels: Sequence[Label], source: str) -> None:
@@ -505,7 +515,7 @@ class Node:
 
     def has_asked(self, source: str) -> bool:
         """Return whether a peer has ever asked this site."""
-        return self._state.has_asked(source)
+        return self._state.open.has_asked(source)
 
     async def assist(
         self, rows: Sequence[AskRow], *, source: str, route: RelayRoute | None = None
@@ -538,7 +548,7 @@ class Node:
                 )
             # Nothing runs between the record of the request and this, so one commit has both.
             request.price = rows[0].price
-            self._state.commit.records += self._payments.earned(request)
+            self._state.changes.commit.records += self._payments.earned(request)
             return request
 
         asked = Question(source, ids[0])
@@ -668,11 +678,11 @@ class Node:
         key = (asked.source, asked.id)
         keys = [key, *((asked.source, id_) for id_ in more_ids)]
         await self._in_progress.free(keys)
-        pair = None if is_new else self._state.find(*key)
+        pair = None if is_new else self._state.open.find(*key)
         request = None if pair is None else pair[0]
         if request is None:
             self._check_alive()
-            self._in_progress.check_room(asked.source, self._state, rows)
+            self._in_progress.check_room(asked.source, self._state.open, rows)
             with self._in_progress.noted(keys, rows):
                 if not is_new:
                     stored = await self._stored(asked.source, [asked.id])
@@ -688,7 +698,7 @@ class Node:
     async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
         """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
         for key in keys:
-            if self._state.find(*key) is not None:
+            if self._state.open.find(*key) is not None:
                 raise other_request(Question(*key))
         ids = [id_ for _, id_ in keys]
         for id_ in await self._stored(keys[0][0], ids) if keys else ():
@@ -713,16 +723,20 @@ class Node:
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)
         if self.counters.is_alarmed():
-            log.warning("change detected at slot %d: arms are reset", self._state.alarm_slot)
+            log.warning("change detected at slot %d: arms are reset", self.learner.alarms[-1])
         if self._horizon.slots is not None:
             self._horizon.look(self.learner.slot)
-        for turned in self._state.turned():
-            log.warning("labels of peer %s", turned)
+        earned = self._state.sources.earned
+        turned: list[TrustState] = []
+        if earned is not None:
+            turned, earned.turned = earned.turned, turned
+        for state in turned:
+            log.warning("labels of peer %s", state)
         # Not where the label arrived: its sender may have disconnected since.
         for delivery in commit.deliveries:
             if delivery.peer in self._recipients:  # else it stays in the store, should it come back
                 self._delivery.add(delivery)
 
     async def _mark_delivered(self, deliveries: Sequence[Delivery]) -> None:
-        self._state.commit.delivered += deliveries
+        self._state.changes.commit.delivered += deliveries
         await self._journal.flush()

@@ -49,7 +49,7 @@ from covey.site.requests import (
     Request,
     is_own,
 )
-from covey.site.state import RecordedState
+from covey.site.state import StoredState
 from covey.site.status import Counters, PeerState
 from covey.types import MILLIONTHS, Label
 
@@ -451,7 +451,7 @@ class LateAnswer:
 class LateAnswers:
     """Waits for late answers, and joins them with their requests."""
 
-    def __init__(self, state: RecordedState) -> None:
+    def __init__(self, state: StoredState) -> None:
         self._state = state
         self.joins: dict[int, asyncio.Task[None]] = {}  # by the number of the request
         self._throttle = LogThrottle()

@@ -22,7 +22,7 @@ from covey.node.functions import Journal, NodeEffects
 from covey.node.peers import LogThrottle
 from covey.site.handler import Handler
 from covey.site.requests import SHADOW, Request, ShadowRow, ShadowSpan, is_drawn
-from covey.site.state import RecordedState
+from covey.site.state import StoredState
 from covey.site.status import ShadowState
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Shadow:
     def __init__(
         self,
         share: float,
-        state: RecordedState,
+        state: StoredState,
         handler: Handler,
         effects: NodeEffects,
         journal: Journal,
@@ -57,7 +57,7 @@ class Shadow:
         self._handler = handler
         learner: Learner = state.learner
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
-        self._ids = [state.id_of(function) for function in own]
+        self._ids = [state.learning.id_of(function) for function in own]
         self._span = ShadowSpan(1, 0.0, "", [])
         self._waiting: deque[_Waiting] = deque()
         self._has_rows, self._is_idle = asyncio.Event(), asyncio.Event()
@@ -73,8 +73,8 @@ class Shadow:
         span = spans[-1] if spans else self._span
         if (span.share, span.arms) != (self._share, arms):
             seed = f"{rng.getrandbits(256):064x}"
-            span = ShadowSpan(self._state.next_number, self._share, seed, arms)
-            self._state.commit.records.append(span)
+            span = ShadowSpan(self._state.open.next_number, self._share, seed, arms)
+            self._state.changes.commit.records.append(span)
         self._span = span
 
     def state(self) -> ShadowState | None:
@@ -174,5 +174,5 @@ class Shadow:
         )
         answers: dict[str, Any] = by_row.get(0, {})
         self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
-        self._state.commit.records.append(ShadowRow(request.number, row, answers))
+        self._state.changes.commit.records.append(ShadowRow(request.number, row, answers))
         self._is_unwritten = True

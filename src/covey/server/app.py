@@ -345,7 +345,7 @@ class ServedSite:
                 random.SystemRandom(),
                 self._threads,
                 before=before,
-                answering=served.answering,
+                ensemble=served.ensemble,
                 relays=served.relays,
                 is_relay=served.is_relay,
                 shadow=served.serving.shadow,

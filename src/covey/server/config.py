@@ -23,7 +23,7 @@ from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
 from covey.server import http, keys
 from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
-from covey.site.ensemble import ByArm, answering_of, voters_of
+from covey.site.ensemble import SiteEnsemble, voters_of
 from covey.site.requests import Loaded
 from covey.site.trust import Trust
 from covey.store import change
@@ -316,7 +316,7 @@ class SiteConfig(msgspec.Struct, frozen=True, kw_only=True):
     asked: LearnerSpec  # the same, with all peers that it asks: those that vote, too
     learner: Learner
     functions: list[Function]
-    answering: ByArm
+    ensemble: SiteEnsemble | None  # whose vote answers clients
     labels: LabelSet
     contexts: Contexts  # that the site makes of features: those of its own learner
     has_contexts: bool  # whether it makes any; otherwise clients send them
@@ -415,7 +415,9 @@ def _from_table(
         asked=asked,
         learner=learner,
         functions=functions,
-        answering=answering_of(serving.name, voters, setup.ensemble, labels.classes),
+        ensemble=None
+        if setup.ensemble is None
+        else SiteEnsemble(serving.name, voters, setup.ensemble, labels.classes),
         labels=labels,
         contexts=contexts,
         has_contexts=bool(setup.plan.entries),

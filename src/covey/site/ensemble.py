@@ -5,34 +5,30 @@ and every peer is asked about every row; a peer that does not answer does not vo
 the own learner, every voter, and then the weights.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
-from covey.bandit.learner import NO_ANSWER, Learner
+from covey.bandit.learner import Learner
 from covey.config import LearnerTable
-from covey.data.inputs import FeatureView
 from covey.errors import (
     ConfigError,
     PeerError,
 )
 from covey.kernel import row_of
-from covey.site.handler import Effects, Handler
+from covey.site.handler import Effects
 from covey.site.requests import (
     CLIENT,
     AskRow,
-    Commit,
     Delivery,
     Draft,
-    Loaded,
     Request,
     SourceState,
-    is_own,
 )
-from covey.site.state import Costs, RecordedState, Settlements
 from covey.types import Label
 
 WEIGHTS = f"{CLIENT}/ensemble"  # the source under which weights are stored; no client is called so
@@ -54,26 +50,8 @@ def voters_of(own: LearnerTable) -> list[str]:
     return list(own.peers or {})
 
 
-class ByArm:
-    """How the clients of a site are answered: by the arm that its learner chooses."""
-
-    voters: Sequence[str] = ()  # peers that are asked about every row
-
-    def state(self, learner: Learner, loaded: Loaded, *given: Any, **more: Any) -> RecordedState:
-        """Return the state of the site; arguments are those of `RecordedState`."""
-        return RecordedState(learner, loaded, *given, **more)
-
-    def handler(self, state: Any, views: Sequence[FeatureView], effects: Effects) -> Handler:
-        """Return what answers requests."""
-        return Handler(state, views, effects)
-
-    def weights(self) -> dict[str, dict[str, float]] | None:
-        """Return the weights of voters by cell and learner; "" stands for all cells."""
-        return None
-
-
-class SiteEnsemble(ByArm):
-    """Answers by the vote of a site and of its peers, whose weights it keeps."""
+class SiteEnsemble:
+    """Answers the clients of a site by the vote of it and of its peers, whose weights it keeps."""
 
     def __init__(
         self,
@@ -82,40 +60,74 @@ class SiteEnsemble(ByArm):
         settings: Weighing,
         classes: Sequence[Label] | None = None,
     ) -> None:
-        """`classes` are the labels of the site, if they are known."""
-        self.own = own
+        """`voters` are asked about every row; `classes` are the site's labels, if it knows them."""
+        self._own = own
         self.voters = tuple(voters)
         self._is_local = settings.weights == "cell"
         self._first_classes = classes_of(settings, classes)
         self._options = msgspec.to_builtins(msgspec.structs.replace(settings, base=None))
-        self._begin()
+        self._written: SourceState | None = None
+        self.restore({})
 
-    def _begin(self) -> None:
-        self._known = ClassCodes(self._first_classes)
-        self._ensemble = Ensemble((self.own, *self.voters), **self._options)
-
-    def state(self, learner: Learner, loaded: Loaded, *given: Any, **more: Any) -> RecordedState:
-        return VotedState(self, learner, loaded, *given, **more)
-
-    def handler(self, state: Any, views: Sequence[FeatureView], effects: Effects) -> Handler:
-        return VotingHandler(state, views, effects)
-
-    def weights(self) -> dict[str, dict[str, float]] | None:
+    def weights(self) -> dict[str, dict[str, float]]:
+        """Return the weights of voters by cell and learner; "" stands for all cells."""
         cells: Iterable[Any] = self._ensemble.standings() if self._is_local else [None]
         return {str(cell or ""): self._ensemble.weights(cell) for cell in cells}
 
-    def elect(self, votes: Mapping[str, Label], cell: str) -> Label:
-        """Return the label that wins, for votes by learner."""
-        code = self._ensemble.elect(self._codes(votes), self._cell(cell))
-        return self._known.classes[code]
+    # -- requests and their labels --------------------------------------------------------------
 
-    def move(self, votes: Mapping[str, Label], label: Label, cell: str) -> None:
-        """Change the weights by a true label; one that would make them invalid has no effect."""
-        codes = self._codes(votes)
-        try:
-            self._ensemble.move(codes, self._known.code(label), self._cell(cell))
-        except ConfigError:
-            return
+    async def vote(
+        self, draft: Draft, own: Awaitable[list[Any]], effects: Effects, learner: Learner
+    ) -> list[Any]:
+        """Ask all voters while the site answers rows itself; return the labels that win."""
+        count = len(draft.codes)
+        id_ = effects.new_id()
+        ids = [f"{id_}:{place}" if count > 1 else id_ for place in range(count)]
+        own_rows = [row_of(int(code)) for code in draft.codes]
+        cells = [
+            str(effects.cell(learner.space, row, draft.context(place)))
+            for place, row in enumerate(own_rows)
+        ]
+        rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
+        asked = [
+            AskRow(*row)
+            for row in zip(ids, cells, map(draft.slot_of, range(count)), rows, strict=True)
+        ]
+        mine, *answers = await effects.together(
+            [own, *(effects.ask(peer, asked) for peer in self.voters)]
+        )
+        if isinstance(mine, BaseException):
+            raise mine
+        labels = []
+        for place in range(count):
+            votes = {self._own: mine[place]}
+            for peer, answer in zip(self.voters, answers, strict=True):
+                if not isinstance(answer, PeerError) and answer[place].is_given:
+                    votes[peer] = answer[place].label
+            draft.scored[place] = {ROW_ID: ids[place], **votes}
+            cell = learner.name_at(learner.space, own_rows[place])
+            winner = self._ensemble.elect(self._codes(votes), self._cell(cell))
+            labels.append(self._known.classes[winner])
+        return labels
+
+    def learn(self, request: Request, rows: Sequence[int]) -> list[Delivery]:
+        """Change the weights by the labels of rows; return what the voters are told of them.
+
+        A label that would make the weights invalid has no effect.
+        """
+        deliveries = []
+        for row in rows:
+            votes, label = dict(request.scored.get(row, {})), request.truths[row]
+            id_ = votes.pop(ROW_ID, None)
+            if id_ is None:  # of a time without an ensemble
+                continue
+            codes = self._codes(votes)
+            with contextlib.suppress(ConfigError):
+                cell = self._cell(request.group(row).cell)
+                self._ensemble.move(codes, self._known.code(label), cell)
+            others = [peer for peer in votes if peer != self._own]
+            deliveries += [Delivery(peer, str(id_), label) for peer in others]
+        return deliveries
 
     def _cell(self, cell: str) -> str | None:
         return cell if self._is_local else None
@@ -126,116 +138,32 @@ class SiteEnsemble(ByArm):
             for name in self._ensemble.learners
         ]
 
-    def stored(self) -> SourceState:
-        """Return the weights as they are stored."""
+    # -- the store ------------------------------------------------------------------------------
+
+    def changes(self) -> list[SourceState]:
+        """Return the weights as they are stored, if they have changed since this was last asked."""
+        state = self._stored()
+        if state == self._written:
+            return []
+        self._written = state
+        return [state]
+
+    def _stored(self) -> SourceState:
         kept = kept_weights(self._ensemble, self._known)
         return SourceState(WEIGHTS, 0, latest=(0, msgspec.to_builtins(kept)))
 
-    def restore(self, state: SourceState | None) -> None:
+    def restore(self, sources: Mapping[str, SourceState]) -> None:
         """Continue from what was stored; weights of other members or classes begin anew."""
-        self._begin()
-        if state is None or state.latest is None:
-            return
-        kept = msgspec.convert(state.latest[1], KeptWeights)
-        first = kept.classes[: len(self._first_classes)]
-        if kept.members != [*self._ensemble.learners] or first != self._first_classes:
-            return
-        self._known = ClassCodes(kept.classes)
-        restore_weights(self._ensemble, kept)
-
-
-def answering_of(
-    own: str, voters: Sequence[str], settings: Weighing | None, classes: Sequence[Label] | None
-) -> ByArm:
-    """Return how the clients of a site are answered, by the table `[ensemble]` of its file."""
-    return ByArm() if settings is None else SiteEnsemble(own, voters, settings, classes)
-
-
-class VotedState(RecordedState):
-    """The state of a site that answers with a vote; labels change the weights as well."""
-
-    def __init__(
-        self, ensemble: SiteEnsemble, learner: Any, loaded: Loaded, *given: Any, **more: Any
-    ) -> None:
-        super().__init__(learner, loaded, *given, **more)
-        self.ensemble = ensemble
-        ensemble.restore(loaded.sources.get(WEIGHTS))
-        self._written = ensemble.stored()
-
-    def settle(
-        self, request: Request, truths: Mapping[int, Any], costs: Costs = None, kept: Any = ()
-    ) -> Settlements:
-        """Learn from labels; right is what the vote answered right."""
-        settled = super().settle(request, truths, costs, kept)
-        if not is_own(request.source):
-            return settled
-        right = [bool(request.answers[row] == label) for row, label in truths.items()]
-        return Settlements(settled.is_new, right, kept)
-
-    def _settled(self, request: Request, rows: list[int], right: list[bool]) -> None:
-        super()._settled(request, rows, right)
-        for row in rows:
-            votes, label = dict(request.scored.get(row, {})), request.truths[row]
-            id_ = votes.pop(ROW_ID, None)
-            if id_ is None:  # of a time without an ensemble
-                continue
-            self.ensemble.move(votes, label, request.group(row).cell)
-            self.commit.deliveries += [
-                Delivery(peer, str(id_), label) for peer in votes if peer != self.ensemble.own
-            ]
-
-    def take(self) -> Commit | None:
-        """Return what has changed since it was last taken, the weights included."""
-        commit = super().take()
-        if commit is not None:
-            state = self.ensemble.stored()
-            if state != self._written:
-                self._written = state
-                commit.records.append(state)
-        return commit
-
-
-class VotingHandler(Handler):
-    """Answers requests of the site's clients with the vote of the site and its peers."""
-
-    def __init__(self, state: VotedState, *given: Any) -> None:
-        super().__init__(state, *given)
-        self._ensemble = state.ensemble
-
-    async def _call_arms(self, draft: Draft) -> list[Any]:
-        """Run own functions and ask all voters at the same time."""
-        effects, count = self._effects, len(draft.codes)
-        id_ = effects.new_id()
-        ids = [f"{id_}:{place}" if count > 1 else id_ for place in range(count)]
-        space, own_rows = self._learner.space, [row_of(int(code)) for code in draft.codes]
-        cells = [
-            str(effects.cell(space, row, draft.context(place)))
-            for place, row in enumerate(own_rows)
-        ]
-        rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
-        asked = [
-            AskRow(*row)
-            for row in zip(ids, cells, map(draft.slot_of, range(count)), rows, strict=True)
-        ]
-        voters = self._ensemble.voters
-        own, *answers = await effects.together(
-            [super()._call_arms(draft), *(effects.ask(peer, asked) for peer in voters)]
-        )
-        if isinstance(own, BaseException):
-            raise own
-        for place in range(count):
-            votes = {self._ensemble.own: own[place]}
-            for peer, answer in zip(voters, answers, strict=True):
-                if not isinstance(answer, PeerError) and answer[place].label is not NO_ANSWER:
-                    votes[peer] = answer[place].label
-            draft.scored[place] = {ROW_ID: ids[place], **votes}
-        return [
-            self._ensemble.elect(
-                {name: vote for name, vote in draft.scored[place].items() if name != ROW_ID},
-                self._learner.name_at(space, own_rows[place]),
-            )
-            for place in range(count)
-        ]
+        state = sources.get(WEIGHTS)
+        self._known = ClassCodes(self._first_classes)
+        self._ensemble = Ensemble((self._own, *self.voters), **self._options)
+        if state is not None and state.latest is not None:
+            kept = msgspec.convert(state.latest[1], KeptWeights)
+            first = kept.classes[: len(self._first_classes)]
+            if kept.members == [*self._ensemble.learners] and first == self._first_classes:
+                self._known = ClassCodes(kept.classes)
+                restore_weights(self._ensemble, kept)
+        self._written = self._stored()
 
 
 class ClassCodes:

@@ -88,7 +88,7 @@ class Decisions:
 
     step = 1  # slots from a row to the next
 
-    def __init__(self, state: SiteState, effects: Effects) -> None:
+    def __init__(self, state: SiteState[Any, Any], effects: Effects) -> None:
         self._state = state
         self._learner = state.learner
         self._judge = state.judge
@@ -291,7 +291,9 @@ class DecisionsInOneSlot(Decisions):
 class Handler:
     """Answers the requests of one site, and takes their labels."""
 
-    def __init__(self, state: SiteState, views: Sequence[FeatureView], effects: Effects) -> None:
+    def __init__(
+        self, state: SiteState[Any, Any], views: Sequence[FeatureView], effects: Effects
+    ) -> None:
         self._state = state
         self._learner = state.learner
         self._peers = [peer for peer, _ in state.learner.behind()]
@@ -331,8 +333,11 @@ class Handler:
             if draft.helped:  # a peer answers later
                 answers = await self._fall_back(draft, {})
             else:
+                calls = self._call_arms(draft)
+                if state.ensemble is not None:
+                    calls = state.ensemble.vote(draft, calls, self._effects, self._learner)
                 answers, scored = await self._and_free(
-                    self._call_arms(draft), draft.rows, draft.codes, draft.closed, draft.context
+                    calls, draft.rows, draft.codes, draft.closed, draft.context
                 )
                 draft.scored |= scored
         except BaseException:
@@ -421,7 +426,7 @@ class Handler:
         self, training: dict[int, Any], function: int, places: Sequence[int], rows: Rows
     ) -> None:
         if function in self._effects.trainable:
-            id_ = self._state.id_of(self._learner.arms[function])
+            id_ = self._state.learning.id_of(self._learner.arms[function])
             for place, instance in zip(places, rows, strict=True):
                 training[place] = (id_, instance)
 
@@ -468,7 +473,7 @@ class Handler:
         calls = [self._labels(group, rows, keeps_failures) for group in groups]
         answers: dict[int, dict[str, Label]] = {}
         for group, labels in zip(groups, await self._effects.together(calls), strict=True):
-            id_ = self._state.id_of(group[0].arm)
+            id_ = self._state.learning.id_of(group[0].arm)
             for place, label in zip(group[2], labels, strict=False):
                 if type(label) is not Late:
                     answers.setdefault(place, {})[id_] = label
@@ -665,7 +670,7 @@ class Handler:
             state.retract_served(source, cells[0].space, codes)
             raise
         training: dict[int, tuple[str, Any]] = {}
-        if state.teaches(source):
+        if self._trains(source):
             for function, places in groups.items():
                 self._note_training(training, function, places, _part(rows, places))
         request = Request(
@@ -685,6 +690,10 @@ class Handler:
 
     # -- labels ---------------------------------------------------------------------------------
 
+    def _trains(self, source: str) -> bool:
+        """Return whether functions are trained with labels of a source."""
+        return self._state.sources.teaches(source)
+
     async def prepare(self, request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
         """Check labels and train with them, so that settling them cannot fail.
 
@@ -697,7 +706,7 @@ class Handler:
             for row in truths
             if row in request.training and request.truths[row] is UNKNOWN and row not in kept
         ]
-        if rows and self._state.teaches(request.source):
+        if rows and self._trains(request.source):
             await self._effects.train(request, rows, truths)
         return kept
 
