@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from covey.errors import ConfigError, need_of, optional_module
+from covey.functions.function import framed
 from covey.network.network import ModelChoice
 
 _MISSING = need_of("covey.sklearn", "scikit-learn", extra="sklearn")
@@ -26,8 +27,9 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    models : dict of name to classifier with `partial_fit`, default=None
-        They are cloned: those that are given are not trained. None: naive Bayes and a linear model.
+    models : dict of name to classifier, default=None
+        Those with `partial_fit` are cloned: what is given is not trained. Others, such as a fitted
+        forest, must be fitted and stay as they are. None: naive Bayes and a linear model.
     context : list, default=None
         What the context of a row is made of, as in the table `[data]` of a configuration: names of
         columns with values in [0, 1], or dicts with `column`, `scale`, `low` and `high`. Columns
@@ -105,20 +107,34 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
             probabilities[rows, answers[name][rows]] = 1.0
             if hasattr(model, "predict_proba") and len(self.classes_) > 1:
                 with np.errstate(**QUIET):
-                    shares = model.predict_proba(X[rows])
+                    shares = model.predict_proba(self._rows(model, X[rows]))
                 is_given = np.isfinite(shares).all(axis=1)
-                probabilities[rows[is_given]] = shares[is_given]
+                probabilities[rows[is_given]] = 0.0
+                codes = self._codes(name, model.classes_)
+                probabilities[np.ix_(rows[is_given], codes)] = shares[is_given]
         return probabilities
 
     def _begin(self, classes: Any) -> None:
-        self.classes_ = classes
-        self.models_ = {name: _base.clone(model) for name, model in self._given().items()}
-        for name, model in self.models_.items():
-            if not hasattr(model, "partial_fit"):
+        from sklearn.exceptions import NotFittedError
+        from sklearn.utils.validation import check_is_fitted
+
+        given = self._given()
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"models are a {type(given).__name__}; give a dict from names to models"
+            )
+        self.classes_, self.models_ = classes, {}
+        for name, model in given.items():
+            learns = hasattr(model, "partial_fit")
+            try:
+                self.models_[name] = _base.clone(model) if learns else model
+                if not learns:
+                    check_is_fitted(model)
+            except (NotFittedError, TypeError) as error:
                 raise ConfigError(
-                    f"model {name!r} is a {type(model).__name__} without partial_fit; give models "
-                    "that learn from a stream"
-                )
+                    f"model {name!r} is a {type(model).__name__} without partial_fit that is not "
+                    "fitted; fit it first, or give a model that learns from a stream"
+                ) from error
         self._choice = ModelChoice(list(self.models_), self.context, self.policy)
         self._is_trained = False
 
@@ -135,10 +151,13 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         codes = np.searchsorted(self.classes_, y)
         if len(self.classes_) < 2:  # there is nothing to choose, and models may refuse it
             return
-        if self._is_trained:
+        is_known = all(not hasattr(model, "partial_fit") for model in self.models_.values())
+        if self._is_trained or is_known:
             for instance, code in zip(self._instances(X, self._said(X)), codes, strict=True):
                 self._choice.learn(*instance, int(code))
         for model in self.models_.values():
+            if not hasattr(model, "partial_fit"):
+                continue
             if self._is_trained:
                 model.partial_fit(X, codes)
             else:
@@ -161,7 +180,26 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         if len(self.classes_) < 2:
             return {name: np.zeros(len(X), np.intp) for name in self.models_}
         with np.errstate(**QUIET):
-            return {name: model.predict(X).astype(np.intp) for name, model in self.models_.items()}
+            return {
+                name: self._codes(name, model.predict(self._rows(model, X)))
+                for name, model in self.models_.items()
+            }
+
+    def _rows(self, model: Any, X: Any) -> Any:
+        """Return rows as a model takes them: with names, if it was fitted on a frame."""
+        is_named = hasattr(model, "feature_names_in_") and hasattr(self, "feature_names_in_")
+        return framed(list(self.feature_names_in_), X) if is_named else X
+
+    def _codes(self, name: str, labels: Any) -> Any:
+        """Return answers of a model as codes; one that is trained here answers with these."""
+        if hasattr(self.models_[name], "partial_fit"):
+            return labels.astype(np.intp)
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ConfigError(
+                f"model {name!r} answers {unknown.tolist()[0]!r}, which is not one of the classes"
+            )
+        return np.searchsorted(self.classes_, labels)
 
     def _instances(self, X: Any, said: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
         """Yield each row by name, if contexts are made of it, and the answers to it."""

@@ -205,9 +205,21 @@ def _wrong_values(table: Any, kind: type[msgspec.Struct]) -> Iterator[tuple[str,
             msgspec.convert(table[key], field.type)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$")
+            if path == "[...]`":  # of a value in a table of any keys
+                path = f" {_wrong_item(table[key], field.type)!r}`"
             if not path and isinstance(table[key], int | float) and ", got" not in problem:
                 problem = f"{problem}, got {table[key]}"
             yield f"{problem} - at `$.{key}{path or '`'}", field.type
+
+
+def _wrong_item(table: Mapping[str, Any], kind: Any) -> str:
+    """Return the first key of a table that makes it invalid."""
+    for key, value in table.items():
+        try:
+            msgspec.convert({key: value}, kind)
+        except msgspec.ValidationError:
+            return key
+    return "..."
 
 
 def _record_in(kind: Any) -> type[msgspec.Struct] | None:

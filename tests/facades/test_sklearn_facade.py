@@ -112,3 +112,33 @@ def test_mistakes_get_a_sentence() -> None:
     model = CoveyClassifier().partial_fit(frame, labels, classes=["down", "up"])
     with pytest.raises(ConfigError, match="'left' is not one of the classes"):
         model.partial_fit(frame, np.where(labels == "up", "left", labels))
+
+
+def test_fitted_models_are_chosen_among_and_stay_as_they_are() -> None:
+    frame, labels = stream(800)
+    by_day = [
+        DecisionTreeClassifier(random_state=0).fit(frame[rows], labels[rows])
+        for rows in (frame["hour"] < 12, frame["hour"] >= 12)
+    ]
+    day = {"column": "hour", "scale": "linear", "low": 0, "high": 24}
+    models = {"morning": by_day[0], "evening": by_day[1]}
+    before = pickle.dumps(models)
+
+    choice = CoveyClassifier(models, context=[day]).fit(frame, labels)
+
+    assert choice.score(frame, labels) > 0.9 > max(tree.score(frame, labels) for tree in by_day)
+    assert (choice.classes_[choice.predict_proba(frame).argmax(1)] == choice.predict(frame)).all()
+    assert pickle.dumps(models) == before
+
+
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ([GaussianNB()], "give a dict from names to models"),
+        ({"tree": DecisionTreeClassifier()}, "fit it first"),
+        ({"tree": DecisionTreeClassifier().fit([[0], [1]], ["x", "y"])}, "not one of the classes"),
+    ],
+)
+def test_models_that_cannot_be_chosen_are_refused(models: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        CoveyClassifier(models).fit([[0.0], [1.0]], ["up", "down"])

@@ -85,6 +85,18 @@ def test_a_cluster_compares_as_one_machine(
     assert there.read_bytes() == here.read_bytes()
 
 
+def test_a_cluster_advises_as_one_machine(
+    head: Host, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    advised = ("advise", "log.parquet", "--config", "grid.toml", "--prices", "0,0.1", "--quiet")
+    assert cli.main([*advised, "--workers", "1", "--json"]) == 0
+    status, there, said = covey(head, folder, *advised, "--json", "--on", "ray")
+
+    assert status == 0, said
+    assert there == capsys.readouterr().out
+
+
 def test_a_cluster_beyond_the_loopback_needs_tokens(head: Host, folder: Path) -> None:
     address = f"ray://{head.address}:{CLIENT_PORT}"
     status, _, said = covey(

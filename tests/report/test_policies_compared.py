@@ -239,3 +239,18 @@ def test_every_field_of_the_numbers_is_in_the_reference() -> None:
 
     assert len(fields) > 10
     assert {name for name in fields if f"`{name}`" not in page} == set()
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"workers": 0}, "workers is 0; give the number of processes"),
+        ({"slices": 4}, r"slices is 4; give a list, such as \[4\]"),
+        ({"presets": "auto"}, r"presets is 'auto'; give a list, such as \['auto'\]"),
+    ],
+)
+def test_what_is_no_list_and_no_number_of_processes_is_refused(
+    given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        covey.compare(CONFIG, log(), **given)

@@ -172,6 +172,12 @@ SCENARIO = {
 }
 
 
+def test_a_simulation_without_a_folder_is_refused_by_a_sentence() -> None:
+    nowhere: Any = None
+    with pytest.raises(ConfigError, match="the folder is None; give the path"):
+        covey.simulate(None, nowhere)
+
+
 def test_a_simulation_returns_a_result_with_its_runs(tmp_path: Path) -> None:
     result = covey.simulate(SCENARIO, tmp_path / "runs")
     again = covey.simulate(SCENARIO, tmp_path / "runs")

@@ -238,7 +238,7 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
     is_instant = getattr(model, "is_instant", False) is True
     # A model that was fitted on a frame warns of rows without names.
     has_names = hasattr(model, "feature_names_in_") and importlib.util.find_spec("pandas")
-    rows_of = partial(_framed, list(names)) if names and has_names else list
+    rows_of = partial(framed, list(names)) if names and has_names else list
     methods = _methods(name, model, classes, rows_of)
     function = _awaited(Function(name, owner, *methods, is_instant=is_instant))
     if classes and function.teach is None:
@@ -253,7 +253,7 @@ def as_function(source: Any, *, name: str, owner: str) -> Function:
     return function._replace(teach=None, teach_many=None) if is_frozen else function
 
 
-def _framed(names: list[str], rows: Any) -> Any:
+def framed(names: list[str], rows: Any) -> Any:
     pandas: Any = importlib.import_module("pandas")
     return pandas.DataFrame(picked(rows, names), columns=names)
 

@@ -90,6 +90,8 @@ def finished(
     `ConfigError` if there is no such cluster, or if processes would run the calling script again,
     and `LimitError` if workers are lost.
     """
+    if workers < 1:
+        raise ConfigError(f"workers is {workers}; give the number of processes, 1 or more")
     if not keys:
         return
     workers = min(workers, len(keys))

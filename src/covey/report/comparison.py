@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import itertools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -271,6 +271,9 @@ def _policies(
     own: str | Path | Mapping[str, Any] | None,
 ) -> Policies:
     """Return the `[policy]` tables to compare, by name; the configured one is first."""
+    for name, given in (("presets", presets), ("slices", slices)):
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise ConfigError(f"{name} is {given!r}; give a list, such as [{given!r}]")
     base = policy_table(table.get("policy", {}))
     kept = (*keys_of(PolicyRecord), "slices")
     chosen: Policies = {CONFIGURED: base}

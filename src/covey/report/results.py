@@ -247,6 +247,8 @@ def simulate(
     cluster, "ray" or "ray://host:port"; without it, this process runs all, or so many processes as
     `workers` of the scenario says.
     """
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"the folder is {folder!r}; give the path where runs are to be kept")
     with modules_beside(scenario):
         chosen = scenario if isinstance(scenario, Scenario) else load(scenario)
         runs = runner.simulate(chosen, folder, progress=progress, on=on)
