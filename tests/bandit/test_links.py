@@ -354,6 +354,7 @@ def perfect_west(slots: int) -> dict[str, Any]:
 CHANGING = linked(
     one_way("north", "west", "gone"),
     changes=[
+        one_way("north", "west", 0.5, slot=2),
         one_way("north", "west", 0.125, slot=401),
         one_way("north", "west", 0.25, slot=801),
         one_way("north", "west", "gone", slot=1201),
@@ -409,6 +410,10 @@ def test_prices_are_learnt_in_the_first_slot_of_each_period_and_change_at_given_
     prices.observe("west", 11, {"direct": 0.75, "detour": 0.0})  # now on the direct link
     assert told(prices, 21) == {"south": 0.5, "west": 0.75}
     assert told(prices, 31) == {}
+
+    prices = prices_of(TOLLED, every=1)
+    prices.observe("south", 1, {"detour": 0.5})
+    assert told(prices, 2) == {"south": 0.5, "west": 0.5}
 
 
 @pytest.mark.parametrize(("wait", "is_kept"), [(10, True), (9, False)])
