@@ -158,7 +158,7 @@ class _Questions:
         best, names = self._best_network(), tuple(self._sites)
         without = {left: tuple(name for name in names if name != left) for left in names}
         self._try(without.values())
-        functions, contexts = self._leave_one_out()
+        parts = self._leave_one_out()
         networks = [
             self._worth(", ".join(members), sites, self._alone, self._receivers)
             for members, sites in self._networks.items()
@@ -173,8 +173,8 @@ class _Questions:
                 self._worth(left, self._whole, self._networks[rest], rest)
                 for left, rest in without.items()
             ],
-            functions=functions,
-            contexts=contexts,
+            functions=parts["function"],
+            contexts=parts["context"],
             networks=sorted(networks, key=lambda network: -_mean(network.gain_points)),
             best=[*best],
             leaving=[
@@ -256,37 +256,28 @@ class _Questions:
     def _gained(self, members: tuple[str, ...]) -> float:
         return _mean(gain_between(self._networks[members], self._alone, self._receivers))
 
-    def _leave_one_out(self) -> tuple[list[Worth], list[Worth]]:
+    def _leave_one_out(self) -> dict[str, list[Worth]]:
         """Return what each function is worth to its site, and each context to all."""
-        functions = [
-            (function, site["name"])
+        left = {
+            ("function", function): ([site["name"]], without_function(self._base, site, function))
             for site in self._base["learner"]
             for function in site["functions"]
             if len(site["functions"]) > 1
-        ]
+        }
         data = self._base.get("data", {})
         context = data.get("context", [])
         entries = [context] if isinstance(context, Mapping) else context
-        titles = [entry if isinstance(entry, str) else _title(entry) for entry in entries]
-        jobs = {
-            f"function {name}": [without_function(self._base, owner, name)]
-            for name, owner in functions
-        }
-        for place, title in enumerate(titles):
-            left = [*entries[:place], *entries[place + 1 :]]
-            variant = {**self._base, "data": {**data, "context": left}}
-            jobs[f"context {title}"] = [variant]
-        runs = self._played(jobs)
-        return (
-            [
-                self._worth(name, self._whole, runs[f"function {name}"][0], [owner])
-                for name, owner in functions
-            ],
-            [
-                self._worth(title, self._whole, runs[f"context {title}"][0], self._receivers)
-                for title in titles
-            ],
-        )
+        for place, entry in enumerate(entries):
+            title = entry if isinstance(entry, str) else _title(entry)
+            others = [*entries[:place], *entries[place + 1 :]]
+            variant = {**self._base, "data": {**data, "context": others}}
+            left["context", title] = (self._receivers, variant)
+        runs = self._played({" ".join(key): [variant] for key, (_, variant) in left.items()})
+        worths: dict[str, list[Worth]] = {"function": [], "context": []}
+        for (kind, name), (sites, _) in left.items():
+            (others,) = runs[f"{kind} {name}"]
+            worths[kind].append(self._worth(name, self._whole, others, sites))
+        return worths
 
     def _worth(self, name: str, sites: Sites, others: Sites, names: Collection[str]) -> Worth:
         gain = gain_between(sites, others, names)
@@ -359,11 +350,8 @@ def _contract(pair: PairAdvice) -> str:
         return f" It could buy from {seller}: break-even {even}." if pair.verdict == "yes" else ""
     gain = "" if pair.gain_points is None else f": {signed(pair.gain_points)}"
     if pair.verdict == "undecided":
-        labels = (
-            ""
-            if pair.more_labels is None
-            else f"; some {pair.more_labels:,} more labels would tell"
-        )
+        more = pair.more_labels
+        labels = "" if more is None else f"; some {more:,} more labels would tell"
         return f" Whether to buy from {seller} at {pair.price:g} is undecided{gain}{labels}."
     does = "Buy" if pair.verdict == "yes" else "Do not buy"
     return f" {does} from {seller} at {pair.price:g}{gain}; break-even {even}."

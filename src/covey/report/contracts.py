@@ -158,27 +158,19 @@ def among(base: Table, members: Collection[str]) -> Table:
     return changed(base, {site["name"]: change for site in base["learner"]})
 
 
-def without_function(base: Table, owner: str, function: str) -> Table:
+def without_function(base: Table, site: Table, function: str) -> Table:
     """Return a configuration in which a site lacks one of its functions."""
-
-    def change(site: Table) -> Table:
-        place = site["functions"].index(function)
-        listed = {
-            key: [*values[:place], *values[place + 1 :]]
-            for key in ("functions", "function-costs")
-            if (values := site.get(key))
-        }
-        free = site.get("free")
-        if isinstance(free, list):
-            listed["free"] = [name for name in free if name != function]
-        named = {
-            key: {name: own for name, own in site[key].items() if name != function}
-            for key in ("rewards", "cost-columns")
-            if key in site
-        }
-        return listed | named
-
-    return changed(base, {owner: change})
+    place = site["functions"].index(function)
+    left: dict[str, Any] = {
+        key: [*values[:place], *values[place + 1 :]]
+        for key in ("functions", "function-costs")
+        if (values := site.get(key))
+    }
+    if isinstance(free := site.get("free"), list):
+        left["free"] = [name for name in free if name != function]
+    for key in ("rewards", "cost-columns"):
+        left[key] = {name: own for name, own in site.get(key, {}).items() if name != function}
+    return changed(base, {site["name"]: lambda _: left})
 
 
 def changed(base: Table, changes: Mapping[str, Any]) -> Table:
