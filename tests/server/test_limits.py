@@ -9,7 +9,7 @@ import pytest
 
 from covey.errors import ConfigError
 from covey.node.functions import Limits
-from covey.server import config, connection, http, keys
+from covey.server import config, connection, http, keys, tokens
 from covey.server.http import AdmissionQueue, HttpProblem
 from support.coroutines import looped
 from support.listening import GET, Port, listened, listening, post, told
@@ -212,6 +212,22 @@ def test_a_client_above_its_rate_gets_retry_after(tmp_path: Path) -> None:
         assert (status, told["code"]) == (429, "too_often")
         async with client.session.get(client.root + "/v2") as response:
             assert 900 < int(response.headers["Retry-After"]) <= 1_000
+
+    run(tmp_path, story, text)
+
+
+def test_strangers_at_the_page_leave_the_rate_of_the_health_checks(tmp_path: Path) -> None:
+    text = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
+    text = text.replace("dimension", 'tokens = "tokens.json"\ndimension', 1)
+    tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
+
+    async def story(client: Client) -> None:
+        paths = ["/assets/icon.svg", "/assets/icon.svg", "/v2/health/live"]
+        statuses = []
+        for path in paths:
+            async with client.session.get(client.root + path) as response:
+                statuses.append(response.status)
+        assert statuses == [200, 429, 200]
 
     run(tmp_path, story, text)
 

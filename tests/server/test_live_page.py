@@ -21,14 +21,18 @@ async def send(client: Client, *rows: tuple[str, int]) -> None:
         assert (await client.post(FEEDBACK, {"id": id_, "truth": truth}))[0] == 202
 
 
-def test_the_map_is_there_on_request_and_no_larger_than_asked(tmp_path: Path) -> None:
+def test_the_map_is_made_once_for_all_requests_and_each_gets_no_more_than_it_asks(
+    tmp_path: Path,
+) -> None:
     async def story(client: Client) -> None:
         for number, place in enumerate((0.1, 0.1, 0.9)):
             *features, context = infer()["inputs"]
             inputs = [*features, {**context, "data": [[place]]}]
             await client.post(INFER, infer(f"r{number}", inputs=inputs))
         assert (await client.get(STATE))[1]["map"] is None
-        whole, first = [(await client.get(f"{STATE}?cells={most}"))[1]["map"] for most in (400, 1)]
+        whole = (await client.get(f"{STATE}?cells=400"))[1]["map"]
+        await client.post(INFER, infer("later"))
+        first = (await client.get(f"{STATE}?cells=1"))[1]["map"]
 
         ticks = [[quarter / 4, quarter / 4] for quarter in range(5)]
         assert whole["axes"] == [{"name": "context 1", "ticks": ticks}]

@@ -592,8 +592,10 @@ class RateLimited(NamedTuple):
 
     def admit(self, head: HttpRequest, connection: ssl.SSLObject | None) -> Caller:
         caller = self.gate.admit(head, connection)
+        # Of the few paths that need no token, each has a rate of its own.
+        named = caller.name if caller.rights else head.path
         refusal = f"a client may send {self.rate_per_s:g} requests per second; retry later"
-        self.rates.spend(caller.name, self.rate_per_s, refusal)
+        self.rates.spend(named, self.rate_per_s, refusal)
         return caller
 
 
