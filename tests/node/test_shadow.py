@@ -4,8 +4,10 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.snapshots import snapshot_of
 
@@ -14,6 +16,8 @@ from covey.node import shadow
 from covey.node.functions import FairQueue, Job
 from covey.node.node import Node
 from covey.site.requests import OWN, SHADOW, ShadowRow, ShadowSpan, is_drawn
+from covey.site.status import GainSums
+from covey.store.reading import StoredSite
 from covey.store.store import Store
 from support import virtual
 from support.virtual import Disk, World
@@ -149,6 +153,67 @@ async def test_a_restart_draws_on_and_keeps_what_is_known() -> None:
     assert before.items() <= world.kept.items()
     assert len(world.kept) > len(before)
     assert world.stores["north"].check() == []
+
+
+@virtual.timed
+async def test_the_net_gain_is_that_over_the_best_own_function_on_the_same_rows() -> None:
+    world = Drawn(0.5)
+    await stream(world, range(100))
+    await stream(world, range(100, 140), labelled=False)
+    few = Drawn(0.5)
+    await stream(few, range(20))
+    for k in range(100, 140):  # when the functions have answered
+        await world.learn("north", f"r{k}", k % 2)
+    store = world.stores["north"]
+    (span,) = store.all(ShadowSpan)
+    gains: dict[str, list[float]] = {"low": [], "high": []}
+    for request in store.requests():
+        if is_drawn(span, OWN, request.id, 0):
+            case, group = int(request.id[1:]), request.group(0)
+            served = (request.answers[0] == case % 2) - group.price
+            for name, answer in (("low", case % 2), ("high", case % 3)):
+                gains[name].append(served - (answer == case % 2))
+    before = world.north.state().gain
+    world.crash("north")
+    world.boot("north")
+    after = world.north.state().gain
+
+    reported = StoredSite(
+        name="north",
+        fingerprint="",
+        counters={},
+        arms=world.north.arms,
+        requests=[*store.requests()],
+        spans=store.all(ShadowSpan),
+        shadows=store.all(ShadowRow),
+        contexts=None,
+    )
+
+    assert before == after == reported.gain
+    assert before is not None
+    assert before.points is not None
+    assert (before.rows, before.best_own) == (len(gains["low"]), "low")
+    assert before.points.mean == pytest.approx(100 * mean(gains["low"]))
+    assert before.points.low < before.points.mean < before.points.high
+    assert str(few.north.state().gain).startswith("unknown: ")
+    assert str(few.north.state().gain).endswith(" of 30 rows drawn so far")
+    without = Drawn(0.0)
+    await stream(without, range(5))
+    assert without.north.state().gain is None
+
+
+def test_the_interval_of_the_net_gain_holds_the_truth_in_93_percent_of_streams_or_more() -> None:
+    rng, accuracies, site = np.random.default_rng(3), np.array([0.7, 0.69, 0.5]), 0.75
+    held = 0
+    for _ in range(500):
+        sums = GainSums({"a": "a", "b": "b", "c": "c"})
+        for served, right in zip(rng.random(120), rng.random((120, 3)), strict=True):
+            sums.add((served < site) - (right < accuracies).astype(float))
+        points = sums.state().points
+        assert points is not None
+        held += points.low <= 100 * (site - 0.7) <= points.high
+
+    assert held >= 0.93 * 500
 
 
 @virtual.timed

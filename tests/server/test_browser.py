@@ -21,6 +21,7 @@ from covey.server import tokens
 from covey.site.status import (
     ArmState,
     AxisState,
+    GainState,
     MapState,
     PeerState,
     SeriesPoint,
@@ -29,6 +30,7 @@ from covey.site.status import (
     SiteEvent,
     State,
 )
+from covey.types import Interval, Value
 from support.required import ROOT, program, require
 from support.served import SITE
 from support.site_processes import Client, Offices, _start, table
@@ -311,6 +313,9 @@ NOW, NONE = 1_800_000_000, "\N{EN DASH}"
 NASTY = "</title><script>window.hit = 1</script>\"'&<img src=x onerror=window.hit=1>\u202e\x00"
 
 
+EURO = Value(2.0, "EUR")
+
+
 def state(name: str = "east", **changes: Any) -> State:
     """The state of a site with two contexts, and with a peer of this name that rests."""
     ticks: list[tuple[float, float | str]] = [(0.0, 0.0), (1.0, 24.0)]
@@ -346,6 +351,7 @@ def state(name: str = "east", **changes: Any) -> State:
         for_peers=ServedState(0, 0, 0),
         labels=100,
         right=88,
+        gain=GainState(312, best_own="tree", points=Interval(4.214, -1.1, 9.52), value=EURO),
         at=NOW,
         store_bytes=3 << 20,
         free_bytes=5 << 30,
@@ -372,7 +378,11 @@ def test_the_page_shows_all_of_a_state(browser: Any, north: Running) -> None:
             "slot 12,345 \u00b7 up for 1 d 2 h 3 min \u00b7 start 3"
         )
         tiles = dict(zip(now.texts(".tiles dt"), now.texts(".tiles b"), strict=True))
-        assert list(tiles.values()) == ["12.00 %", "3", "90", "17", "4", "0", "8", "3 MiB"]
+        assert [*tiles.values()][1:] == ["12.00 %", "3", "90", "17", "4", "0", "8", "3 MiB"]
+        assert tiles["Net gain over the best own function"] == "+4.21 points"
+        assert now.text("#gain small") == (
+            "over tree on 312 rows (95 % interval \u22121.10 to +9.52), or +8.43 EUR in 100 rows"
+        )
         assert now.texts("#arms tr:nth-child(2) td") == ["peer", "0.1", "30", "", "0", "3", "40"]
         assert now.texts("#peers td")[:7] == ["resting", "0.1", "30", "11", "4", "1.5 of 20", NONE]
         assert now.text("#alarms").endswith("the latest at slots 900, 40.")

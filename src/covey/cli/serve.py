@@ -149,6 +149,7 @@ def _shadow(state: State) -> list[tuple[str, str]]:
     if shadow is None:
         return []
     return [
+        ("net gain", str(state.gain)),
         ("shadow: rows drawn", f"{100 * shadow.share:g} %"),
         ("with all answers*", _count(shadow.complete)),
         ("with some answers*", _count(shadow.incomplete or None)),

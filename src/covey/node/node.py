@@ -80,7 +80,6 @@ from covey.site.requests import (
     QueryKind,
     Question,
     Request,
-    ShadowSpan,
     alarm_of,
     checked_row,
     is_own,
@@ -204,7 +203,7 @@ class Node:
         self._shadow = Shadow(
             dependencies.shadow, self._state, self._handler, self._effects, self._journal
         )
-        self._shadow.continue_from(store.all(ShadowSpan), dependencies.rng)
+        self._shadow.continue_from(store, dependencies.rng)
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
         others = {name: peer for name, peer in dependencies.peers.items() if name not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
@@ -284,6 +283,7 @@ class Node:
             labels=self.counters.labels.total(),
             right=self.counters.right.total(),
             failures=dict(self.failures),
+            gain=self._shadow.gain(),
         )
 
     def start(self) -> None:
@@ -480,7 +480,9 @@ class Node:
         if request.training:
             await self._training.run(key, self._handler.prepare(request, truths))
         self._state.check(request, truths)  # label-wait may have expired in training
-        return self._state.settle(request, truths, costs)
+        settled = self._state.settle(request, truths, costs)
+        self._shadow.settled(request, truths)
+        return settled
 
     async def _locate(
         self, source: str, id: str, *, may_be_row: bool = True

@@ -11,22 +11,32 @@ import contextlib
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from covey.bandit.learner import Learner
+from covey.bandit.learner import UNKNOWN
 from covey.data.inputs import Rows, share_of
 from covey.errors import StoreError
 from covey.kernel import arm_of
 from covey.node.functions import Journal, NodeEffects
 from covey.node.peers import LogThrottle
 from covey.site.handler import Handler
-from covey.site.requests import SHADOW, Request, ShadowRow, ShadowSpan, is_drawn
+from covey.site.requests import (
+    SHADOW,
+    Request,
+    ShadowRow,
+    ShadowSpan,
+    is_drawn,
+    known_answers,
+)
 from covey.site.state import StoredState
-from covey.site.status import ShadowState
+from covey.site.status import GainState, GainSums, ShadowState
+from covey.store.store import Store
+from covey.types import Label
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 1_024  # rows that are drawn and not run yet; further ones are dropped
+MOST_UNLABELLED = 10_000  # rows that were run and whose labels have not come
 WRITE_S = 1.0  # after which answers are written, if no commit has taken them along
 FINISH_S = 1.0  # for rows that wait when the site stops or reads its file again
 COMPLETE, INCOMPLETE, DROPPED = "complete", "incomplete", "dropped"
@@ -55,7 +65,7 @@ class Shadow:
         self._effects = effects
         self._journal = journal
         self._handler = handler
-        learner: Learner = state.learner
+        self._learner = learner = state.learner
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._ids = [state.learning.id_of(function) for function in own]
         self._span = ShadowSpan(1, 0.0, "", [])
@@ -66,16 +76,52 @@ class Shadow:
         self._task: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()  # rows since the start, by what became of them
         self._throttle = LogThrottle()
+        self._gains = GainSums(dict(zip(self._ids, own, strict=True)))
+        # What arms answered to rows whose labels are to come, by request and row.
+        self._unlabelled: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def continue_from(self, spans: Sequence[ShadowSpan], rng: random.Random) -> None:
+    def continue_from(self, store: Store, rng: random.Random) -> None:
         """Draw as before if share and arms are the same; else begin a span with another seed."""
         arms = self._ids if self._share else []
+        spans = store.all(ShadowSpan)
         span = spans[-1] if spans else self._span
         if (span.share, span.arms) != (self._share, arms):
             seed = f"{rng.getrandbits(256):064x}"
             span = ShadowSpan(self._state.open.next_number, self._share, seed, arms)
             self._state.changes.commit.records.append(span)
         self._span = span
+        if not self._share:
+            return
+        answers = {(kept.request, kept.row): kept.answers for kept in store.all(ShadowRow)}
+        for request in store.shadowed():
+            for row in range(len(request)):
+                key = (request.number, row)
+                if key in answers and request.number >= span.first:
+                    self._join(request, row, answers[key])
+
+    def gain(self) -> GainState | None:
+        """Return what the site gains over its best own function; None: no row is drawn."""
+        return self._gains.state() if self._share else None
+
+    def settled(self, request: Request, rows: Iterable[int]) -> None:
+        """Count rows whose labels have come."""
+        for row in rows if self._unlabelled else ():
+            answers = self._unlabelled.pop((request.number, row), None)
+            if answers is not None:
+                self._join(request, row, answers)
+
+    def _join(self, request: Request, row: int, answers: dict[str, Any]) -> None:
+        """Count a row, with what arms answered that were not chosen, once it has a label."""
+        if request.truths[row] is UNKNOWN:
+            if len(self._unlabelled) >= MOST_UNLABELLED:
+                del self._unlabelled[next(iter(self._unlabelled))]
+            self._unlabelled[request.number, row] = answers
+            return
+        known = {**known_answers(request, row), **answers}
+        self._gains.take(request, row, known, self._learner.costs, self._gain_of)
+
+    def _gain_of(self, answer: Label, label: Label) -> float:
+        return self._learner.gain_of(answer, label) / self._learner.unit
 
     def state(self) -> ShadowState | None:
         """Return what was drawn since the start; None: nothing is."""
@@ -175,4 +221,5 @@ class Shadow:
         answers: dict[str, Any] = by_row.get(0, {})
         self._counts[COMPLETE if len(answers) == len(functions) else INCOMPLETE] += 1
         self._state.changes.commit.records.append(ShadowRow(request.number, row, answers))
+        self._join(request, row, answers)
         self._is_unwritten = True

@@ -225,6 +225,7 @@ class ShadowNumbers(msgspec.Struct, frozen=True):
     served_percent: float | None  # error of what was answered, on labelled rows
     estimates: list[ChoiceEstimate]
     peers: list[PeerRows]
+    gain: str = ""  # over the best own function, in words; empty: no row is drawn now
 
 
 class Timeline(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ class Progress:
 
 # -- a replay -----------------------------------------------------------------------------------
 
-_OF_REPLAYS = ("best_own_percent", "net_gain_points", "alone_percent")
+_OF_REPLAYS = ("best_own_percent", "alone_percent")
 MOST_PAIRS = 8  # named as bought at a loss
 
 
@@ -256,6 +256,8 @@ def parts(outcome: Outcome) -> list[Part]:
 def result_lines(outcome: Outcome) -> Lines:
     """Return the learners, and all if there are several, with the columns that have numbers."""
     hidden = set() if outcome.is_replayed else {*_OF_REPLAYS}
+    if not outcome.is_replayed and outcome.total.net_gain_points is None:
+        hidden.add("net_gain_points")
     hidden |= set() if outcome.total.alarms.count else {"alarms.count"}
     columns = [column for column in columns_named("replay") if column.attribute not in hidden]
     learners = {learner.name: learner.numbers for learner in outcome.learners}
@@ -531,6 +533,8 @@ def shadow_sentences(shadow: ShadowNumbers) -> list[str]:
         f"{shadow.labelled:,} rows have a label; {number(shadow.served_percent, '.2f')}% of their "
         "answers were wrong."
     ]
+    if shadow.gain:
+        lines.append(f"The net gain over the best own function is {shadow.gain}.")
     for peer in shadow.peers:
         name = shorten(peer.peer)
         lines.append(

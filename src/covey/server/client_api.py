@@ -116,7 +116,7 @@ class LiveState:
     ) -> None:
         self._store, self._node, self._queue = served.store, node, queue
         self._events, self._history, self._conditions = events, history, conditions
-        self._axes = _axes(served)
+        self._axes, self._value = _axes(served), served.setup.data.value
         self._made = (0.0, list[CellPreference]())  # all cells of the latest map, and when
 
     def state(self) -> State:
@@ -132,6 +132,7 @@ class LiveState:
             store_bytes=store_bytes,
             free_bytes=free_bytes,
             certificate_ends=None if own is None else own.end.timestamp(),
+            gain=None if state.gain is None else replace(state.gain, value=self._value),
         )
         self._history.note(state.arms, now_s)
         return replace(state, conditions=self._conditions.look(state, now_s))

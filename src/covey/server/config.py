@@ -260,7 +260,7 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     late_answer_s: Annotated[float, Meta(ge=0, le=600)] = 0.0
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
     traces: str | None = None  # the URL of a collector of OpenTelemetry
-    shadow: Share = 0.0  # of own rows that all own functions answer, too
+    shadow: Share = 0.01  # of own rows that all own functions answer, too
 
 
 class Identity(NamedTuple):

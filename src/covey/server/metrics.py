@@ -61,6 +61,10 @@ FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
     "alarms": (TOTAL, ("space",), "Alarms of the change detection since the start."),
     "shadow_rows": (TOTAL, ("outcome",), "Rows drawn for the shadow since the start, by outcome."),
     "shadow_waiting_rows": (NOW, (), "Drawn rows that are not run yet."),
+    "net_gain": (NOW, (), "Points gained over the best own function on drawn rows, net of costs."),
+    "net_gain_low": (NOW, (), "The low end of its 95 % interval."),
+    "net_gain_high": (NOW, (), "The high end of its 95 % interval."),
+    "net_gain_rows": (NOW, (), "Drawn rows with a label and all answers, which it is said of."),
     "ready": (NOW, (), "1 if labels can be kept."),
     "slot": (NOW, (), "The latest slot."),
     "pending_labels": (NOW, (), "Tickets with a pending label."),
@@ -262,7 +266,13 @@ class _NodeCollector(Collector):
         yield "active_cells", {(): state.cells}
         kinds_now = Counts(condition.kind for condition in state.conditions)
         yield "condition", {(kind,): kinds_now[kind] for kind in REMEDIES}
+        gain = state.gain
+        points = None if gain is None else gain.points
         for name, value in (
+            ("net_gain", None if points is None else points.mean),
+            ("net_gain_low", None if points is None else points.low),
+            ("net_gain_high", None if points is None else points.high),
+            ("net_gain_rows", None if gain is None else gain.rows),
             ("certificate_expiry_timestamp_seconds", state.certificate_ends),
             ("store_bytes", state.store_bytes),
             ("store_free_bytes", state.free_bytes),

@@ -501,6 +501,15 @@ def is_drawn(span: ShadowSpan, source: str, id: str, row: int) -> bool:
     return int.from_bytes(drawn, "big") < span.share * 2**64
 
 
+def known_answers(request: Request, row: int) -> dict[str, Any]:
+    """Return what the chosen arm and free functions answered; None: an arm failed."""
+    answers = {arm: label for arm, label in request.scored.get(row, {}).items() if arm}
+    group, answer = request.group(row), request.predictions[row]
+    if group.arm:
+        answers[group.counted_as] = None if answer is NO_ANSWER else answer
+    return answers
+
+
 class ShadowRow(msgspec.Struct, frozen=True):
     """What arms that were not chosen answered to a row."""
 

@@ -4,7 +4,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from statistics import NormalDist
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -25,7 +26,7 @@ from covey.site.requests import (
     SeriesLine,
     is_own,
 )
-from covey.types import MILLIONTHS
+from covey.types import MILLIONTHS, Interval, Value
 
 FOR_PEERS = ("serve", "recall", RELAY)  # phases of rows that peers ask
 
@@ -77,6 +78,96 @@ class ShadowState(msgspec.Struct, frozen=True):
     incomplete: int  # a function was busy, or a peer was not available or over its budget
     dropped: int  # too many rows were waiting, or the site stopped
     waiting: int
+
+
+# The net gain of a site over its best own function, on rows that all own functions answered.
+FEWEST = 30  # rows from which on a gain is said
+
+
+class GainState(msgspec.Struct, frozen=True):
+    """What a site gains over its best own function, net of costs and without income from peers."""
+
+    rows: int  # drawn ones with a label and the answers of all own functions
+    needed: int = FEWEST
+    best_own: str = ""  # the own function that would have gained most on these rows
+    points: Interval | None = None  # hundredths of a right answer per row; None: too few rows
+    value: Value | None = None  # of a right answer, if the file has it
+
+    def __str__(self) -> str:
+        if self.points is None:
+            return f"unknown: {self.rows} of {self.needed} rows drawn so far"
+        mean, low, high = self.points.mean, self.points.low, self.points.high
+        money = ""
+        if self.value is not None:
+            money = f", or {mean * self.value.amount:+,.2f} {self.value.currency} in 100 rows"
+        ends = f"95 % interval {low:+.2f} to {high:+.2f}"
+        return f"{mean:+.2f} points{money}, over {self.best_own} on {self.rows:,} rows ({ends})"
+
+
+class GainSums:
+    """Sums, by own function, of what the site gained beyond it on the same rows."""
+
+    def __init__(self, functions: Mapping[str, str]) -> None:
+        """`functions` are the names of own functions by what their labels count as."""
+        self._functions = dict(functions)
+        self._rows = 0
+        self._sums = [0.0] * len(functions)
+        self._squares = [0.0] * len(functions)
+
+    def take(
+        self,
+        request: Request,
+        row: int,
+        answers: Mapping[str, Any],
+        costs: Sequence[float],
+        gain_of: Any,
+    ) -> None:
+        """Count a labelled row, unless the answer of an own function to it is not known.
+
+        `costs` are those of the functions; `gain_of` is what an answer gains, at most 1.
+        """
+        if not answers.keys() >= self._functions.keys():
+            return
+        label = request.truths[row]
+        served = gain_of(request.answers[row], label) - request.group(row).price
+        gains = [
+            (0.0 if answers[id_] is None else gain_of(answers[id_], label)) - cost
+            for id_, cost in zip(self._functions, costs, strict=False)  # peers cost, too
+        ]
+        self.add([served - gain for gain in gains])
+
+    def add(self, differences: Sequence[float]) -> None:
+        """Count what a row gained beyond each function."""
+        self._rows += 1
+        for place, difference in enumerate(differences):
+            self._sums[place] += difference
+            self._squares[place] += difference**2
+
+    def state(self) -> GainState:
+        """Return the gain over the function that would have gained most.
+
+        The interval holds for the best of all of them: its low end allows for each. One row more
+        is taken to have gained, and one to have lost: a few rows without a difference do not show
+        that there is none.
+        """
+        rows = self._rows
+        if rows < FEWEST or not self._functions:
+            return GainState(rows)
+        names = list(self._functions.values())
+        means = [total / rows for total in self._sums]
+        errors = [
+            math.sqrt(max(0.0, squares + 2 - rows * mean**2)) / rows
+            for squares, mean in zip(self._squares, means, strict=True)
+        ]
+        low, high = (NormalDist().inv_cdf(1 - level / 2) for level in (0.05 / len(names), 0.05))
+        pairs = list(zip(means, errors, strict=True))
+        best = min(range(len(names)), key=means.__getitem__)
+        ends = min(m - low * e for m, e in pairs), min(m + high * e for m, e in pairs)
+        return GainState(
+            rows,
+            best_own=names[best],
+            points=Interval(100 * means[best], *(100 * end for end in ends)),
+        )
 
 
 class AxisState(msgspec.Struct, frozen=True):
@@ -149,6 +240,7 @@ class State(msgspec.Struct, frozen=True):
     # Of an ensemble: the weights by cell ("": all cells) and learner.
     ensemble: dict[str, dict[str, float]] | None = None
     shadow: ShadowState | None = None  # None: no row is drawn
+    gain: GainState | None = None  # over the best own function; None: no row is drawn
     why: str = ""  # it is not ready
     conditions: list[SiteCondition] = []  # errors first
     labels: int = 0  # of own clients, over all starts and all arms, retired ones included

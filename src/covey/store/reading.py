@@ -42,7 +42,17 @@ from covey.replay.outcome import (
 )
 from covey.replay.replay import ConfigLike
 from covey.report.results import Result
-from covey.site.requests import Arm, Request, RowGroup, ShadowRow, ShadowSpan, is_drawn, is_own
+from covey.site.requests import (
+    Arm,
+    Request,
+    RowGroup,
+    ShadowRow,
+    ShadowSpan,
+    is_drawn,
+    is_own,
+    known_answers,
+)
+from covey.site.status import GainState, GainSums
 from covey.store.database import DatabaseUrl, store_place
 from covey.store.fingerprint import preset_in
 from covey.store.store import Store
@@ -115,19 +125,10 @@ def known_rows(
         place = bisect(firsts, request.number) - 1
         span = spans[place] if place >= 0 and spans[place].share else None
         for row in range(len(request)):
-            answers = {**_answered(request, row), **by_row.get((request.number, row), {})}
+            answers = {**known_answers(request, row), **by_row.get((request.number, row), {})}
             drawn = span is not None and is_drawn(span, request.source, request.id, row)
             known.append(KnownRow(request, row, answers, span, drawn))
     return sorted(known, key=lambda row: row.slot)
-
-
-def _answered(request: Request, row: int) -> dict[str, Any]:
-    """Return what the chosen arm and free functions answered."""
-    answers = {arm: label for arm, label in request.scored.get(row, {}).items() if arm}
-    group, answer = request.group(row), request.predictions[row]
-    if group.arm:
-        answers[group.counted_as] = None if answer is NO_ANSWER else answer
-    return answers
 
 
 def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
@@ -273,13 +274,20 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             functions={},
             total=total_of([learner.numbers], None),
             context_ticks=self.contexts.ticks() if self.contexts is not None else [],
-            shadow=shadow_numbers(self.rows, self.arms, cells, self.counters),
+            shadow=self._shadow(cells),
         )
+
+    def _shadow(self, cells: Sequence[CellView]) -> ShadowNumbers | None:
+        shadow = shadow_numbers(self.rows, self.arms, cells, self.counters)
+        if shadow is None or self.gain is None:
+            return shadow
+        return msgspec.structs.replace(shadow, gain=str(self.gain))
 
     def _learner(self, cells: list[CellView]) -> LearnerOutcome:
         timeline, slots = _timeline(self.trace), len(self.rows)
         judged, errors = sum(timeline.judged), sum(timeline.errors)
         train, explore = sum(timeline.train), sum(timeline.explore)
+        gain = self.gain
         numbers = LearnerNumbers(
             slots=slots,
             errors=errors,
@@ -292,13 +300,30 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
             alone_percent=None,
             best_own=None,
             best_own_percent=None,
-            net_gain_points=None,
+            net_gain_points=None if gain is None else gain.points,
             pairs=_pairs(self.rows),
             alarms=AlarmNumbers(0, []),
             by_arm=_counted((row.group.arm or MEMORY, row) for row in self.rows),
         )
         functions = [arm.name for arm in self.arms if is_own_arm(arm)]
         return LearnerOutcome(self.name, functions, judged, numbers, timeline, cells)
+
+    @cached_property
+    def gain(self) -> GainState | None:
+        """What the site gained over its best own function; None: no row is drawn now."""
+        span = self.spans[-1] if self.spans and self.spans[-1].share else None
+        if span is None:
+            return None
+        names = {arm.id: arm.name for arm in self.arms if arm.id in span.arms}
+        prices = _prices(self.rows)
+        costs = [prices.get(name, 0.0) for name in names.values()]
+        sums = GainSums(names)
+        run = {(kept.request, kept.row) for kept in self.shadows}
+        for row in self.rows:
+            is_run = row.span is span and (row.request.number, row.row) in run
+            if is_run and row.label is not None:
+                sums.take(row.request, row.row, row.answers, costs, lambda a, b: float(a == b))
+        return sums.state()
 
     def _cells(self) -> list[CellView]:
         """Return the cells of the rows; of cells that were split, those that were not."""

@@ -205,6 +205,11 @@ class Store:
                 yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
                 first += READ_AT_ONCE
 
+    def shadowed(self) -> list[Request]:
+        """Return the requests with rows that were run in the shadow, with their labels."""
+        with self._sentences("read"):
+            return self._requests("number IN (SELECT request FROM shadow_rows)")
+
     def change(self, change: StoreChange) -> None:
         """Write what another configuration changes.
 

@@ -100,9 +100,27 @@ function showTop(state) {
   put("facts", [...facts, `as of ${clock(state.at)} UTC`].join(" \u00b7 "));
 }
 
+const signed = (value) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(2)}`;
+
+// Return the gain on rows that all own functions answered, and what it is said of.
+function gainOf({ gain, account }) {
+  if (gain === null) {
+    return ["unknown", "set shadow in [node] to draw rows for it"];
+  }
+  const income = account?.earned ? `; income from peers, ${amount(account.earned)}, is apart` : "";
+  if (gain.points === null) {
+    return ["unknown", `${count(gain.rows)} of ${count(gain.needed)} rows drawn so far${income}`];
+  }
+  const { mean, low, high } = gain.points;
+  const money = gain.value ? `, or ${signed(mean * gain.value.amount)} ${gain.value.currency} in 100 rows` : "";
+  const ends = `95 % interval ${signed(low)} to ${signed(high)}`;
+  return [`${signed(mean)} points`, `over ${gain.best_own} on ${count(gain.rows)} rows (${ends})${money}${income}`];
+}
+
 function showTiles(state) {
   const tile = (id, value, note) =>
     put(id, [value, note], () => [html("b", {}, value), html("small", {}, note)]);
+  tile("gain", ...gainOf(state));
   const decisions = sum(state.arms, (arm) => arm.decisions);
   const spent = sum(state.arms, (arm) => arm.spent);
   const whose = state.ensemble ? "of the site's own vote, " : "";
