@@ -146,18 +146,6 @@ def test_a_function_as_reward_gets_the_expected_loss() -> None:
     assert_same(played(table, settings), choices.regret(known, trace, worth))
 
 
-@pytest.mark.parametrize("kind", ["absolute", "squared"])
-def test_gains_of_numeric_answers_have_the_accuracies_as_means(kind: str) -> None:
-    heights = (0.1, 0.5, 0.85)
-    surfaces = [[{"at": [0.5], "high": height, "low": height} for height in heights]]
-    loss = {"kind": kind, "bound": 2.0}
-    table = {"name": "numbers", "surfaces": surfaces, "loss": loss}
-    gains = drawn(table, 40_000).right[0] / WHOLE
-
-    assert gains.mean(axis=1) == pytest.approx(heights, abs=0.006)
-    assert 0 <= gains.min() < gains.max() <= 1
-
-
 # Classes; peers that see the context only.
 
 

@@ -28,6 +28,7 @@ KINDS: list[dict[str, Any]] = [
     {"drift": Drift(kind="improve", severity=0.3, every_slots=90), "dependence": 0.6},
     {"correlation": 0.5, "dependence": 0.9, "delay_slots": 9, "least_delay_slots": 7},
     {"classes": Classes(number=3, usual=0.6), "dimension": 2},
+    {"loss": Loss("absolute", 2.0)},
     {"loss": Loss("squared", 3.0), "columns": {"fee": DrawnColumn(high=1.0)},
      "learner": [{"name": "learner-1", "cost-columns": {"learner-2": "fee"}}]},
 ]  # fmt: skip
@@ -77,6 +78,7 @@ def test_answers_are_right_with_the_given_accuracy(kind: dict[str, Any]) -> None
     deviation *= np.sqrt((1 + runs) / (1 - runs))
 
     right = stretch.right / (WHOLE if "loss" in kind else 1)
+    assert 0 <= right.min() < right.max() <= 1
     assert (np.abs((right - accuracy).sum(axis=2)) < FAR * deviation).all()
 
 
