@@ -16,7 +16,7 @@ from covey.replay.outcome import Account, total_account
 from covey.replay.replay import replay_file
 from covey.simulation.environment import environment_from
 from covey.simulation.run import network, play
-from covey.simulation.sites import WorldLog
+from covey.simulation.sites import log_of
 from covey.simulation.world import World
 from support import virtual
 
@@ -131,7 +131,7 @@ def test_every_door_keeps_the_same_accounts(preset: str, price: float) -> None:
     learners = [serving, {"name": "learner-3", "arrivals": False}]
     environment = environment_from({**table, "learner": learners})
     setup = network(environment, policy_from({"preset": preset}))
-    rows = WorldLog(environment, setup).rows(World(environment, seed=1, horizon=SLOTS).draw(SLOTS))
+    rows = log_of(World(environment, seed=1, horizon=SLOTS).draw(SLOTS), environment, setup)
     names = [name for site in setup.sites for name in site.functions]
     contexts = np.asarray(rows.contexts).reshape(SLOTS, 1)
     said = dict(zip(names, np.asarray(rows.predictions).reshape(-1, SLOTS), strict=True))

@@ -93,6 +93,19 @@ def test_a_served_row_that_is_taken_back_leaves_all_counters_as_they_were(preset
     assert counters(helper) == before
 
 
+def test_a_question_of_a_peer_opens_one_cell_and_its_instance_all_of_them() -> None:
+    asker, helper = learner("cos"), learner("cos", place=1)
+    cell = asker.known_cell(asker.space, row_of(asker.decide((0.2, 0.9), 1)))
+    sizes, rows = [], []
+    for ask in (helper.report, helper.serve):
+        ask(cell, 1, asker.name)
+        sizes.append([len(helper.tables[space]) for space in helper.own_spaces])
+        rows.append(helper.table.cells.find(cell))
+
+    assert sizes == [[1, 0], [1, 1]]
+    assert rows == [-1, 0]
+
+
 @PRESETS
 def test_rows_are_decided_and_settled_at_once_as_one_by_one(preset: str) -> None:
     rng = np.random.default_rng(5)
