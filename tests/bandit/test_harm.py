@@ -87,6 +87,40 @@ def test_a_useless_peer_is_asked_for_a_small_share_of_rows() -> None:
     assert 0 < (trace.cost > 0).mean() <= 0.05
 
 
+def test_labels_after_a_peer_has_gone_cost_what_its_answers_did() -> None:
+    """The last answers of the peer have no labels yet when its link is removed."""
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 2, 400)
+    is_right = rng.random((2, 400)) < np.array([[OWN], [1.0]])
+    policy = {"preset": "cos", "slices": 1, "harm": {"points": 20.0}}
+    config = {
+        "policy": policy,
+        "data": {"context": []},
+        "learner": [
+            {"name": "north", "functions": ["tree"]},
+            {"name": "south", "functions": ["knn"]},
+        ],
+        "link": [{"between": ["north", "south"], "cost": PRICE}],
+        "link-change": [
+            {"between": ["north", "south"], "cost": "gone", "slot": 200},
+            {"between": ["north", "south"], "cost": PRICE, "slot": 300},
+        ],
+    }
+    trace = covey.replay(
+        config,
+        contexts=np.zeros((400, 0)),
+        predictions=np.where(is_right, labels, 1 - labels),
+        labels=labels,
+        delay=np.full(400, 10),
+        at=["north"] * 400,
+    )
+    is_asked = trace.cost > 0
+
+    assert is_asked[190:199].any()
+    assert not is_asked[200:299].any()
+    assert is_asked[300:].any()
+
+
 def test_learners_without_peers_decide_as_without_a_limit() -> None:
     rng = np.random.default_rng(1)
     labels = rng.integers(0, 2, 200)

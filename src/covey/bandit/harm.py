@@ -79,11 +79,14 @@ class Limited:
 
     def __init__(self, table: Any, harm: Harm, rule: Rule) -> None:
         self.table = table
-        self._prices = [_millionths(cost) for cost in rule.costs]
+        self._prices: list[float] = [math.inf] * len(rule.costs)  # in millionths; inf: closed
+        self._charged = [0] * len(rule.costs)  # the latest price of an open arm
         self._functions, self._unit = rule.functions, rule.unit
         self._has_peers = len(rule.costs) > rule.functions
         self._limit = round(harm.points * MILLIONTHS / 100)
         self._level = math.log(rule.functions * math.pi**2 / 6 / (1 - harm.confidence))
+        for arm, cost in enumerate(rule.costs):
+            self._charge(arm, cost)
         self.counts = [0] * (FUNCTIONS + 2 * rule.functions)
         self.pending = self.pending_free = 0
         own = {"state": self.state, "restore": self.restore, "adopt": self._adopt}
@@ -191,7 +194,7 @@ class Limited:
             return
         self.counts[FREE] += 1
         self.counts[GAINED] += gain
-        self.counts[PAID] += self._prices[arm_of(decision)] + (0 if paid == UNPAID else paid)
+        self.counts[PAID] += self._charged[arm_of(decision)] + (0 if paid == UNPAID else paid)
 
     def score(self, decision: int, function: int, gain: int, context: Context, slot: int) -> None:
         self.table.score(self.of_policy(decision), function, gain, context, slot)
@@ -204,7 +207,12 @@ class Limited:
 
     def set_cost(self, arm: int, cost: float) -> None:
         self.table.set_cost(arm, cost)
-        self._prices[arm] = _millionths(cost)
+        self._charge(arm, cost)
+
+    def _charge(self, arm: int, cost: float) -> None:
+        self._prices[arm] = math.inf
+        if cost < math.inf:
+            self._prices[arm] = self._charged[arm] = round(cost * MILLIONTHS)
 
     def combine(self, row: int, other: "Limited", by: int) -> None:
         self.table.combine(row, other.table, by)
@@ -241,7 +249,3 @@ class Limited:
         for function, there in enumerate(arms[: self._functions]):
             for k in range(2 if there >= 0 else 0):
                 self.counts[FUNCTIONS + 2 * function + k] = counts[FUNCTIONS + 2 * there + k]
-
-
-def _millionths(cost: float) -> float:
-    return round(cost * MILLIONTHS) if cost < math.inf else cost
