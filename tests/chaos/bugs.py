@@ -408,9 +408,8 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
 
     def sync(self: Store, commit: Commit) -> None:
         real_sync(self, commit)
-        counts = [(*key, *counted) for key, counted in commit.counts.items()]
         with self._sentences("written"), self._transaction():
-            self._execute(tables.add_labels("counters"), counts)
+            self._add(tables.COUNTERS, commit.counts)
 
     real_write, real_sync = Store._write, Store.sync
     patch.setattr(Store, "_write", write)

@@ -12,7 +12,7 @@ from tests.support.snapshots import snapshot_of
 import covey
 from covey.bandit.learner import UNKNOWN
 from covey.site.requests import Request, RowGroup
-from covey.store.tables import request_columns, request_of
+from covey.store.tables import REQUESTS, line_of, request_of
 from support import virtual
 from support.lives import FUNCTIONS
 
@@ -109,7 +109,7 @@ def test_what_free_functions_answered_is_stored_with_the_request() -> None:
         scored={1: {"b": True, "c#2": "yes"}},
     )
 
-    again = request_of(request_columns(one))
+    again = request_of(REQUESTS.record_of(REQUESTS.row(line_of(one))))
 
     assert again.scored == {1: {"b": True, "c#2": "yes"}}
     assert (list(again.predictions), list(again.answers)) == (["yes", 2], ["no", 2])

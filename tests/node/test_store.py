@@ -113,7 +113,7 @@ def test_a_row_with_two_labels_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "a")
     change(
         tmp_path / "a",
-        "INSERT INTO labels SELECT request, 1, count, rows, truths, right, 0 FROM labels",
+        "INSERT INTO labels SELECT request, 1, rows, truths, right, 0 FROM labels",
     )
 
     with pytest.raises(StoreError, match="a row of request 1 has two labels"):

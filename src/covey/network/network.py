@@ -845,7 +845,8 @@ def _plain_site(site: SavedSite) -> SavedSite:
         if isinstance(record, CellLine):
             _check_labels(label for label, _ in record.seen)
     requests = [_plain_request(request, site.name) for request in site.requests]
-    records = [(tables.NAME_OF[type(record)], tables.columns_of(record)) for record in site.records]
+    stored = [(tables.OF[type(record)], record) for record in site.records]
+    records = [(table.name, table.row(record)) for table, record in stored]
     return msgspec.structs.replace(site, requests=requests, records=records)
 
 
@@ -858,7 +859,7 @@ def _plain_request(request: Request, learner: str) -> tuple[Any, ...]:
         for row, (arm, instance) in request.training.items()
     }
     truths = [None if truth is UNKNOWN else truth for truth in request.truths]
-    return tables.request_columns(request), truths, training
+    return tables.REQUESTS.row(tables.line_of(request)), truths, training
 
 
 def _check_labels(labels: Iterable[Any]) -> None:
@@ -869,15 +870,12 @@ def _check_labels(labels: Iterable[Any]) -> None:
 
 def _restored(site: SavedSite) -> SavedSite:
     requests = [_restored_request(*request) for request in site.requests]
-    records = [
-        tables.record_of(tables.RECORDS[name].record, columns[:-1])
-        for name, columns in site.records
-    ]
+    records = [tables.TABLES[name].record_of(row) for name, row in site.records]
     return msgspec.structs.replace(site, requests=requests, records=records)
 
 
-def _restored_request(columns: Any, truths: Any, training: Any) -> Request:
-    request = tables.request_of(columns)
+def _restored_request(row: Any, truths: Any, training: Any) -> Request:
+    request = tables.request_of(tables.REQUESTS.record_of(row))
     request.truths = [UNKNOWN if truth is None else truth for truth in truths]
     unpacked = {row: (arm, _unpacked(instance)) for row, (arm, instance) in training.items()}
     request.training = unpacked or NONE

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -35,6 +35,8 @@ DETACHED = NOT_DECIDED
 FEW = 16  # rows up to which plain Python is faster than arrays
 HOUR_S = 3_600
 SPANS_KEPT = {60: 86_400, HOUR_S: 31 * 86_400}  # by length, in seconds; days are kept for ever
+RowNumbers = Annotated[list[int], "numbers of rows"]
+Flags = Annotated[list[bool], "flags"]
 NONE: Mapping[int, Any] = MappingProxyType({})  # shared by all requests without such entries
 
 
@@ -339,9 +341,9 @@ class LabelPart(msgspec.Struct):
 
     request: int
     part: int
-    rows: list[int] = []
+    rows: RowNumbers = []
     truths: list[Label] = []
-    right: list[bool] = []
+    right: Flags = []
 
 
 class Delivery(msgspec.Struct, frozen=True):

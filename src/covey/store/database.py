@@ -29,6 +29,16 @@ class Form(NamedTuple):
     version: int
 
 
+class Dialect(NamedTuple):
+    """What a database calls the types of columns, and writes after those of a table."""
+
+    integer: str
+    text: str
+    blob: str
+    end_of_rows: str = ""
+    end_of_keys: str = ""  # of a table whose rows are found by their keys alone
+
+
 class Database(Protocol):
     """One connection, for as long as the store is open; no other process has the store then."""
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
 from covey.store import tables
-from covey.store.database import DatabaseUrl, Form, ResultRows
+from covey.store.database import DatabaseUrl, Dialect, Form, ResultRows
 
 FORM = "covey_store"  # the table that says what the others are
 LOCK_MS = 2_000  # for which a start waits for locks: a killed process is noticed late
@@ -53,16 +53,7 @@ SETTINGS = {
     "tcp_user_timeout": LEFT_MS,
     **{f"tcp_keepalives_{name}": value for name, value in ALIVE.items()},
 }
-# The words of `tables` that PostgreSQL has others for. Texts are compared by their bytes, as SQLite
-# does it. SQLite needs CROSS JOIN to read the first table first.
-WORDS = (
-    (r" STRICT(, WITHOUT ROWID)?", ""),
-    (r"\bINTEGER\b", "BIGINT"),
-    (r"\bBLOB\b", "BYTEA"),
-    (r"\bTEXT\b", 'TEXT COLLATE "C"'),
-    (r'(?<!")\bright\b(?!")', '"right"'),
-    (r"\bCROSS JOIN\b", "JOIN"),
-)
+POSTGRES = Dialect("BIGINT", 'TEXT COLLATE "C"', "BYTEA")  # texts compare by bytes, as in SQLite
 # A request is changed when it is closed. With room on its page, its indexes need no new entries.
 ROOM = "ALTER TABLE requests SET (fillfactor = 50)"
 KEY = "hashtextextended('covey ' || current_schema(), 0)"
@@ -108,9 +99,7 @@ LASTING = re.compile(r"authentication|pg_hba|does not exist|certificate|SSL|perm
 
 @cache
 def said(statement: str) -> str:
-    """Return a statement of `tables` in the words of PostgreSQL, with numbered parameters."""
-    for word, other in WORDS:
-        statement = re.sub(word, other, statement)
+    """Return a statement of `tables` with numbered parameters."""
     first, *rest = statement.split("?")
     return first + "".join(f"${number}{text}" for number, text in enumerate(rest, 1))
 
@@ -281,7 +270,7 @@ class PostgresDatabase:
         return Form(*row) if row else Form(0, 0)
 
     def create(self) -> None:
-        for statement in tables.SCHEMA.split(";"):
+        for statement in tables.schema(POSTGRES):
             self.execute(statement)
         self.execute(ROOM)
         self.execute(f"CREATE TABLE IF NOT EXISTS {FORM} (application BIGINT, version BIGINT)")

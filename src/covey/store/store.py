@@ -8,7 +8,8 @@ import contextlib
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from covey.site.requests import (
 from covey.store import tables
 from covey.store.database import Database, DatabaseUrl, Form, is_url
 from covey.store.store_file import MEMORY, SqliteFile, SqliteReader
-from covey.store.tables import DamagedRow, Record, RowStatement, opened, sealed, sealed_flagged
+from covey.store.tables import DamagedRow, Record, RowStatement, Table, row_numbers
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
@@ -187,14 +188,14 @@ class Store:
     def counters(self) -> Counts:
         """Return cell, source, arm -> labels, right."""
         with self._sentences("read"):
-            rows = self._base.execute(tables.select("counters")).fetchall()
+            rows = self._base.execute(tables.COUNTERS.select).fetchall()
         return {(cell, source, arm): (labels, right) for cell, source, arm, labels, right in rows}
 
     def all(self, kind: type[Record]) -> list[Record]:
-        """Return the records of a kind in the order of their keys: see `tables.RECORDS`."""
+        """Return the records of a kind in the order of their keys: see `tables.TABLES`."""
+        table = tables.OF[kind]
         with self._sentences("read"):
-            rows = self._all(tables.NAME_OF[kind])
-            return [tables.record_of(kind, columns) for columns in rows]
+            return list(map(table.record_of, self._base.execute(table.select)))
 
     def requests(self) -> Iterator[Request]:
         """Return all requests that are still stored with their labels, in order."""
@@ -239,7 +240,7 @@ class Store:
 
     def _all_differences(self) -> list[str]:
         with self._sentences("read"):
-            damage = list(tables.damaged(self._base))
+            damage = [text for table in tables.ALL_TABLES for text in table.damaged(self._base)]
         return damage or self._differences()  # what is damaged cannot be counted
 
     def name(self) -> str:
@@ -249,7 +250,7 @@ class Store:
     def stored_rows(self, table: str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a table as they are stored, with their checksums."""
         with self._sentences("read"):
-            yield from map(tuple, self._base.stream(tables.select(table)))
+            yield from map(tuple, self._base.stream(tables.TABLES[table].select))
 
     @contextlib.contextmanager
     def filling(self) -> Iterator[Callable[[str, Iterable[Sequence[Any]]], None]]:
@@ -258,7 +259,7 @@ class Store:
         Raises `StoreError` if they are damaged, or if counters are not the sum of their labels.
         """
         with self._sentences("written"), self._transaction():
-            yield lambda table, rows: self._execute(tables.insert(table), rows)
+            yield lambda name, rows: self._execute(tables.TABLES[name].insert, rows)
             faults = self._all_differences()
             if faults:
                 raise StoreError(f"{self._path} cannot be a copy: {faults[0]}; nothing was written")
@@ -311,17 +312,13 @@ class Store:
     def _number(self, query: str) -> int:
         return int(self._base.execute(query).fetchone()[0])
 
-    def _all(self, table: str) -> Iterator[tuple[Any, ...]]:
-        return opened(table, self._base.execute(tables.select(table)))
-
     def _count_start(self, name: str, fingerprint: str) -> int:
         """Count a start of a site, which may be the first one; return how many there were."""
         (site,) = self.all(SiteRecord) or [SiteRecord(1, name, fingerprint, 0)]
         self._check_site(site.name, name)
         starts = site.starts + 1
         self._put([msgspec.structs.replace(site, starts=starts)])
-        own = tables.columns_of(SourceState("", 0))
-        self._execute(tables.insert_new("sources"), [own])
+        self._insert_new([SourceState("", 0)])
         return starts
 
     def _check_site(self, kept: str, name: str) -> None:
@@ -339,7 +336,7 @@ class Store:
         kept = self.counters()
         with self._sentences("read"):
             counted = count_labels(self._base, tables.ALL)
-            for cell, source, arm, *counts in self._base.execute(tables.select("folded")):
+            for cell, source, arm, *counts in self._base.execute(tables.FOLDED.select):
                 add_counts(counted, {(cell, source, arm): (counts[0], counts[1])})
         return [
             _difference(key, kept.get(key, (0, 0)), counted.get(key, (0, 0)))
@@ -348,7 +345,8 @@ class Store:
         ]
 
     def _load(self, requests: list[Request]) -> Loaded:
-        records = {kind: self.all(kind) for kind in tables.LOADED}
+        kinds = [table.record for table in tables.ALL_TABLES if table.is_loaded]
+        records = {kind: self.all(kind) for kind in kinds}
         (site,) = self.all(SiteRecord)
         return Loaded(
             records,
@@ -364,33 +362,28 @@ class Store:
     ) -> list[Request]:
         execute = execute or self._base.execute
         rows = execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)
-        requests = {row[0]: tables.request_of(row) for row in opened("requests", rows)}
+        lines = map(tables.REQUESTS.record_of, rows)
+        requests = {line.number: tables.request_of(line) for line in lines}
         labels = execute(tables.TRUTHS.format(which=which), given)
-        for number, _, _, places, truths, _ in opened("labels", labels):
-            request = requests[number]
+        for part in map(tables.LABELS.record_of, labels):
+            request = requests[part.request]
             request.parts += 1
-            for row, truth in zip(
-                tables.row_numbers(places), msgspec.json.decode(truths), strict=True
-            ):
+            for row, truth in zip(part.rows, part.truths, strict=True):
                 request.truths[row] = truth
         return list(requests.values())
 
     # -- writing --------------------------------------------------------------------------------
 
     def _write(self, commit: Commit) -> None:
-        base, write = self._base, self._execute
+        base = self._base
         self._put(commit.records)
-        requests = map(tables.request_columns, commit.requests)
-        write(tables.insert("requests"), map(sealed_flagged, requests))
-        row_ids = chain.from_iterable(map(tables.row_id_columns, commit.requests))
-        write(tables.insert("row_ids"), map(sealed, row_ids))
-        base.executemany(tables.JOIN, map(tables.join_columns, commit.joined))
-        write(
-            tables.insert("labels"), map(sealed, map(tables.label_columns, commit.labels.values()))
-        )
-        write(tables.add_labels("counters"), _rows(commit.counts))
-        write(tables.CLOSE, ((number,) for number in commit.closed))
-        write(tables.insert_new("outbox"), map(tables.columns_of, commit.deliveries))
+        self._insert(map(tables.line_of, commit.requests))
+        self._insert(chain.from_iterable(map(tables.row_ids_of, commit.requests)))
+        self._put(map(tables.line_of, commit.joined))
+        self._insert(commit.labels.values())
+        self._add(tables.COUNTERS, commit.counts)
+        self._execute(tables.CLOSE, ((number,) for number in commit.closed))
+        self._insert_new(commit.deliveries)
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(delivery.peer, delivery.id) for delivery in commit.delivered],
@@ -404,26 +397,31 @@ class Store:
         later = [part.request for part in parts if part.part]
         for numbers in _parts(later):
             stored = self._base.execute(tables.with_places(tables.LABELS_OF, len(numbers)), numbers)
-            for request, places in stored:
-                rows.setdefault(request, []).extend(tables.row_numbers(places))
-        if any(len(set(row)) < len(row) for row in rows.values()):
+            for request, content in stored:
+                rows.setdefault(request, []).extend(row_numbers(content))
+        if any(map(_has_twice, rows.values())):
             raise StoreError(self._not_waited_for())
 
     def _not_waited_for(self) -> str:
         text = "was given the label of a row that waits for none; nothing of the commit was written"
         return f"{self._path} {text}"
 
+    def _insert(self, records: Iterable[msgspec.Struct]) -> None:
+        """Write records of one kind, none of whose keys are there."""
+        for table, rows in _by_table(records):
+            self._execute(table.insert, rows)
+
+    def _insert_new(self, records: Iterable[msgspec.Struct]) -> None:
+        for table, rows in _by_table(records):
+            self._execute(table.insert_new, rows)
+
     def _put(self, records: Iterable[msgspec.Struct]) -> None:
         """Write records in place of those with the same keys; of several of these, the last."""
-        rows: dict[str, list[tuple[Any, ...]]] = {}
-        for record in records:
-            rows.setdefault(tables.NAME_OF[type(record)], []).append(tables.columns_of(record))
-        for table, columns in rows.items():
-            self._upsert(table, columns)
+        for table, rows in _by_table(records):
+            self._execute(table.upsert, {row[: table.width]: row for row in rows}.values())
 
-    def _upsert(self, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        width = len(tables.TABLES[table].key)  # the key is the first columns
-        self._execute(tables.upsert(table), {row[:width]: row for row in rows}.values())
+    def _add(self, table: Table, counts: Counts) -> None:
+        self._execute(table.add, [(*key, *counted) for key, counted in counts.items()])
 
     def _execute(self, statement: RowStatement, rows: Iterable[Sequence[Any]]) -> None:
         """Write rows in few statements: threads take turns at each of them."""
@@ -464,8 +462,7 @@ class Store:
             return 0
         # Open requests between them have numbers of this range, too, and stay.
         between = (oldest[0][0], oldest[-1][0])
-        counts = count_labels(base, tables.BETWEEN, between)
-        self._execute(tables.add_labels("folded"), _rows(counts))
+        self._add(tables.FOLDED, count_labels(base, tables.BETWEEN, between))
         names = [(row[2], id_) for row in oldest for id_ in msgspec.json.decode(row[3] or "[]")]
         base.executemany("DELETE FROM row_ids WHERE source = ? AND id = ?", names)
         numbers = [(row[0],) for row in oldest]
@@ -530,63 +527,45 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
         yield values[start : start + IDS_AT_ONCE]
 
 
-def _rows(sums: Counts) -> list[tuple[Any, ...]]:
-    return [(*key, *counted) for key, counted in sums.items()]
+def _by_table(
+    records: Iterable[msgspec.Struct],
+) -> Iterable[tuple[Table, list[tuple[Any, ...]]]]:
+    """Return the rows of records by their tables."""
+    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    for record in records:
+        table = tables.OF[type(record)]
+        rows.setdefault(table, []).append(table.row(record))
+    return rows.items()
 
 
-# Requests of one row, with one label, apart from others.
-LABELLED_ROW = """
-SELECT source, groups, labels.rows, "right" FROM {tables} ON request = number
-WHERE requests.rows = 1 AND part = 0 AND {which}
-"""
-TWO_LABELS = """
-SELECT request FROM labels CROSS JOIN requests ON request = number
-WHERE part > 0 AND requests.rows = 1 LIMIT 1
-"""
-LABELLED = """
-SELECT number, source, groups, group_of, labels.rows, "right"
-FROM requests CROSS JOIN labels ON request = number
-WHERE requests.rows > 1 AND {which} ORDER BY number, part
-"""
+def _has_twice(rows: Sequence[int]) -> bool:
+    return len(set(rows)) < len(rows)
 
 
 def count_labels(base: Database, which: str, given: Sequence[Any] = ()) -> Counts:
     """Count the labels of requests; raise `StoreError` where a row has two."""
     sums: Counts = {}
-    # Requests of one row are many and their decisions few: they are added up by the texts of these.
+
+    def add(source: str, group: RowGroup, labels: int, right: int) -> None:
+        if group.is_counted:
+            add_counts(sums, {(group.cell, source, group.counted_as): (labels, right)})
+
     # Labels first is faster for all of them, and reads too many of them for a part.
     order = "labels CROSS JOIN requests" if which == tables.ALL else "requests CROSS JOIN labels"
-    alike = Counter(base.stream(LABELLED_ROW.format(tables=order, which=which), given))
-    for (source, groups, places, right), labels in alike.items():
-        (group,) = tables.GROUPS.decode(groups)
-        (_,), (is_right,) = tables.row_numbers(places), right
-        _add_label(sums, source, group, (labels, labels * is_right))
-    for (number,) in base.execute(TWO_LABELS) if which == tables.ALL else ():
-        raise StoreError(f"a row of request {number} has two labels")
-    latest, seen = 0, set[int]()
-    for number, source, groups, group_of, places, right in base.stream(
-        LABELLED.format(which=which), given
-    ):
-        rows = tables.row_numbers(places)
-        if number != latest:
-            latest, seen = number, set()
-        if len(seen) + len(rows) != len(seen.union(rows)):
+    alike = base.stream(tables.LABELLED_ALIKE.format(tables=order, which=which), given)
+    for (source, groups, right), count in Counter(alike).items():
+        (group,) = tables.groups_of(groups)
+        add(source, group, count * len(right), count * sum(right))
+    mixed = base.stream(tables.LABELLED.format(tables=order, which=which), given)
+    for source, groups, group_of, rows, right in mixed:
+        by_number, of_row = tables.groups_of(groups), row_numbers(group_of)
+        for row, is_right in zip(row_numbers(rows), right, strict=True):
+            add(source, by_number[of_row[row]], 1, is_right)
+    in_parts = base.stream(tables.IN_PARTS) if which == tables.ALL else ()
+    for number, parts in groupby(in_parts, itemgetter(0)):
+        if _has_twice([row for _, rows in parts for row in row_numbers(rows)]):
             raise StoreError(f"a row of request {number} has two labels")
-        seen.update(rows)
-        of_row, known = _of_row(group_of), tables.GROUPS.decode(groups)
-        for row, is_right in zip(rows, right, strict=True):
-            _add_label(sums, source, known[of_row[row] if of_row else 0], (1, is_right))
     return sums
-
-
-def _of_row(group_of: bytes | None) -> list[int]:
-    """Return the group of each row; none: there is one group."""
-    return [] if group_of is None else tables.row_numbers(group_of)
-
-
-def _add_label(sums: Counts, source: str, group: RowGroup, counted: tuple[int, int]) -> None:
-    if group.is_counted:
-        add_counts(sums, {(group.cell, source, group.counted_as): counted})
 
 
 def _difference(key: Sequence[str], kept: tuple[int, int], counted: tuple[int, int]) -> str:

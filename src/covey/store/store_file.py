@@ -19,7 +19,7 @@ from typing import Any
 from covey.errors import StoreAway, StoreError, StoreFull
 from covey.files import create, replace, sync
 from covey.store import tables
-from covey.store.database import Form, ResultRows
+from covey.store.database import Dialect, Form, ResultRows
 
 MEMORY = ":memory:"
 SAVED = ".saved"  # after the name of a store that was removed: what it held
@@ -27,6 +27,7 @@ LOG_BYTES = 64 << 20  # to which a log is cut that grew while others read the st
 WAIT_S = 5.0  # for other processes that read or write the store
 
 
+SQLITE = Dialect("INTEGER", "TEXT", "BLOB", " STRICT", " STRICT, WITHOUT ROWID")
 HOW: dict[str, Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
 
 
@@ -107,7 +108,7 @@ class SqliteFile:
         return None
 
     def create(self) -> None:
-        for statement in tables.SCHEMA.split(";"):
+        for statement in tables.schema(SQLITE):
             self.execute(statement)
         if self.form() != Form(tables.APPLICATION, tables.VERSION):
             self.execute(f"PRAGMA application_id = {tables.APPLICATION}")
@@ -136,7 +137,7 @@ class SqliteFile:
         broken = [row[0] for row in self.execute("PRAGMA integrity_check")]
         faults = [] if broken == ["ok"] else [f"SQLite finds: {fault}" for fault in broken]
         with contextlib.closing(sqlite3.connect(MEMORY)) as fresh:
-            for statement in tables.SCHEMA.split(";"):
+            for statement in tables.schema(SQLITE):
                 fresh.execute(statement)
             is_changed = _schema(fresh) != _schema(self._base)
         return [*faults, tables.CHANGED] if is_changed else faults
