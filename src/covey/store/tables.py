@@ -172,6 +172,8 @@ class Table:
         self.is_loaded, self.is_sum, self._has_rowid = is_loaded, is_sum, has_rowid
         self._stored = list(map(_column, msgspec.structs.fields(record)))
         self._constraints = constraints
+        self._encoders = [column.kind.encode for column in self._stored]
+        self._decoders = [column.kind.decode for column in self._stored]
         self.columns = tuple(column.name for column in self._stored)
         self.columns += () if is_sum else ("sum",)
         self.width = key
@@ -200,9 +202,9 @@ class Table:
 
     def row(self, record: Any) -> tuple[Any, ...]:
         """Return the columns of a record."""
+        values = zip(self._encoders, msgspec.structs.astuple(record), strict=True)
         columns = [
-            value if value is None or column.kind.encode is None else column.kind.encode(value)
-            for column, value in zip(self._stored, msgspec.structs.astuple(record), strict=True)
+            value if encode is None or value is None else encode(value) for encode, value in values
         ]
         return tuple(columns) if self.is_sum else self.sealed(columns)
 
@@ -210,11 +212,12 @@ class Table:
         """Return the record of a row; raise `DamagedRow` if it does not fit its checksum."""
         if not self.fits(row):
             raise DamagedRow(self._misfit(row))
+        values = zip(self._decoders, row, strict=False)
         return self.record(
-            *(
-                value if value is None or column.kind.decode is None else column.kind.decode(value)
-                for column, value in zip(self._stored, row, strict=False)
-            )
+            *[
+                value if decode is None or value is None else decode(value)
+                for decode, value in values
+            ]
         )
 
     def sealed(self, columns: Sequence[Any]) -> tuple[Any, ...]:
