@@ -327,7 +327,7 @@ def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
                     code = there << 20 | group.code & 0xFFFFF
                     gain = self.learner.gain_of(request.predictions[row], label)
                     self.learner.settle(code, gain, (), request.slot, space=request.space)
-                    self.changes.dirty.note(request.space, code)
+                    self.sources.own.note(request.space, code)
 
     real = Learning.learn
     patch.setattr(Learning, "learn", learn)
@@ -336,17 +336,15 @@ def counts_labels_of_isolated_peers_as_own(patch: Patch) -> None:
 def leaves_own_counts_in_an_overlay(patch: Patch) -> None:
     def combined(
         self: Any,
-        overlay: Any,
+        tables: Any,
         space: str,
         row: int,
         call: Callable[[Any], Any],
-        pooled: Sequence[Any] = (),
+        pooled: Sequence[Any],
     ) -> Any:
-        site = self._learner.tables[space]
-        if overlay is None:
-            return call(site)
-        overlay.tables[space].combine(row, site, 1)
-        return call(overlay.tables[space])
+        if tables is not self.own:
+            tables.tables[space].combine(row, self._learner.tables[space], 1)
+        return call(tables.tables[space])
 
     patch.setattr(SourceStatistics, "_combined", combined)
 
@@ -368,7 +366,7 @@ def forgets_at_start_which_peers_agree(patch: Patch) -> None:
 
 def forgets_overlays_at_start(patch: Patch) -> None:
     def load(self: SourceStatistics, state: Any, stored: Any) -> None:
-        self._overlay(state.source).slot = state.slot
+        self._overlay(state.source).advance(state.slot)
 
     patch.setattr(SourceStatistics, "_load", load)
 

@@ -59,7 +59,7 @@ def request(
     predictions: Sequence[Any] = (),
 ) -> Request:
     groups = [
-        RowGroup(statistics.cell_name(source, "", row_of(code)), phase, arm, 0.0, code=code)
+        RowGroup(statistics.of(source).name("", row_of(code)), phase, arm, 0.0, code=code)
         for code in codes
         for arm in [statistics._learner.arms[arm_of(code)]]
     ]

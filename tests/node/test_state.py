@@ -282,7 +282,7 @@ def everything(site: Site) -> Any:
         for space, table in of_source.items()
         for place, row in enumerate(rows_of(table))
     }
-    slots = {source: state.sources.slot(source) for source in ("", "south")}
+    slots = {source: state.sources.of(source).slot for source in ("", "south")}
     requests = [
         (one.number, one.source, one.id, one.slot, one.row_ids, one.codes.tolist(), one.truths)
         for queue in state.open.queues.values()

@@ -44,12 +44,9 @@ from covey.site.requests import (
 )
 from covey.site.status import Counters
 from covey.site.trust import (
-    DirtyCells,
     PoolingLearner,
     SourceStatistics,
     Trust,
-    new_beliefs,
-    source_state,
     take_label,
 )
 from covey.types import MILLIONTHS, Cost, Label
@@ -87,7 +84,7 @@ class RowGroups:
     def of(self, source: str, space: str, code: int) -> RowGroup:
         """Return the group of a decision on a row of a source."""
         if not self._sources.is_pooled(source):
-            return self._new(code, self._sources.cell_name(source, space, row_of(code)))
+            return self._new(code, self._sources.of(source).name(space, row_of(code)))
         group = self._groups.get((space, code))
         if group is None:
             if len(self._groups) >= MOST_GROUPS:
@@ -112,7 +109,6 @@ class Changes:
     def __init__(
         self,
         learner: Learner,
-        arms: ArmPlaces,
         sources: SourceStatistics,
         loaded: Loaded,
         count_payments: Callable[..., list[DayPayments]],
@@ -123,31 +119,25 @@ class Changes:
         worth.
         """
         self._learner = learner
-        self._arms = arms
         self._sources = sources
         self._count_payments = count_payments
         self.commit = Commit()
         self.counters = Counters(loaded.counters)
-        self.dirty = DirtyCells(learner, arms, alarms=self.counters.alarms)
+        sources.own.alarms = self.counters.alarms
         self.answers = {(rows.cell, rows.peer): rows for rows in loaded.of(AnsweredRows)}
         self._written_prices = self._price_state()
-        self._written_state: SourceState | None = None
-
-    def begin(self, latest: tuple[int, Any] | None) -> None:
-        """Take the state of the learner for written: the site is loaded."""
-        self._written_state = self._own_state(latest)
 
     def note(self, request: Request, rows: Sequence[int]) -> None:
         """Mark the cells of rows as changed."""
         if len(rows) == 1:
             (row,) = rows
-            self.dirty.note(request.space, request.group(row).code, request.context(row))
+            self._sources.own.note(request.space, request.group(row).code, request.context(row))
         else:
             codes = request.codes
             contexts = np.asarray(request.contexts, np.float64).reshape(len(request), -1)
             if len(rows) < len(request):
                 codes, contexts = codes[list(rows)], contexts[list(rows)]
-            self.dirty.note_rows(request.space, codes, contexts)
+            self._sources.own.note_rows(request.space, codes, contexts)
 
     def note_retracted(self, contexts: Any, codes: Any, done: int) -> None:
         """Mark the cells of the first `done` rows of a request that failed."""
@@ -155,7 +145,9 @@ class Changes:
             points = np.asarray(contexts, np.float64).reshape(len(codes), -1)[:done]
             decided = np.asarray(codes[:done], np.int64)
             is_decided = decided >= 0
-            self.dirty.note_rows(self._learner.space, decided[is_decided], points[is_decided])
+            self._sources.own.note_rows(
+                self._learner.space, decided[is_decided], points[is_decided]
+            )
 
     def recorded(self, request: Request) -> None:
         """Count a request that was answered now."""
@@ -174,7 +166,7 @@ class Changes:
     def settled(self, request: Request, rows: list[int], right: list[bool]) -> None:
         """Count labels that were learnt; the peers that answered these rows get them, too."""
         counted = self.commit.add_labels(request, rows, right)
-        self.counters.count_labels(request, rows, counted, self._sources.slot(request.source))
+        self.counters.count_labels(request, rows, counted, self._sources.of(request.source).slot)
         self.commit.records += self._count_payments(request, rows)
         if request.peer_answers:
             asked = [row for row in rows if row in request.peer_answers]
@@ -218,23 +210,12 @@ class Changes:
     def take(self, latest: tuple[int, Any] | None) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""
         commit, self.commit = self.commit, Commit()
-        commit.records += self.dirty.take()
-        commit.records += new_beliefs(OWN, self._learner.tables, self._arms)
-        state, prices = self._own_state(latest), self._price_state()
-        if state != self._written_state:
-            commit.records.append(state)
-            self._written_state = state
-        commit.records += self._sources.take()
+        commit.records += self._sources.take(latest)
+        prices = self._price_state()
         if prices != self._written_prices:
             commit.records += [] if prices is None else [prices]
             self._written_prices = prices
-        if self._sources.earned is not None:
-            commit.records += self._sources.earned.changes()
         return None if commit == Commit() else commit
-
-    def _own_state(self, latest: tuple[int, Any] | None) -> SourceState:
-        own = SourceState(OWN, self._learner.slot, latest=latest)
-        return source_state(own, self._learner.tables, self._arms)
 
     def _price_state(self) -> SourceState | None:
         """Return what is known of the costs of links, as it is stored; None: nothing is learnt."""
@@ -438,7 +419,7 @@ class OpenRequests:
 
     def expire_of(self, source: str) -> None:
         """Forget rows of a source by its own slot."""
-        self._expire(self._queue(source), self._sources.slot(source))
+        self._expire(self._queue(source), self._sources.of(source).slot)
 
     def _expire(self, queue: "deque[Request]", slot: int) -> None:
         """Close requests whose last row is older than label-wait, oldest first."""
@@ -582,7 +563,7 @@ class SiteState(Generic[Holder, Changed]):
         for report in reversed(undo):
             self.learner.table.unrefresh(*report)
             if self.changes is not None:
-                self.changes.dirty.note(self.learner.space, code_of(report[0], 0, SERVE))
+                self.sources.own.note(self.learner.space, code_of(report[0], 0, SERVE))
 
     def answered(self, row: int, peer: str) -> int:
         """Return how many arrivals a peer must have seen in an own cell, as it answered them."""
@@ -628,9 +609,6 @@ class SiteState(Generic[Holder, Changed]):
     def retract_served(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
         self.sources.retract(source, space, codes)
-        if self.changes is not None and self.sources.is_pooled(source):
-            for code in codes:
-                self.changes.dirty.note(space, code)
 
     def recall(
         self, source: str, cells: Sequence[Cell], slots: Sequence[int], ids: Sequence[str] = ("",)
@@ -656,7 +634,7 @@ class SiteState(Generic[Holder, Changed]):
     ) -> Request:
         """Record rows that `peer` answered for `source`; their labels go to the peer, by `ids`."""
         slots = [row.slot for row in rows]
-        self.sources.advance(source, max(slots))
+        self.sources.of(source).advance(max(slots))
         names = self.learner.names
         groups = [RowGroup(names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
         labels, own_ids = [answer.label for answer in given], [row.id for row in rows]
@@ -792,7 +770,7 @@ def loaded_state(
     stored.fill(OWN, learner.tables)
     _restore_prices(learner, loaded.sources.get(LINKS))
     # Before cells of sources are opened, which are to be written.
-    changes = Changes(learner, arms, sources, loaded, count)
+    changes = Changes(learner, sources, loaded, count)
     sources.load(loaded, stored)
     lost = [request for request in loaded.requests if is_awaited(request)]
     for request in lost:
@@ -802,7 +780,6 @@ def loaded_state(
         learner.count_pending(
             codes_of((request, row) for request in pooled for row in request.pending)
         )
-    changes.begin(own.latest)
     if ensemble is not None:
         ensemble.restore(loaded.sources)
     learning = Learning(learner, sources, arms.renamed, changes)

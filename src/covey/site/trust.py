@@ -44,102 +44,74 @@ from covey.site.requests import (
 from covey.types import Context, Label
 
 MOST_WRITTEN = 100_000  # cells of which is known what the store has
-Record = CellLine | CountedArm | SourceState | Belief | BeliefNotes
+Record = CellLine | CountedArm | SourceState | Belief | BeliefNotes | RelationLine | OwnLabel
 Trust = Literal["isolated", "earned", "full"]
 T = TypeVar("T")
 
-# -- cells as records -----------------------------------------------------------------------------
+# -- the tables of a source -----------------------------------------------------------------------
 
 
-def table_records(
-    learner: Learner, state: SourceState, tables: Mapping[str, Table], arms: ArmPlaces
-) -> list[Record]:
-    """Return all that is stored of a source, with the slot and the label of a state."""
-    source, records = state.source, list[Record]()
-    for space, table in tables.items():
-        for row in range(len(table)):
-            name = learner.names.of(table.cells.cell(row)._replace(space=space))
-            own, counters = table.saved.parts(table.saved.stored(row))
-            own, known = renumbered(own, arms.numbers), table.saved.known(row)
-            records.append(CellLine(source, space, row, name, own, known))
-            pairs = zip(arms.ids, counters, strict=False)
-            records += [CountedArm(source, name, id_, each) for id_, each in pairs if any(each)]
-        for seat, belief in enumerate(table.policy.beliefs()):
-            arm = arms.of_seat(table, seat)
-            records += [
-                _belief(source, space, arm, belief),
-                BeliefNotes(source, space, arm, [0, 0]),
-            ]
-    return [*records, source_state(state, tables, arms)]
-
-
-def source_state(state: SourceState, tables: Mapping[str, Table], arms: ArmPlaces) -> SourceState:
-    """Return a state with what is in no row of tables."""
-    changes = {space: table.policy.state() for space, table in tables.items()}
-    return SourceState(state.source, state.slot, changes, state.latest, arms.ids)
-
-
-def new_beliefs(source: str, tables: Mapping[str, Table], arms: ArmPlaces) -> list[Record]:
-    """Return the beliefs of a source that are to be stored now, and the labels since.
-
-    A belief is large, so it is stored again after many labels only.
-    """
-    records: list[Record] = []
-    for space, table in tables.items():
-        for seat, belief, notes in table.policy.news():
-            arm = arms.of_seat(table, seat)
-            records += [_belief(source, space, arm, belief)] if belief else []
-            records.append(BeliefNotes(source, space, arm, notes))
-    return records
-
-
-def _belief(source: str, space: str, arm: str, belief: Sequence[int]) -> Belief:
-    return Belief(source, space, arm, zlib.compress(array("q", belief[1:-1]).tobytes(), 1))
-
-
-class DirtyCells:
-    """Which cells of a source's tables have changed since the last commit."""
+class SourceTables:
+    """The tables that labels of a source count in, and what of them the store does not have yet."""
 
     def __init__(
         self,
         learner: Learner,
         arms: ArmPlaces,
         source: str = OWN,
-        *,
-        alarms: Counter[str] | None = None,
+        tables: dict[str, Table] | None = None,
     ) -> None:
-        """Without a source, the tables are the learner's own.
+        """Without a source, the tables are the learner's own; those of others are empty.
 
-        `alarms` counts those of the change detection by context space.
+        Nothing of `tables` that are given is in the store.
         """
-        self.tables: dict[str, Table] = learner.tables
-        if source != OWN:
+        self.tables: dict[str, Table] = learner.tables if tables is None else tables
+        if tables is None and source != OWN:
             self.tables = learner.empty_tables(most_cells=NO_LIMIT)
+        self.source = source
+        self.opened = 0  # cells that the site itself had not met
+        self.site_forgotten = _forgotten(learner.tables)
+        self._slot = 0  # the latest that the source named
         self._learner = learner
         self._arms = arms
-        self.source = source
         self._has_levels = {
             space: len(policy.partition.levels(policy.dimension)) > 1
             for space, policy in learner.policies.items()
         }
         self._names: dict[tuple[str, int], str] = {}
-        self._alarms: Counter[str] = Counter() if alarms is None else alarms
+        self.alarms: Counter[str] = Counter()  # of the change detection, by context space
+        self._state: SourceState | None
         self.clear()
+        self._state = None
+        if tables is not None:
+            self._met = self._stored = dict.fromkeys(tables, 0)
 
-    def clear(self) -> None:
-        """Take all cells for unchanged."""
-        self._rows: dict[tuple[str, int], None] = {}
-        self._written: dict[
-            tuple[str, int], array[int]
-        ] = {}  # what the store has, if that is known
-        self._known = {space: len(table) for space, table in self.tables.items()}
-        self._stored = dict(self._known)  # rows before this one are in the store
-        self._forgotten = {space: table.policy.forgotten for space, table in self.tables.items()}
+    def clear(self, latest: tuple[int, Any] | None = None) -> None:
+        """Take all for stored, with the slot and the label of the latest own instance."""
+        self._rows: dict[tuple[str, int], None] = {}  # that may have changed
+        # What the store has of rows, if that is known.
+        self._written: dict[tuple[str, int], tuple[array[int], Any]] = {}
+        self._met = {space: len(table) for space, table in self.tables.items()}
+        self._stored = dict(self._met)  # rows before this one are in the store
+        self._forgotten = _forgotten(self.tables)
         self._alarmed = {space: table.policy.alarm_count for space, table in self.tables.items()}
         self._foreign = {
             space: set(filter(table.cells.is_foreign, range(len(table))))
             for space, table in self.tables.items()
         }
+        self._state = self.state(latest)
+
+    @property
+    def slot(self) -> int:
+        """The latest slot; the site's own, or that which another source named."""
+        return self._learner.slot if self.source == OWN else self._slot
+
+    def advance(self, slot: int) -> None:
+        """Note a slot that the source names."""
+        if self.source == OWN:
+            self._learner.advance(slot)
+        else:
+            self._slot = max(self._slot, slot)
 
     def name(self, space: str, row: int) -> str:
         name = self._names.get((space, row))
@@ -182,42 +154,71 @@ class DirtyCells:
                 rows |= table.cells.around_batch(points.reshape(-1).data, len(codes))
         self._rows.update(dict.fromkeys((space, row) for row in rows))
 
-    def take(self) -> list[Record]:
-        """Return what the store has otherwise of the cells that changed, and begin anew."""
+    def state(self, latest: tuple[int, Any] | None = None) -> SourceState:
+        """Return what is in no row of tables, with the label of the latest own instance."""
+        changes = {space: table.policy.state() for space, table in self.tables.items()}
+        return SourceState(self.source, self.slot, changes, latest, self._arms.ids)
+
+    def take(self, latest: tuple[int, Any] | None = None) -> list[Record]:
+        """Return what the store has otherwise, and take it for stored."""
+        records = [*self.take_cells(), *self._beliefs()]
+        state = self.state(latest)
+        if state != self._state:
+            self._state = state
+            records.append(state)
+        return records
+
+    def take_cells(self) -> list[Record]:
+        """Return the same of the cells alone."""
         for space, table in self.tables.items():
             self._look(space, table)
         rows, self._rows = sorted(self._rows), {}
         if len(self._written) > MOST_WRITTEN:
-            self._written, self._stored = {}, dict(self._known)
+            self._written, self._stored = {}, dict(self._met)
         return [record for space, row in rows for record in self._changes(space, row)]
 
     def _changes(self, space: str, row: int) -> Iterator[Record]:
-        table, name = self.tables[space], self.name(space, row)
-        stored, before = array("q", table.saved.stored(row)), self._written.get((space, row))
-        if stored == before and not self._learner.remembers:
+        saved, name, key = self.tables[space].saved, self.name(space, row), (space, row)
+        seen = saved.known(row) if self._learner.remembers else []
+        stored, written = (array("q", saved.stored(row)), seen), self._written.get(key)
+        if stored == written:
             return
-        self._written[space, row] = stored
-        is_all = before is None and row < self._stored[space]  # what the store has is not known
-        own, counters = table.saved.parts(stored)
-        own_before, counters_before = table.saved.parts(before or [0] * len(stored))
-        if own != own_before or before is None or self._learner.remembers:
+        self._written[key] = stored
+        own, counters = saved.parts(stored[0])
+        # A row that is not in the store has no counters there.
+        before = [0] * len(stored[0]) if written is None else written[0]
+        own_before, counters_before = saved.parts(before)
+        if written is None or own != own_before or seen != written[1]:
             numbered = renumbered(own, self._arms.numbers)
-            yield CellLine(self.source, space, row, name, numbered, table.saved.known(row))
+            yield CellLine(self.source, space, row, name, numbered, seen)
+        is_unknown = written is None and row < self._stored[space]
         for id_, each, old in zip(self._arms.ids, counters, counters_before, strict=False):
-            if is_all or each != old:
+            if is_unknown or each != old:
                 yield CountedArm(self.source, name, id_, each)
+
+    def _beliefs(self) -> Iterator[Record]:
+        """Yield beliefs that are to be stored now, and the labels since.
+
+        A belief is large, so it is stored again after many labels only.
+        """
+        for space, table in self.tables.items():
+            for seat, belief, notes in table.policy.news():
+                arm = self._arms.of_seat(table, seat)
+                if belief:
+                    yield _belief(self.source, space, arm, belief)
+                yield BeliefNotes(self.source, space, arm, notes)
 
     def _look(self, space: str, table: Table) -> None:
         """Note what no call notes: new cells, cells that are foreign no longer, and an alarm."""
-        foreign, changed = self._foreign[space], set(range(self._known[space], len(table)))
+        foreign, changed = self._foreign[space], set(range(self._met[space], len(table)))
         foreign.update(filter(table.cells.is_foreign, changed))
-        self._known[space] = len(table)
+        self._met[space] = len(table)
         if len(foreign) != table.cells.foreign:
             adopted = {row for row in foreign if not table.cells.is_foreign(row)}
             foreign -= adopted
             changed |= adopted
         if table.policy.alarm_count != self._alarmed[space]:
-            self._alarms[space] += table.policy.alarm_count - self._alarmed[space]
+            self.alarms[space] += table.policy.alarm_count - self._alarmed[space]
             self._alarmed[space] = table.policy.alarm_count
             del table.policy.alarms[:-LATEST_ALARMS]
         if table.policy.forgotten != self._forgotten[space]:
@@ -226,20 +227,28 @@ class DirtyCells:
         self._rows.update(dict.fromkeys((space, row) for row in changed))
 
 
-class _Overlay(DirtyCells):
-    """What one isolated source caused."""
+def table_records(
+    learner: Learner, state: SourceState, tables: dict[str, Table], arms: ArmPlaces
+) -> list[Record]:
+    """Return all that is stored of a source, with the slot and the label of a state."""
+    source = SourceTables(learner, arms, state.source, tables)
+    records = source.take_cells()
+    for space, table in tables.items():
+        for seat, belief in enumerate(table.policy.beliefs()):
+            arm = arms.of_seat(table, seat)
+            notes = BeliefNotes(state.source, space, arm, [0, 0])
+            records += [_belief(state.source, space, arm, belief), notes]
+    now = source.state(state.latest)
+    return [*records, msgspec.structs.replace(now, slot=state.slot)]
 
-    def __init__(self, learner: Learner, arms: ArmPlaces, source: str) -> None:
-        super().__init__(learner, arms, source)
-        self.slot = 0  # the latest that the source named
-        self.opened = 0  # cells that the site itself had not met
-        self.site_forgotten = {
-            space: table.policy.forgotten for space, table in learner.tables.items()
-        }
-        self.written: SourceState | None = None
 
-    def state(self) -> SourceState:
-        return source_state(SourceState(self.source, self.slot), self.tables, self._arms)
+def _belief(source: str, space: str, arm: str, belief: Sequence[int]) -> Belief:
+    return Belief(source, space, arm, zlib.compress(array("q", belief[1:-1]).tobytes(), 1))
+
+
+def _forgotten(tables: Mapping[str, Table]) -> dict[str, int]:
+    """Return the slot at which each table last forgot its labels."""
+    return {space: table.policy.forgotten for space, table in tables.items()}
 
 
 class SourceStatistics:
@@ -261,10 +270,11 @@ class SourceStatistics:
         """`default` is the trust in other sources; each may open `most_cells`."""
         self._learner = learner
         self._arms = ArmPlaces(learner) if arms is None else arms
+        self.own = SourceTables(learner, self._arms)
         self._trust, self._default = dict(trust), default
         self.most_cells = most_cells  # a reload may change it
-        self._overlays: dict[str, _Overlay] = {}
-        self._used: dict[str, _Overlay] = {}  # since last taken
+        self._overlays: dict[str, SourceTables] = {}
+        self._used: dict[str, SourceTables] = {}  # since last taken
         self._forgotten: dict[str, int] = {}  # by the site, when last taken
         self._opened: Counter[str] = Counter()  # by pooled sources
         self._functions = self._arms.ids[: len(learner.arms) - len(learner.behind())]
@@ -280,13 +290,9 @@ class SourceStatistics:
         if self.earned is not None:
             self.earned.use_sources(source for source, how in trust.items() if how == "earned")
 
-    def advance(self, source: str, slot: int) -> None:
-        """Advance to a slot that a source names where it asks nothing of this site itself."""
-        overlay = self._overlay_if_isolated(source)
-        if overlay is None:
-            self._learner.advance(slot)
-        else:
-            overlay.slot = max(overlay.slot, slot)
+    def of(self, source: str) -> SourceTables:
+        """Return the tables that labels of a source count in."""
+        return self.own if self.is_pooled(source) else self._overlay(source)
 
     def is_pooled(self, source: str) -> bool:
         """Return whether labels of a source are counted in the learner's own tables."""
@@ -308,20 +314,10 @@ class SourceStatistics:
                 tables.append(overlay.tables[space])
         return tables
 
-    def slot(self, source: str) -> int:
-        """Return the latest slot of a source; pooled ones share the learner's."""
-        return self._learner.slot if self.is_pooled(source) else self._overlay(source).slot
-
     @property
     def opened(self) -> int:
         """How many cells peers have opened that the site itself had not met."""
         return self._opened.total() + sum(overlay.opened for overlay in self._overlays.values())
-
-    def cell_name(self, source: str, space: str, row: int) -> str:
-        """Return the name of the cell of a row of a source's table."""
-        overlay = self._overlay_if_isolated(source)
-        names = self._learner.name_at if overlay is None else overlay.name
-        return names(space, row)
 
     # -- answers --------------------------------------------------------------------------------
 
@@ -331,23 +327,21 @@ class SourceStatistics:
         `function` is the one that answers it, if that is decided. Raises `LimitError` if the
         source may open no more cells; then nothing is counted.
         """
-        overlay, row = self._meet(source, cell, slot)
-        if overlay is not None:
-            overlay.note(cell.space, code_of(row, 0, SERVE))
-        pooled, asker = [] if is_audit(slot) else self.added(cell.space, source), offset_of(source)
+        tables, row = self._meet(source, cell, slot)
+        if tables is not self.own:
+            tables.note(cell.space, code_of(row, 0, SERVE))
+        pooled = [] if is_audit(slot) else self.added(cell.space, source)
+        asker = offset_of(source)
         return self._combined(
-            overlay, cell.space, row, lambda table: table.serve(row, slot, function, asker), pooled
+            tables, cell.space, row, lambda table: table.serve(row, slot, function, asker), pooled
         )
 
     def report(self, source: str, cell: Cell, slot: int) -> Report:
         """Return what a peer may know of a cell, which is known from now on."""
-        overlay, row = self._meet(source, cell, slot)
+        tables, row = self._meet(source, cell, slot)
+        pooled, asker = self.added(cell.space, source), offset_of(source)
         arrivals, low, high, logs = self._combined(
-            overlay,
-            cell.space,
-            row,
-            lambda table: table.report(row, slot, offset_of(source)),
-            self.added(cell.space, source),
+            tables, cell.space, row, lambda table: table.report(row, slot, asker), pooled
         )
         # A decision from before the cell was foreign may have been taken back since.
         return max(0, arrivals), low, high, logs
@@ -356,58 +350,54 @@ class SourceStatistics:
         self, source: str, cell: Cell, slot: int, *, is_by_context: bool
     ) -> tuple[float, int]:
         """Return the accuracy of answers to a peer in a cell, and the labels behind it."""
-        overlay, row = self._meet(source, cell, slot)
+        tables, row = self._meet(source, cell, slot)
         pooled = self.added(cell.space, source)
         if is_by_context:
-            _, count, labels = self._recall(overlay, cell.space, row, pooled)
+            _, count, labels = self._recall(tables, cell.space, row, pooled)
             return (count / labels if labels else 0.0), labels
-        return self._combined(overlay, cell.space, row, lambda table: table.estimate(row), pooled)
+        return self._combined(tables, cell.space, row, lambda table: table.estimate(row), pooled)
 
     def recall(self, source: str, cell: Cell, slot: int) -> tuple[Label, int]:
         """Return the label seen most in a cell (`NO_ANSWER`: none was), and a code for `settle`."""
-        overlay, row = self._meet(source, cell, slot)
+        tables, row = self._meet(source, cell, slot)
         pooled = self.added(cell.space, source)
-        label, _, labels = self._recall(overlay, cell.space, row, pooled)
+        label, _, labels = self._recall(tables, cell.space, row, pooled)
         return (label if labels else NO_ANSWER), code_of(row, 0, SERVE)
 
     def _recall(
-        self, overlay: _Overlay | None, space: str, row: int, pooled: Sequence[Table] = ()
+        self, tables: SourceTables, space: str, row: int, pooled: Sequence[Table]
     ) -> tuple[Any, int, int]:
         """Return the answer by what the site, pooled ones and the source know: `Table.recall`."""
-        site = self._learner.tables[space]
-        if overlay is None and not pooled:
+        site, table = self._learner.tables[space], tables.tables[space]
+        others = [*pooled, *([] if tables is self.own else [table])]
+        if not others:
             return site.cells.memory.recall(row)
-        table = site if overlay is None else overlay.tables[space]
-        own, theirs = dict(site.saved.known(site.cells.find(table.cells.cell(row)))), Counter[Any]()
-        for other in (*pooled, *(() if overlay is None else (table,))):
-            theirs.update(dict(other.saved.known(other.cells.find(table.cells.cell(row)))))
-        return site.cells.memory.recall_sum(own, theirs)
+        cell, theirs = table.cells.cell(row), Counter[Any]()
+        for other in others:
+            theirs.update(dict(other.saved.known(other.cells.find(cell))))
+        return site.cells.memory.recall_sum(dict(site.saved.known(site.cells.find(cell))), theirs)
 
     def _combined(
         self,
-        overlay: _Overlay | None,
+        tables: SourceTables,
         space: str,
         row: int,
         call: Callable[[Table], T],
-        pooled: Sequence[Table] = (),
+        pooled: Sequence[Table],
     ) -> T:
-        """Call with the overlay's table while the site's counters, and pooled ones, are added."""
-        site = self._learner.tables[space]
-        if overlay is None:
-            return with_added(site, row, pooled, lambda: call(site))
-        table = overlay.tables[space]
-        return with_added(table, row, (site, *pooled), lambda: call(table))
+        """Call with a table of a source while the site's counters, and pooled ones, are added."""
+        table = tables.tables[space]
+        others = pooled if tables is self.own else (self._learner.tables[space], *pooled)
+        return with_added(table, row, others, lambda: call(table))
 
     # -- labels ---------------------------------------------------------------------------------
 
     def retract(self, source: str, space: str, codes: Sequence[int]) -> None:
         """Take back the choices of `serve`."""
-        overlay = self._overlay_if_isolated(source)
-        table = (self._learner if overlay is None else overlay).tables[space]
+        tables = self.of(source)
         for code in reversed(codes):
-            table.retract(code, (), 0)
-            if overlay is not None:
-                overlay.note(space, code)
+            tables.tables[space].retract(code, (), 0)
+            tables.note(space, code)
 
     def settle(self, request: Request, rows: Sequence[int], labels: Sequence[Label]) -> None:
         """Learn from labels of an isolated source, for this source only."""
@@ -431,7 +421,7 @@ class SourceStatistics:
                 continue
             gain = learner.gain_of(request.predictions[row], label) / learner.unit
             name = self._functions[function]
-            earned.follow(sum(table.policy.forgotten for table in learner.tables.values()))
+            earned.follow(sum(_forgotten(learner.tables).values()))
             if is_own(request.source):
                 context = request.context(row)
                 is_change = earned.take_own(request.space, context, name, gain, learner.slot)
@@ -454,44 +444,41 @@ class SourceStatistics:
 
         What a peer says that is not pooled counts for what it caused only.
         """
-        overlay = None if self.teaches(source) else self._overlay(source)
-        table = (self._learner if overlay is None else overlay).tables[space]
+        tables = self.own if self.teaches(source) else self._overlay(source)
+        table = tables.tables[space]
         before = table.policy.forgotten
-        if overlay is None:
+        if tables is self.own:
             self._learner.hear_alarm(space, slot)
         else:
-            overlay.slot = max(overlay.slot, slot)
+            tables.advance(slot)
             table.hear_alarm(slot)
         return table.policy.forgotten != before
 
     # -- cells ----------------------------------------------------------------------------------
 
-    def _overlay(self, source: str) -> _Overlay:
+    def _overlay(self, source: str) -> SourceTables:
         overlay = self._overlays.get(source)
         if overlay is None:
-            overlay = self._overlays[source] = _Overlay(self._learner, self._arms, source)
+            overlay = self._overlays[source] = SourceTables(self._learner, self._arms, source)
         self._used[source] = overlay
         return overlay
 
-    def _overlay_if_isolated(self, source: str) -> _Overlay | None:
-        return None if self.is_pooled(source) else self._overlay(source)
-
-    def _meet(self, source: str, cell: Cell, slot: int) -> tuple[_Overlay | None, int]:
-        """Return the overlay of a peer, None if it is pooled, and the row of a cell it names."""
-        overlay = self._overlay_if_isolated(source)
-        if overlay is None:
+    def _meet(self, source: str, cell: Cell, slot: int) -> tuple[SourceTables, int]:
+        """Return the tables that a peer is served from, and there the row of a cell it names."""
+        tables = self.of(source)
+        if tables is self.own:
             if self._is_foreign(cell):
                 self._check_room(source, self._opened[source])
                 self._opened[source] += 1
-            return None, self._learner.open(cell, slot)
-        self._follow(overlay, cell.space)
-        row = overlay.tables[cell.space].cells.find(cell)
+            return tables, self._learner.open(cell, slot)
+        self._follow(tables, cell.space)
+        row = tables.tables[cell.space].cells.find(cell)
         if row < 0:
             if self._is_foreign(cell):
-                self._check_room(source, overlay.opened)
-            row = self._add(overlay, cell)
-        overlay.slot = max(overlay.slot, slot)
-        return overlay, row
+                self._check_room(source, tables.opened)
+            row = self._add(tables, cell)
+        tables.advance(slot)
+        return tables, row
 
     def _is_foreign(self, cell: Cell) -> bool:
         """Return whether the site itself has not met a cell, or one of those of candidates."""
@@ -501,7 +488,7 @@ class SourceStatistics:
         row = table.cells.find(cell)
         return row < 0 or table.cells.is_foreign(row)
 
-    def _add(self, overlay: _Overlay, cell: Cell) -> int:
+    def _add(self, overlay: SourceTables, cell: Cell) -> int:
         """Open a cell for a source; own labels count in it from the site's next slot on."""
         learner, space = self._learner, cell.space
         if space in learner.candidates:
@@ -525,7 +512,7 @@ class SourceStatistics:
                 "coarser cells are fewer"
             )
 
-    def _follow(self, overlay: _Overlay, space: str) -> None:
+    def _follow(self, overlay: SourceTables, space: str) -> None:
         """Forget what a source caused if the site has forgotten all since the last use."""
         slot = self._learner.tables[space].policy.forgotten
         if slot != overlay.site_forgotten[space]:
@@ -535,28 +522,24 @@ class SourceStatistics:
 
     # -- commits --------------------------------------------------------------------------------
 
-    def take(self) -> list[Record]:
-        """Return the states and the cells of isolated sources that changed since last taken."""
-        records: list[Record] = []
-        site = {space: table.policy.forgotten for space, table in self._learner.tables.items()}
+    def take(self, latest: tuple[int, Any] | None = None) -> list[Record]:
+        """Return what changed since last taken, with the label of the latest own instance."""
+        records = self.own.take(latest)
+        site = _forgotten(self._learner.tables)
         used = self._used if site == self._forgotten else self._overlays
         self._used, self._forgotten = {}, site
         for overlay in used.values():
             for space in overlay.tables:
                 self._follow(overlay, space)
-            records += new_beliefs(overlay.source, overlay.tables, self._arms)
-            state = overlay.state()
-            if state != overlay.written:
-                overlay.written = state
-                records.append(state)
             records += overlay.take()
-        return records
+        return records + (list(self.earned.changes()) if self.earned is not None else [])
 
     def load(self, loaded: Loaded, stored: StoredTables) -> None:
         """Continue from a store, once the learner is restored and before it counts pending labels.
 
         Codes of requests are found on the way; pending labels of isolated sources are counted.
         """
+        self.own.clear(loaded.sources[OWN].latest)  # cells of sources are opened, and to be written
         for source, state in loaded.sources.items():
             if not self.is_pooled(source):
                 self._load(state, stored)
@@ -564,22 +547,21 @@ class SourceStatistics:
             self.earned.load(loaded.of(RelationLine), loaded.of(OwnLabel))
         for request in loaded.requests:
             self._resolve(request)
-            is_pooled = self.is_pooled(request.source)
-            if self._learner.knows_ends and not (is_pooled and self._learner.is_pending):
-                tables = self._learner if is_pooled else self._overlay(request.source)
-                table = tables.tables[request.space]
+            if self._learner.knows_ends and not (
+                self.is_pooled(request.source) and self._learner.is_pending
+            ):
+                table = self.of(request.source).tables[request.space]
                 for group in map(request.group, request.pending):
                     if group.phase != RECALL and group.code != DETACHED:
                         table.expect(group.code)
 
     def _load(self, state: SourceState, stored: StoredTables) -> None:
         overlay = self._overlay(state.source)
-        overlay.slot = state.slot
+        overlay.advance(state.slot)
         for cell, _ in stored.cells(state.source):
             self._add(overlay, cell)
         stored.fill(state.source, overlay.tables)
         overlay.clear()
-        overlay.written = overlay.state()
 
     def _resolve(self, request: Request) -> None:
         """Let the codes of a loaded request mean rows of the tables that its labels count in."""
