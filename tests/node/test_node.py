@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from tests.support.snapshots import snapshot_of
 
@@ -14,7 +15,15 @@ from covey.errors import ConflictingLabel, DataError, FunctionError, LimitError
 from covey.kernel.rules import Report
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
-from covey.site.requests import NO_INSTANCE, AskRow, Assistance, Request
+from covey.site.requests import (
+    NO_INSTANCE,
+    AskRow,
+    Assistance,
+    CellLine,
+    Commit,
+    CountedArm,
+    Request,
+)
 from covey.store.store import Store
 from covey.types import MEMORY
 from support import virtual
@@ -316,3 +325,42 @@ async def test_after_a_cancelled_request_a_restarted_node_has_the_counters_of_th
         world.boot("site0")
 
         assert picture(world.nodes["site0"]._state) == before
+
+
+class NotedCells(Store):
+    """Has the latest cell and counters of each key, and those that were written unchanged."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:")
+        self.latest: dict[tuple[Any, ...], Any] = {}
+        self.unchanged: list[Any] = []
+
+    def write(self, commit: Commit) -> None:
+        for record in commit.records:
+            if isinstance(record, CellLine | CountedArm):
+                key = (type(record), record.source, *msgspec.structs.astuple(record)[1:3])
+                self.unchanged += [record] if self.latest.get(key) == record else []
+                self.latest[key] = record
+        super().write(commit)
+
+
+class Noted(World):
+    def store(self, name: str) -> Store:
+        return self.stores.get(name) or NotedCells()
+
+
+@pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
+@virtual.timed
+async def test_a_commit_writes_only_cells_that_are_new_or_changed(preset: str) -> None:
+    setup = config(preset=preset)
+    for learner in setup["learner"]:  # what labels were seen is stored, too
+        learner["context-peers"] = learner["peers"]
+        learner["peers"] = {}
+    functions = {f"f{k}": lambda x: x for k in range(2)}
+    world = Noted(setup, functions, dimension=1, timeouts=ONE_S)
+
+    await live(world, 60)
+
+    stores = [store for store in world.stores.values() if isinstance(store, NotedCells)]
+    assert sum(len(store.latest) for store in stores) > 3
+    assert [store.unchanged for store in stores] == [[], []]

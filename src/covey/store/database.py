@@ -1,15 +1,19 @@
-"""What a store needs of a database; the statements themselves are those of `tables`.
+"""What a store needs of a database; the statements are those of `tables`.
 
 There are two: a file of SQLite (`store_file`) and a database of PostgreSQL (`postgres`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from covey.errors import ConfigError, StoreError
+from covey.store.tables import APPLICATION, VERSION, Dialect, schema
+
+CANNOT = "cannot be {verb}: {error}"
+TAKEN_OVER = "was taken over by another node (start {start} is not the latest), so this one stops"
 
 
 class ResultRows(Protocol):
@@ -29,22 +33,17 @@ class Form(NamedTuple):
     version: int
 
 
-class Dialect(NamedTuple):
-    """What a database calls the types of columns, and writes after those of a table."""
-
-    integer: str
-    text: str
-    blob: str
-    end_of_rows: str = ""
-    end_of_keys: str = ""  # of a table whose rows are found by their keys alone
-
-
 class Database(Protocol):
     """One connection, for as long as the store is open; no other process has the store then."""
 
-    @property
-    def errors(self) -> type[Exception]:
-        """The base class of the errors that its calls raise."""
+    name: str  # of the file, or of the database
+    errors: type[Exception]  # the base class of those that its calls raise
+    dialect: Dialect
+    # What errors mean, and what to do, by their codes.
+    known: Mapping[str, tuple[type[StoreError], str]]
+    # Runs a query on what is committed, at once and also while `commit` runs; None: none does.
+    lookup: Callable[..., ResultRows] | None = None
+    start: int | None = None  # of the node that writes
 
     def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
         """Run a statement now, after all that was written before it."""
@@ -54,10 +53,6 @@ class Database(Protocol):
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
         """Write rows; they may be sent as late as by `commit`, which then raises their errors."""
-
-    @property
-    def lookup(self) -> Callable[..., ResultRows] | None:
-        """What runs a query on what is committed, at once and also while `commit` runs; or None."""
 
     def begin(self, start: int | None) -> None:
         """Begin a transaction of the node that counted this start; None: of none.
@@ -75,29 +70,47 @@ class Database(Protocol):
     def form(self) -> Form | None:
         """Return what it says that it holds; None: nothing."""
 
-    def create(self) -> None:
-        """Make all tables that are not there, and set the form."""
+    def mark(self) -> None:
+        """Say that it holds the tables of a store, which were made."""
 
     def inspect(self, tell: Callable[[str], None]) -> None:
         """Look for damage as far as that is fast; raise `StoreError` if there is some."""
 
-    def is_set_up(self) -> None:
-        """Note that the tables are as they should be, and that it is used from now on."""
-
     def faults(self) -> list[str]:
         """Return a sentence for each kind of damage of its structure."""
 
-    def failure(self, verb: str, error: Exception) -> StoreError:
-        """Return what an error of it means, and what to do."""
+    def code_of(self, error: Exception) -> str:
+        """Return the code of an error, as `known` has them."""
 
     def refused_table(self, error: Exception) -> str | None:
         """Return the table whose constraints forbid a row; None: the error is another one."""
 
-    def give_up(self) -> None:
-        """Let the call that waits for it in another thread fail, if it can."""
-
     def close(self) -> None:
         """Release it."""
+
+    def create(self) -> None:
+        """Make all tables that are not there, and set the form."""
+        for statement in schema(self.dialect):
+            self.execute(statement)
+        if self.form() != Form(APPLICATION, VERSION):
+            self.mark()
+
+    def is_set_up(self) -> None:
+        """Note that the tables are as they should be, and that it is used from now on."""
+        return
+
+    def give_up(self) -> None:
+        """Let the call that waits for it in another thread fail, if it can."""
+        return
+
+    def failure(self, verb: str, error: Exception) -> StoreError:
+        """Return what an error of it means, and what to do."""
+        kind, sentence = self.known.get(self.code_of(error), (StoreError, CANNOT))
+        return kind(f"{self.name} " + sentence.format(verb=verb, error=error, start=self.start))
+
+    def number(self, query: str) -> int:
+        """Return the number that a query is for."""
+        return int(self.execute(query).fetchone()[0])
 
 
 _URL = re.compile(

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
 from covey.store import tables
-from covey.store.database import DatabaseUrl, Dialect, Form, ResultRows
+from covey.store.database import TAKEN_OVER, Database, DatabaseUrl, Form, ResultRows
+from covey.store.tables import Dialect
 
 FORM = "covey_store"  # the table that says what the others are
 LOCK_MS = 2_000  # for which a start waits for locks: a killed process is noticed late
@@ -81,17 +82,14 @@ SIZE = """
 SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
 """
-KNOWN: dict[str | None, tuple[type[StoreError], str]] = {
+KNOWN: dict[str, tuple[type[StoreError], str]] = {
     "55P03": (StoreAway, "is in use by another node; a store has one node at a time"),
     "53100": (
         StoreFull,
         "cannot be written, the disk of its server is full; make room, and the node continues",
     ),
     "25006": (StoreAway, "cannot be written: its server is a standby; name all servers in the URL"),
-    "22012": (
-        StoreError,
-        "was taken over by another node (start {start} is not the latest), so this one stops",
-    ),
+    "22012": (StoreError, TAKEN_OVER),
 }
 # Of messages at connecting, which have no codes: a later attempt would have the same.
 LASTING = re.compile(r"authentication|pg_hba|does not exist|certificate|SSL|permission", re.I)
@@ -123,8 +121,11 @@ class DatabaseState(NamedTuple):
     following: int | None  # of these, now; None: the role may not see it
 
 
-class PostgresDatabase:
+class PostgresDatabase(Database):
     """The tables of one store in a schema of a database, and the lock on them."""
+
+    dialect = POSTGRES
+    known = KNOWN
 
     def __init__(
         self, url: DatabaseUrl, *, is_new_allowed: bool = True, only_reads: bool = False
@@ -133,13 +134,11 @@ class PostgresDatabase:
 
         `only_reads`: read the store as it is now, from any server; a node may have it meanwhile.
         """
-        self._name = str(url)
-        self._driver = driver()
-        self.errors: type[Exception] = self._driver.Error
+        self.name, self._driver = str(url), driver()
+        self.errors = self._driver.Error
         self._warnings: list[str] = []
         self._queue: list[tuple[str, list[Sequence[Any]]]] = []
         self._waiting = 0  # sets of parameters in the queue
-        self._start: int | None = None
         self._has_given_up = False
         self._is_begun = self._is_sent = False
         self._base = connect(url, **({"target_session_attrs": "any"} if only_reads else {}))
@@ -150,7 +149,7 @@ class PostgresDatabase:
                 self._configure()
             if self.form() is None and (only_reads or not is_new_allowed):
                 raise StoreError(
-                    f"there is no store in {self._name}; give one that a node has written"
+                    f"there is no store in {self.name}; give one that a node has written"
                 )
         except self.errors as error:
             failure = self.failure("opened", error)
@@ -174,14 +173,14 @@ class PostgresDatabase:
                 self._base.execute(f"SET {name} TO '{value}'")
         (schema,) = self.execute("SELECT current_schema()").fetchone()
         if schema is None:
-            raise StoreError(f"{self._name} names no schema that is there; make one")
+            raise StoreError(f"{self.name} names no schema that is there; make one")
         for name, wanted, advice in (
             ("server_encoding", "UTF8", "make a database with encoding UTF8"),
             ("fsync", "on", "acknowledged labels would be lost with the power; set fsync = on"),
         ):
             (setting,) = self.execute(f"SHOW {name}").fetchone()
             if setting != wanted:
-                raise StoreError(f"{self._name} has {name} = {setting}: {advice}")
+                raise StoreError(f"{self.name} has {name} = {setting}: {advice}")
         self.execute(LOCK)
         self.execute("SET lock_timeout TO 0")
 
@@ -212,14 +211,10 @@ class PostgresDatabase:
         if self._waiting >= MOST_WAITING:
             self._send()
 
-    @property
-    def lookup(self) -> None:
-        """None: a query waits for the server."""
-
     # -- transactions ---------------------------------------------------------------------------
 
     def begin(self, start: int | None) -> None:
-        self._start, self._is_begun, self._is_sent = start, True, False
+        self.start, self._is_begun, self._is_sent = start, True, False
         self._queue, self._waiting = [], 0
 
     def commit(self) -> None:
@@ -250,10 +245,10 @@ class PostgresDatabase:
         with self._base.pipeline():
             if is_first:
                 self._base.execute("BEGIN")
-                if self._start is None:  # a node that still commits has the row of the site
+                if self.start is None:  # a node that still commits has the row of the site
                     self._base.execute(f"SET LOCAL lock_timeout TO {LOCK_MS}")
                 else:
-                    self._base.execute(said(FENCE), (self._start,), prepare=True)
+                    self._base.execute(said(FENCE), (self.start,), prepare=True)
             for statement, rows in waiting:
                 self._base.cursor().executemany(said(statement), rows)
             if last is not None:
@@ -269,24 +264,16 @@ class PostgresDatabase:
         row = self.execute(f"SELECT application, version FROM {FORM}").fetchone()
         return Form(*row) if row else Form(0, 0)
 
-    def create(self) -> None:
-        for statement in tables.schema(POSTGRES):
-            self.execute(statement)
+    def mark(self) -> None:
         self.execute(ROOM)
         self.execute(f"CREATE TABLE IF NOT EXISTS {FORM} (application BIGINT, version BIGINT)")
-        if self.form() != Form(tables.APPLICATION, tables.VERSION):
-            self.execute(f"DELETE FROM {FORM}")
-            self.executemany(
-                f"INSERT INTO {FORM} VALUES (?, ?)", [(tables.APPLICATION, tables.VERSION)]
-            )
+        self.execute(f"DELETE FROM {FORM}")
+        form = (tables.APPLICATION, tables.VERSION)
+        self.executemany(f"INSERT INTO {FORM} VALUES (?, ?)", [form])
 
     def inspect(self, tell: Callable[[str], None]) -> None:
         """Say how large it is; the server checks its own pages."""
-        (size,) = self.execute(SIZE).fetchone()
-        tell(f"{self._name} has {int(size) / 1e6:.1f} MB")
-
-    def is_set_up(self) -> None:
-        """Do nothing: there are no files to watch."""
+        tell(f"{self.name} has {self.number(SIZE) / 1e6:.1f} MB")
 
     def faults(self) -> list[str]:
         columns: dict[str, tuple[str, ...]] = {}
@@ -297,17 +284,19 @@ class PostgresDatabase:
 
     # -- errors ---------------------------------------------------------------------------------
 
+    def code_of(self, error: Exception) -> str:
+        return getattr(error, "sqlstate", None) or ""
+
     def failure(self, verb: str, error: Exception) -> StoreError:
-        code, text = getattr(error, "sqlstate", None), _first_line(error)
-        if code in KNOWN:
-            known, sentence = KNOWN[code]
-            return known(f"{self._name} {sentence.format(start=self._start)}")
+        if self.code_of(error) in KNOWN:
+            return super().failure(verb, error)
+        text = _first_line(error)
         if self._has_given_up:
             text = "no answer in time; is its synchronous standby away?"
         elif self._base.closed:
             text = f"the connection was lost ({text})"
         kind = StoreAway if self._base.closed else StoreError
-        return kind(f"{self._name} cannot be {verb}: {text}")
+        return kind(f"{self.name} cannot be {verb}: {text}")
 
     def refused_table(self, error: Exception) -> str | None:
         if not isinstance(error, self._driver.IntegrityError):

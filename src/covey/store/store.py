@@ -109,7 +109,7 @@ class Store:
         self._start = None  # of an earlier load, which this one replaces
         with self._sentences("read"), self._transaction():
             start = self._count_start(name, fingerprint)
-            self._rows = self._number("SELECT COALESCE(SUM(rows), 0) FROM requests")
+            self._rows = self._base.number("SELECT COALESCE(SUM(rows), 0) FROM requests")
             loaded = self._load(self._requests(tables.OPEN))
         self._start = start
         self._tell(f"{self._path} is read: {len(loaded.requests)} requests wait for labels")
@@ -201,7 +201,7 @@ class Store:
         """Return all requests that are still stored with their labels, in order."""
         first = 1
         with self._sentences("read"):
-            last = self._number("SELECT COALESCE(MAX(number), 0) FROM requests")
+            last = self._base.number("SELECT COALESCE(MAX(number), 0) FROM requests")
             while first <= last:
                 yield from self._requests(tables.FROM_TO, (first, first + READ_AT_ONCE - 1))
                 first += READ_AT_ONCE
@@ -240,8 +240,17 @@ class Store:
 
     def _all_differences(self) -> list[str]:
         with self._sentences("read"):
-            damage = [text for table in tables.ALL_TABLES for text in table.damaged(self._base)]
+            damage = [text for table in tables.ALL_TABLES for text in self._damaged(table)]
         return damage or self._differences()  # what is damaged cannot be counted
+
+    def _damaged(self, table: Table) -> Iterator[str]:
+        """Yield a sentence for each row that does not fit its checksum."""
+        try:
+            for row in self._base.stream(table.select):
+                if not table.fits(row):
+                    yield table.misfit(row)
+        except self._base.errors as error:
+            yield f"table {table.name} cannot be read: {error}"
 
     def name(self) -> str:
         """Return the name of the site; "" if it was never started."""
@@ -309,9 +318,6 @@ class Store:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def _number(self, query: str) -> int:
-        return int(self._base.execute(query).fetchone()[0])
-
     def _count_start(self, name: str, fingerprint: str) -> int:
         """Count a start of a site, which may be the first one; return how many there were."""
         (site,) = self.all(SiteRecord) or [SiteRecord(1, name, fingerprint, 0)]
@@ -326,7 +332,7 @@ class Store:
             raise StoreError(
                 f"{self._path} is the store of site {kept!r}, not of {name!r}; give each its own"
             )
-        count = self._number("SELECT COUNT(*) FROM requests")
+        count = self._base.number("SELECT COUNT(*) FROM requests")
         self._tell(f"{self._path} has {count} requests; their labels are counted")
         differences = self._differences()
         if differences:
@@ -353,7 +359,7 @@ class Store:
             self.counters(),
             site.starts,
             requests,
-            self._number("SELECT COALESCE(MAX(number), 0) FROM requests"),
+            self._base.number("SELECT COALESCE(MAX(number), 0) FROM requests"),
             site.fingerprint,
         )
 

@@ -12,14 +12,15 @@ import itertools
 import os
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from covey.errors import StoreAway, StoreError, StoreFull
 from covey.files import create, replace, sync
 from covey.store import tables
-from covey.store.database import Dialect, Form, ResultRows
+from covey.store.database import TAKEN_OVER, Database, Form
+from covey.store.tables import Dialect, schema
 
 MEMORY = ":memory:"
 SAVED = ".saved"  # after the name of a store that was removed: what it held
@@ -28,13 +29,29 @@ WAIT_S = 5.0  # for other processes that read or write the store
 
 
 SQLITE = Dialect("INTEGER", "TEXT", "BLOB", " STRICT", " STRICT, WITHOUT ROWID")
+IN_USE = "is in use by another process; a store has one node at a time"
+FULL = "cannot be written, the disk is full; make room, and the node continues"
+DAMAGED = "is damaged, or not a store of covey ({error}); restore it from a copy"
+KNOWN: dict[str, tuple[type[StoreError], str]] = {
+    "SQLITE_BUSY": (StoreAway, IN_USE),
+    "SQLITE_FULL": (StoreFull, FULL),
+    "SQLITE_CANTOPEN": (
+        StoreError,
+        "cannot be opened; is there such a folder, and may it be written?",
+    ),
+    "SQLITE_READONLY": (StoreError, "may not be written; start the node as the owner of the file"),
+    "SQLITE_NOTADB": (StoreError, DAMAGED),
+    "SQLITE_CORRUPT": (StoreError, DAMAGED),
+}
 HOW: dict[str, Any] = {"timeout": WAIT_S, "isolation_level": None, "check_same_thread": False}
 
 
-class SqliteFile:
+class SqliteFile(Database):
     """The database in one file, or in memory; one process has it at a time."""
 
     errors = sqlite3.Error
+    dialect = SQLITE
+    known = KNOWN
     _base: Any = None  # a connection
     _finder: Any = None  # another one, which reads what is committed while the first one commits
 
@@ -46,14 +63,14 @@ class SqliteFile:
         connect: Callable[..., sqlite3.Connection] | None = None,
     ) -> None:
         """Raise `StoreError` if the file is not there and must not be begun anew."""
-        self.path = path
+        self.name = path
         # A disk of its own (`connect`) has no files that could be looked at.
         self._has_files = path != MEMORY and not connect
         self._file: StoreFile | None = None
         if self._has_files:
             self._file = StoreFile(Path(path), is_new_allowed=is_new_allowed)
         try:
-            self._use((connect or _connect)(path, **HOW))
+            self._base = (connect or _connect)(path, **HOW)
             self._configure()
         except sqlite3.Error as error:
             self.close()
@@ -62,10 +79,13 @@ class SqliteFile:
             self.close()
             raise
 
-    def _use(self, base: sqlite3.Connection) -> None:
-        self._base = base
-        self.execute = self.stream = base.execute
-        self.executemany = base.executemany
+    def execute(self, statement: str, given: Sequence[Any] = (), /) -> Any:
+        return self._base.execute(statement, given)
+
+    stream = execute
+
+    def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
+        self._base.executemany(statement, rows)
 
     def _configure(self) -> None:
         if not self._has_files:  # nothing that processes could share: SQLite needs its own lock
@@ -77,17 +97,14 @@ class SqliteFile:
         # content is written again, so that nothing depends on it.
         is_busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if is_busy:
-            raise StoreAway(f"{self.path} is being read by another process; wait for its end")
+            raise StoreAway(f"{self.name} is being read by another process; wait for its end")
 
     def begin(self, start: int | None) -> None:
         self.execute("BEGIN IMMEDIATE")
         # The lock keeps every later start out, unless its file was removed.
-        if start is not None and self._number("SELECT starts FROM site") != start:
+        if start is not None and self.number("SELECT starts FROM site") != start:
             self.rollback()
-            raise StoreError(
-                f"{self.path} was taken over by another node (start {start} is not the latest), so "
-                "this one stops"
-            )
+            raise StoreError(f"{self.name} {TAKEN_OVER.format(start=start)}")
 
     def commit(self) -> None:
         self.execute("COMMIT")
@@ -99,65 +116,51 @@ class SqliteFile:
             self.execute("ROLLBACK")
 
     def form(self) -> Form | None:
-        form = Form(self._number("PRAGMA application_id"), self._number("PRAGMA user_version"))
-        if self._number("SELECT COUNT(*) FROM sqlite_schema"):
+        form = Form(self.number("PRAGMA application_id"), self.number("PRAGMA user_version"))
+        if self.number("SELECT COUNT(*) FROM sqlite_schema"):
             return form
         # A store that was begun has the number of the application, and no version yet.
         if self._has_files and form != Form(tables.APPLICATION, 0):
-            raise StoreError(_empty(self.path))
+            raise StoreError(_empty(self.name))
         return None
 
-    def create(self) -> None:
-        for statement in tables.schema(SQLITE):
-            self.execute(statement)
-        if self.form() != Form(tables.APPLICATION, tables.VERSION):
-            self.execute(f"PRAGMA application_id = {tables.APPLICATION}")
-            self.execute(f"PRAGMA user_version = {tables.VERSION}")
+    def mark(self) -> None:
+        self.execute(f"PRAGMA application_id = {tables.APPLICATION}")
+        self.execute(f"PRAGMA user_version = {tables.VERSION}")
 
     def inspect(self, tell: Callable[[str], None]) -> None:
         """Check the pages of the file."""
-        size = self._number("PRAGMA page_count") * self._number("PRAGMA page_size")
-        tell(f"{self.path} has {size / 1e6:.1f} MB; its pages are checked")
+        size = self.number("PRAGMA page_count") * self.number("PRAGMA page_size")
+        tell(f"{self.name} has {size / 1e6:.1f} MB; its pages are checked")
         (answer,) = self.execute("PRAGMA quick_check(1)").fetchone()
         if answer != "ok":
-            raise StoreError(f"{self.path} is damaged ({answer}); restore it from a copy")
+            raise StoreError(f"{self.name} is damaged ({answer}); restore it from a copy")
 
     def is_set_up(self) -> None:
         self.execute("PRAGMA foreign_keys = ON")
         if self._file is not None:
-            self._finder = sqlite3.connect(_uri(self.path), uri=True, **HOW)
+            self._finder = sqlite3.connect(_uri(self.name), uri=True, **HOW)
+            self.lookup = self._finder.execute
             self._file.watch()
-
-    @property
-    def lookup(self) -> Callable[..., ResultRows] | None:
-        return None if self._finder is None else self._finder.execute
 
     def faults(self) -> list[str]:
         """Return what SQLite finds in its pages, and whether the schema has changed."""
         broken = [row[0] for row in self.execute("PRAGMA integrity_check")]
         faults = [] if broken == ["ok"] else [f"SQLite finds: {fault}" for fault in broken]
         with contextlib.closing(sqlite3.connect(MEMORY)) as fresh:
-            for statement in tables.schema(SQLITE):
+            for statement in schema(SQLITE):
                 fresh.execute(statement)
             is_changed = _schema(fresh) != _schema(self._base)
         return [*faults, tables.CHANGED] if is_changed else faults
 
-    def failure(self, verb: str, error: Exception) -> StoreError:
-        name = str(getattr(error, "sqlite_errorname", ""))
-        if name.startswith("SQLITE_BUSY"):
-            return StoreAway(_in_use(self.path))
-        if name == "SQLITE_FULL":
-            return StoreFull(_full(self.path))
-        return StoreError(_sentence(self.path, verb, name, error))
+    def code_of(self, error: Exception) -> str:
+        return "_".join(str(getattr(error, "sqlite_errorname", "")).split("_")[:2])
 
     def refused_table(self, error: Exception) -> str | None:
         if not isinstance(error, sqlite3.IntegrityError):
             return None
         match = re.search(r"failed: (\w+)\.", str(error))
         return match[1] if match else "labels" if "FOREIGN KEY" in str(error) else None
-
-    def give_up(self) -> None:
-        """Do nothing: a disk that does not answer cannot be left."""
 
     def close(self) -> None:
         for base in (self._finder, self._base):  # the last one that is closed removes the log
@@ -166,15 +169,12 @@ class SqliteFile:
         if self._file is not None:
             self._file.close()
 
-    def _number(self, query: str) -> int:
-        return int(self.execute(query).fetchone()[0])
-
 
 class SqliteReader(SqliteFile):
     """A file that is only read, as it is at one instant; a node may have it meanwhile."""
 
     def __init__(self, path: str) -> None:
-        self.path, self._file, self._has_files = path, None, True
+        self.name, self._file, self._has_files = path, None, True
         file = Path(path)
         _check_there(file, is_new_allowed=False)
         # A store that was stopped has no log. Then nobody writes, and SQLite makes no file for it.
@@ -182,7 +182,7 @@ class SqliteReader(SqliteFile):
         self._stamp = file.stat().st_mtime_ns
         uri = _uri(path) if self._has_log else f"{_uri(path)}&immutable=1"
         try:
-            self._use(sqlite3.connect(uri, uri=True, **HOW))
+            self._base = sqlite3.connect(uri, uri=True, **HOW)
             self.execute("BEGIN")
             self.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
         except sqlite3.Error as error:
@@ -194,9 +194,9 @@ class SqliteReader(SqliteFile):
     def close(self) -> None:
         """Raise `StoreError` if a node has begun to write a store that was not written before."""
         super().close()
-        file, is_checked, self._has_log = Path(self.path), self._has_log, True
+        file, is_checked, self._has_log = Path(self.name), self._has_log, True
         if not is_checked and (log_of(file).exists() or file.stat().st_mtime_ns != self._stamp):
-            raise StoreError(f"{self.path} was started while it was read; try again")
+            raise StoreError(f"{self.name} was started while it was read; try again")
 
 
 def _uri(path: str) -> str:
@@ -205,22 +205,6 @@ def _uri(path: str) -> str:
 
 def _empty(path: object) -> str:
     return f"{path} is empty; restore a copy or remove it, and a new store is begun"
-
-
-def _full(path: str) -> str:
-    return f"{path} cannot be written, the disk is full; make room, and the node continues"
-
-
-def _sentence(path: str, verb: str, name: str, error: Exception) -> str:
-    """Return what an error of SQLite means, and what to do."""
-    if name.startswith("SQLITE_CANTOPEN"):
-        folder = Path(path).parent
-        return f"{path} cannot be opened; is there a folder {folder}, and may it be written?"
-    if name.startswith("SQLITE_READONLY"):
-        return f"{path} may not be written; start the node as the owner of the file"
-    if name in ("SQLITE_NOTADB", "SQLITE_CORRUPT"):
-        return f"{path} is damaged, or not a store of covey ({error}); restore it from a copy"
-    return f"{path} cannot be {verb}: {error}"
 
 
 def _schema(base: sqlite3.Connection) -> list[Any]:
@@ -328,7 +312,7 @@ def _locked(path: Path) -> int | None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise StoreAway(_in_use(path)) from None
+            raise StoreAway(f"{path} {IN_USE}") from None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(file)):
                 return lock
@@ -350,10 +334,6 @@ def is_in_use(path: Path) -> bool:
     finally:
         os.close(lock)
     return False
-
-
-def _in_use(path: object) -> str:
-    return f"{path} is in use by another process; a store has one node at a time"
 
 
 def _identity(path: Path, *, may_be_empty: bool = False) -> tuple[int, int, bool] | None:
@@ -404,7 +384,7 @@ def _begin(path: Path) -> None:
         create(path, content, mode=0o600)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull(_full(str(path))) from None
+            raise StoreFull(f"{path} {FULL}") from None
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP):  # a disk without links
             replace(path, content, mode=0o600)
         # Of anything else SQLite has a better message.

@@ -9,7 +9,7 @@ folded sums have none: each is the sum of labels that have one.
 
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
 from types import NoneType
@@ -48,7 +48,6 @@ from covey.site.requests import (
     SiteRecord,
     SourceState,
 )
-from covey.store.database import Database, Dialect
 from covey.types import Label
 
 APPLICATION = 0x636F7679  # "covy"
@@ -65,6 +64,16 @@ class DamagedRow(Exception):
 
 
 # -- columns ------------------------------------------------------------------------------------
+
+
+class Dialect(NamedTuple):
+    """What a database calls the types of columns, and writes after those of a table."""
+
+    integer: str
+    text: str
+    blob: str
+    end_of_rows: str = ""
+    end_of_keys: str = ""  # of a table whose rows are found by their keys alone
 
 
 class Kind(NamedTuple):
@@ -211,7 +220,7 @@ class Table:
     def record_of(self, row: Sequence[Any]) -> Any:
         """Return the record of a row; raise `DamagedRow` if it does not fit its checksum."""
         if not self.fits(row):
-            raise DamagedRow(self._misfit(row))
+            raise DamagedRow(self.misfit(row))
         values = zip(self._decoders, row, strict=False)
         return self.record(
             *[
@@ -235,18 +244,10 @@ class Table:
         """Return whether a row fits its checksum."""
         return self.is_sum or bool(self.sealed(row[:-1])[-1] == row[-1])
 
-    def _misfit(self, row: Sequence[Any]) -> str:
+    def misfit(self, row: Sequence[Any]) -> str:
+        """Return what is wrong with a row that does not fit."""
         first = f"the row of table {self.name} that begins with {row[0]!r:.60}"
         return f"{first} does not fit its checksum"
-
-    def damaged(self, base: Database) -> Iterator[str]:
-        """Yield a sentence for each row that does not fit its checksum."""
-        try:
-            for row in base.stream(self.select):
-                if not self.fits(row):
-                    yield self._misfit(row)
-        except base.errors as error:
-            yield f"table {self.name} cannot be read: {error}"
 
 
 class RequestLine(msgspec.Struct, frozen=True):
