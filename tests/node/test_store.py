@@ -59,7 +59,7 @@ def test_a_new_store_is_for_its_owner_alone_and_the_mode_of_an_old_one_stays(
 
 
 def test_a_store_in_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"cannot be opened; is there a folder .*nodir"):
+    with pytest.raises(StoreError, match=r"nodir/a cannot be opened; is there such a folder"):
         Store(tmp_path / "nodir" / "a")
 
 
