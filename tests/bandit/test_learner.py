@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.snapshots import Snapshot, restore, snapshot_of
 
 from covey.bandit.learner import NO_ANSWER, Learner
 from covey.bandit.policies import DCZA, CoS, PolicyRecord
@@ -20,6 +19,7 @@ from covey.kernel import (
 )
 from covey.kernel.rules import Cell
 from covey.types import Loss
+from support.snapshots import Snapshot, restore, snapshot_of
 
 ONCE = {"scale": 0.0, "power": 0.0}
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, PolicyError
 from support import virtual
 from support.own_policies import EpsilonGreedy, LinUCB
+from support.snapshots import snapshot_of
 
 OWN = "support.own_policies"
 SLOTS = 400

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import CellPreference, preferences
+from support.snapshots import snapshot_of
 
 POLICIES: dict[str, dict[str, Any]] = {
     "grid": {"preset": "cos", "slices": 4},

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.config import learner_of, load
@@ -16,6 +15,7 @@ from support.flow import (
     config_of,
     recorded_stream,
 )
+from support.snapshots import snapshot_of
 
 FIRST = 50  # slots of the first epoch: the fourth is the last of a stream
 

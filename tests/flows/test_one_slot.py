@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import FunctionError, LateLabel
@@ -12,6 +11,7 @@ from covey.node.functions import Limits
 from covey.node.node import Question
 from covey.site.requests import AskRow
 from support import virtual
+from support.snapshots import snapshot_of
 
 
 def test_a_batch_in_one_slot_may_be_longer_than_label_wait() -> None:

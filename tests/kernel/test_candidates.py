@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import restore, snapshot_of
 
 import covey
 from covey.bandit.learner import Learner
@@ -13,6 +12,7 @@ from covey.config import learner_of, load
 from covey.errors import ConfigError, DataError
 from covey.kernel import NOT_DECIDED, row_of
 from support.presets import fitting
+from support.snapshots import restore, snapshot_of
 
 PRESETS = pytest.mark.parametrize("preset", ["cos", "dcza"])
 BATCH = 7

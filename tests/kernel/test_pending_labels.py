@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import Learner
@@ -15,6 +14,7 @@ from covey.network.local_site import LocalSite
 from covey.server.config import load as load_site
 from support.presets import INDEXED
 from support.served import SITE
+from support.snapshots import snapshot_of
 
 ROWS = 300
 OWN = ["a", "b", "c"]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.naive_bayes import GaussianNB
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import DataError, FunctionError, UnknownTicket
 from support.batched import CONTEXTS, ONCE, ROWS, Counted, counters, network, tickets
 from support.presets import INDEXED, fitting
+from support.snapshots import snapshot_of
 
 
 def test_every_function_and_every_peer_is_called_once_with_its_rows() -> None:

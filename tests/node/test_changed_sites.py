@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
 
 import pytest
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import UNKNOWN
 from covey.config import load
@@ -17,6 +16,7 @@ from covey.site.status import Counters
 from support import virtual
 from support.changes import ChangingWorld, Known, known_of, live, recorded, site
 from support.lives import GRID, POLICIES
+from support.snapshots import snapshot_of
 
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 BOTH_WAYS = pytest.mark.parametrize("is_restarted", [True, False], ids=["restarted", "running"])

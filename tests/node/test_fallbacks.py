@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import NO_ANSWER
 from covey.errors import FunctionError
 from covey.node.node import Node
 from covey.site.requests import AskRow, Assistance
 from support import virtual
+from support.snapshots import snapshot_of
 from support.virtual import Link, World
 
 NAMES = ("a", "b", "c")

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, DataError
 from support.presets import fitting
+from support.snapshots import snapshot_of
 
 
 def site(name: str, functions: list[str], **more: Any) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConflictingLabel, FunctionError, UnknownTicket
 from covey.functions.function import Later, frozen
 from covey.network.local_site import LocalSite
+from support.snapshots import snapshot_of
 
 ONCE = {"scale": 0, "power": 0}  # an arm is known well enough with its first label
 CONFIG: dict[str, Any] = {

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import ConfigError, DataError, FunctionError
 from support.presets import fitting
+from support.snapshots import snapshot_of
 
 CONFIG: dict[str, Any] = {
     "policy": {"preset": "cos", "slices": 1, "explore": {"scale": 0, "power": 0}},

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.support.snapshots import snapshot_of
 
 from chaos.states import picture
 from covey.bandit.learner import NO_ANSWER
@@ -28,6 +27,7 @@ from covey.store.store import Store
 from covey.types import MEMORY
 from support import virtual
 from support.presets import fitting
+from support.snapshots import snapshot_of
 from support.virtual import Weather, World
 
 ONE_S = PeerTimeouts(timeout_s=1.0, failures=3, open_s=1.0, most_open_s=60.0)

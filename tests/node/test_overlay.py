@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import restore, snapshot_of
 
 from covey.bandit.learner import NO_ANSWER, UNKNOWN, Learner
 from covey.bandit.policies import PRESETS
@@ -16,6 +15,7 @@ from covey.site.requests import Commit, CountedArm, Request, RowGroup
 from covey.site.trust import PoolingLearner, SourceStatistics
 from covey.store.store import Store
 from support.presets import INDEXED, policy_of, sides, with_seeds
+from support.snapshots import restore, snapshot_of
 from support.tables import rows_of
 
 SOUTH, EAST = "south", "east"

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import UnknownTicket
 from support.presets import fitting
+from support.snapshots import snapshot_of
 
 SITES = [
     {"name": "north", "functions": ["zero", "odd"], "peers": {"south": 0.05, "east": 0.1}},

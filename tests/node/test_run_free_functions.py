@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from test_overlay import Cell, SourceStatistics, make, request
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.bandit.learner import UNKNOWN
@@ -15,6 +14,7 @@ from covey.site.requests import Request, RowGroup
 from covey.store.tables import REQUESTS, line_of, request_of
 from support import virtual
 from support.lives import FUNCTIONS
+from support.snapshots import snapshot_of
 
 ALWAYS = {"zero": lambda _: 0, "one": lambda _: 1}
 BOTH = {"name": "north", "functions": ["zero", "one"], "peers": {}, "free": True}

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.snapshots import snapshot_of
 
 from covey.errors import FunctionBusy
 from covey.node import shadow
@@ -20,6 +19,7 @@ from covey.site.status import GainSums
 from covey.store.reading import StoredSite
 from covey.store.store import Store
 from support import virtual
+from support.snapshots import snapshot_of
 from support.virtual import Disk, World
 
 FUNCTIONS = {"low": lambda x: x % 2, "high": lambda x: x % 3, "south_own": lambda x: x % 5}

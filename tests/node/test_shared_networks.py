@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.errors import ConfigError, FunctionError
 from support.flow import Stream, config_of, recorded_stream
+from support.snapshots import snapshot_of
 
 THREADS = 16
 EACH = 400

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import UNKNOWN, Learner
 from covey.bandit.partitions import Uniform
@@ -23,6 +22,7 @@ from covey.site.trust import Trust
 from covey.store.fingerprint import schema_fingerprint
 from covey.store.store import Store
 from covey.types import Context
+from support.snapshots import snapshot_of
 from support.tables import rows_of
 
 POLICIES: dict[str, dict[str, Any]] = {

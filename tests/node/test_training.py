@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from river import naive_bayes
-from tests.support.snapshots import snapshot_of
 
 from covey.errors import ConflictingLabel, FunctionError
 from covey.node.functions import Workers
@@ -17,6 +16,7 @@ from covey.site.trust import Trust
 from covey.store.store import Store
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, run
+from support.snapshots import snapshot_of
 from support.virtual import Disk, World
 
 

@@ -6,7 +6,6 @@ from collections import Counter, deque
 from typing import Any, NamedTuple
 
 import pytest
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.policies import PRESETS
 from covey.errors import LateLabel, LimitError, UnknownTicket
@@ -18,6 +17,7 @@ from covey.store.store import Store
 from support import virtual
 from support.effort import effort
 from support.presets import fitting
+from support.snapshots import snapshot_of
 from support.virtual import World
 
 SLOTS = 90

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.errors import PeerError
@@ -14,6 +13,7 @@ from covey.server.config import PeerConfig
 from covey.server.peer_client import check_may_see
 from covey.site.requests import AskRow, Request
 from support.served import CONSTANTS
+from support.snapshots import snapshot_of
 
 KEY = "p256:A2sX0fLhLEJH-Lzm5WOkQPJ3A32BLeszoPShOUXYmMKW"
 SOUTH = f'[[peer]]\nname = "south"\nkey = "{KEY}"\n'

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from tests.support.snapshots import snapshot_of
 
 import covey
 from covey.site.requests import Prediction
 from support.presets import fitting
+from support.snapshots import snapshot_of
 
 ONCE = {"scale": 0.0, "power": 0.0}  # an arm is known well enough with its first label
 TWO_SITES = [

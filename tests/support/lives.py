@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.support.snapshots import snapshot_of
 
 from covey.bandit.learner import Learner
 from covey.kernel.rules import Cell, Report
@@ -15,6 +14,7 @@ from covey.site.requests import AskRow, Request
 from covey.site.trust import Trust
 from support import virtual
 from support.presets import INDEXED
+from support.snapshots import snapshot_of
 from support.tables import rows_of
 from support.virtual import Link, World
 
