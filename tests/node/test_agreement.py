@@ -204,38 +204,35 @@ def earned(*sources: str) -> EarnedTrust:
 CELL = Cell(0, (0,))
 
 
-def test_without_own_labels_a_source_is_parted_by_more_than_half_of_the_others() -> None:
-    trust = earned("a", "b", "c")
+def judged(*sources: str, liars: str, has_own: bool = False) -> EarnedTrust:
+    """Return what is known of sources after 200 labels of each; those of liars are false."""
+    trust = earned(*sources)
     for count in range(200):
-        for source in ("a", "b", "c"):
-            trust.take(source, CELL, "f", float((count % 5 > 0) != (source == "c")), count)
-
-    assert [trust.is_pooled(one) for one in ("a", "b", "c")] == [True, True, False]
-    (turned,) = trust.turned
-    assert str(turned).startswith("c: parted since slot ")
-    assert turned.why == "its labels differ from those of 2 of 2 others"
+        if has_own:
+            trust.take_own("", (0.5,), "f", float(count % 5 > 0), count)
+        for source in sources:
+            trust.take(source, CELL, "f", float((count % 5 > 0) != (source in liars)), count)
+    return trust
 
 
-def test_of_two_sources_that_differ_none_is_believed() -> None:
-    trust = earned("a", "b")
-    for count in range(200):
-        for source in ("a", "b"):
-            trust.take(source, CELL, "f", float((count % 5 > 0) != (source == "b")), count)
+@pytest.mark.parametrize(
+    ("sources", "liars", "has_own", "why"),
+    [
+        ("abc", "c", False, "its labels differ from those of 2 of 2 others"),
+        ("ab", "ab", False, None),  # none is believed, as they differ
+        ("abc", "bc", True, "its labels of 'f' differ from the site's own"),
+    ],
+)
+def test_own_labels_are_believed_or_without_them_more_than_half_of_the_others(
+    sources: str, liars: str, has_own: bool, why: str | None
+) -> None:
+    trust = judged(*sources, liars="b" if sources == "ab" else liars, has_own=has_own)
 
-    assert not trust.is_pooled("a")
-    assert not trust.is_pooled("b")
-
-
-def test_own_labels_are_believed_rather_than_all_others() -> None:
-    trust = earned("a", "b", "c")
-    for count in range(200):
-        trust.take_own("", (0.5,), "f", float(count % 5 > 0), count)
-        for source in ("a", "b", "c"):
-            trust.take(source, CELL, "f", float((count % 5 > 0) != (source != "a")), count)
-
-    assert [trust.is_pooled(one) for one in ("a", "b", "c")] == [True, False, False]
-    assert {one.why for one in trust.states() if one.source != "a"} == {
-        "its labels of 'f' differ from the site's own"
+    assert [one for one in sources if not trust.is_pooled(one)] == list(liars)
+    reasons = {one.why for one in trust.states() if one.source in liars}
+    assert why is None or reasons == {why}
+    assert {str(one).partition(" since slot ")[0] for one in trust.turned} >= {
+        f"{liar}: parted" for liar in liars
     }
 
 

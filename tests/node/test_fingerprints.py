@@ -1,6 +1,8 @@
 """A store whose counters mean something else is refused, with a sentence that says what."""
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from covey.server import config
 from covey.store.change import Plan, adopt, wanted_arms
 from covey.store.fingerprint import differences
 from covey.store.store import Store
+from support import virtual
 from support.served import CONSTANTS
 
 SITE = (
@@ -133,3 +136,36 @@ def test_fingerprints_differ_if_and_only_if_a_part_does(
     said = differences(*("\n".join(map(": ".join, parts)) for parts in (old, new)))
 
     assert bool(said) == (by_part(old) != by_part(new))
+
+
+# -- the horizon of a policy ----------------------------------------------------------------------
+
+SHORT_SIGHTED = {
+    "policy": {"preset": "cos", "parameters": "theorem", "horizon": 20},
+    "learner": [{"name": "north", "functions": ["a"]}],
+}
+
+
+async def lived(slots: int) -> list[Any]:
+    """Return the state after each slot."""
+    world = virtual.World(SHORT_SIGHTED, {"a": lambda x: 0}, dimension=1)
+    node, states = world.nodes["north"], []
+    for _ in range(slots):
+        await node.predict(0, (0.5,))
+        states.append(node.state())
+    node.stop()
+    return states
+
+
+def test_a_passed_horizon_is_logged_once_and_stands_in_the_status(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        states = virtual.run(lived(30))
+
+    lines = [one.message for one in caplog.records if "horizon" in one.message]
+    assert lines == [
+        "slot 21: [policy] horizon is 20 slots; after them cells and thresholds stay as they are, "
+        "and the bounds no longer hold; raise it (what is stored is counted again)"
+    ]
+    assert (states[-1].slot, states[-1].horizon) == (30, 20)

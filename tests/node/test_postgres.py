@@ -108,19 +108,6 @@ def test_a_commit_that_did_not_happen_is_not_acknowledged(database: str) -> None
     assert ids(database) == []
 
 
-def test_a_write_that_waits_for_the_server_can_be_given_up(server: Server, database: str) -> None:
-    store = opened(database)
-    name = database.rpartition("%3D")[2]
-    with psycopg.connect(server.url()) as other:
-        other.execute(f"LOCK TABLE {name}.site".encode())
-        store.write(commit_of([request(1)]))
-        store.give_up()
-        with pytest.raises(StoreAway, match="no answer in time"):
-            store.sync(Commit())
-
-    assert ids(database) == []
-
-
 def test_a_node_gives_up_a_commit_that_its_server_does_not_finish(
     server: Server, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

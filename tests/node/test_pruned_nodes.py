@@ -165,15 +165,3 @@ def test_open_requests_stay_however_many_they_are() -> None:
 
     assert left == [k for k in range(1, 41) if k not in (20, 40)]
     assert store.find("", "t20") is None
-
-
-def test_check_finds_folded_sums_that_were_changed_in_the_file() -> None:
-    store = Store(":memory:", rows_kept=KEPT)
-    store.load("north", "fingerprint")
-    for k in range(1, 31):
-        store.commit(commit_of([request(k)], {k: [1]}))
-        store.commit(Commit(closed=[k]))
-    assert store.check() == []
-
-    store._base.execute("UPDATE folded SET labels = labels + 1")
-    assert store.check() != []

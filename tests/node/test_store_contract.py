@@ -398,6 +398,45 @@ def test_a_changed_schema_is_found(store: Store) -> None:
     assert store.check() == ["the schema is damaged"]
 
 
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("UPDATE counters SET labels = labels + 1", "1 right of 2 are kept, .* have 1 of 1"),
+        ("UPDATE folded SET labels = labels + 1", "2 right of 2 are kept, .* have 2 of 3"),
+        (
+            """INSERT INTO labels SELECT request, 1, rows, truths, "right", 0 FROM labels""",
+            "a row of request 9 has two labels",
+        ),
+    ],
+)
+def test_counters_that_are_not_the_sum_of_the_labels_are_refused(
+    make: Make, statement: str, said: str
+) -> None:
+    store = make(rows_kept=2)
+    load(store)
+    if "folded" in statement:
+        folded = commit_of([request(1), request(2)], {1: [1], 2: [1]})
+        folded.closed = [1, 2]
+        store.commit(folded)
+        store.commit(commit_of([request(number) for number in range(3, 9)]))
+    else:
+        store.commit(commit_of([request(9)], {9: [1]}))
+    store._base.begin(None)
+    store._base.execute(statement)
+    store._base.commit()
+
+    with pytest.raises(StoreError, match=said):
+        load(store)
+    assert store.check() != []
+
+
+def test_impossible_counters_cannot_be_written(store: Store) -> None:
+    store.commit(commit_of([request(1)], {1: [1]}))
+
+    with pytest.raises(store._base.errors):
+        store._base.execute('UPDATE counters SET "right" = labels + 1')
+
+
 def test_another_form_is_refused(make: Make) -> None:
     first = make()
     if first.path == ":memory:":
