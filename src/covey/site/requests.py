@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
@@ -243,34 +243,6 @@ def prediction_of(request: Request, row: int, ticket: Any) -> Prediction:
     function = request.function(row) if request.peer_answers else group.arm
     label = None if request.answers[row] is NO_ANSWER else request.answers[row]
     return Prediction(label, ticket, group.phase, group.arm, function, group.price)
-
-
-def scored_gains(
-    request: Request,
-    row: int,
-    label: Label,
-    places: Mapping[str, int],
-    gain_of: Callable[[Label, Label], int],
-) -> list[tuple[int, int]]:
-    """Return the free functions that the label of a row scores, and what each of them gains.
-
-    `places` has the own functions by what their labels count as.
-    """
-    answers = request.scored.get(row)
-    if not answers:
-        return []
-    chosen = request.group(row).counted_as
-    return [
-        (places[id_], gain_of(answer, label))
-        for id_, answer in answers.items()
-        if id_ in places and id_ != chosen
-    ]
-
-
-def said_in(request: Request, row: int) -> Label | None:
-    """Return what the arm of a row answered; None: nothing."""
-    answer: Label = request.predictions[row]
-    return None if answer is NO_ANSWER else answer
 
 
 def rows_kept(request: Request, truths: Mapping[int, Any]) -> frozenset[int]:
@@ -568,16 +540,6 @@ class Loaded(msgspec.Struct, frozen=True):
     def sources(self) -> dict[str, SourceState]:
         """The state of each source; OWN is always there."""
         return {state.source: state for state in self.of(SourceState)}
-
-
-def regrouped(request: Request, codes: Sequence[int]) -> tuple[list[RowGroup], list[int]]:
-    """Return groups of a request with these codes, and the group of each row."""
-    groups: dict[RowGroup, int] = {}
-    of_row = []
-    for row, code in enumerate(codes):
-        group = msgspec.structs.replace(request.group(row), code=int(code))
-        of_row.append(groups.setdefault(group, len(groups)))
-    return list(groups), of_row
 
 
 def count_labels(request: Request, rows: Sequence[int], right: Sequence[Any]) -> Counts:

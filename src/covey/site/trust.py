@@ -37,9 +37,6 @@ from covey.site.requests import (
     RowGroup,
     SourceState,
     is_own,
-    regrouped,
-    said_in,
-    scored_gains,
 )
 from covey.types import Context, Label
 
@@ -570,14 +567,13 @@ class SourceStatistics:
             groups = zip(request.groups, codes, strict=True)
             request.groups = [msgspec.structs.replace(group, code=code) for group, code in groups]
             return
-        of_rows = [codes[int(group)] for group in request.group_of]
-        request.groups, request.group_of = regrouped(
-            request,
-            [
-                self._code_at(request, row) if code is None else code
-                for row, code in enumerate(of_rows)
-            ],
-        )
+        resolved, of_row = dict[RowGroup, int](), list[int]()
+        for row, place in enumerate(request.group_of):
+            code = codes[place]
+            code = self._code_at(request, row) if code is None else code
+            group = msgspec.structs.replace(request.groups[place], code=code)
+            of_row.append(resolved.setdefault(group, len(resolved)))
+        request.groups, request.group_of = list(resolved), of_row
 
     def _code(self, request: Request, group: RowGroup) -> int | None:
         """Return the code of a group; None: its cell is not known now, but the contexts are."""
@@ -612,15 +608,17 @@ def take_label(
 
     `places` has the own functions by what their labels count as, `paid` is as in `Table.settle`.
     """
-    context, slot = request.context(row), request.slot_of(row)
-    if code != DETACHED and request.group(row).phase != RECALL:
-        gain = learner.gain_of(request.predictions[row], label)
-        table.settle(code, gain, context, slot, paid)
-        if request.scored:
-            for scored in scored_gains(request, row, label, places, learner.gain_of):
-                table.score(code, *scored, context, slot)
+    context, slot, answer = request.context(row), request.slot_of(row), request.predictions[row]
+    group = request.group(row)
+    if code != DETACHED and group.phase != RECALL:
+        table.settle(code, learner.gain_of(answer, label), context, slot, paid)
+        for id_, free in request.scored.get(row, {}).items() if request.scored else ():
+            if id_ in places and id_ != group.counted_as:
+                gain = learner.gain_of(free, label)
+                table.score(code, places[id_], gain, context, slot)
     if learner.remembers:
-        table.remember(code, label, context, slot, said_in(request, row))
+        said = None if answer is NO_ANSWER else answer
+        table.remember(code, label, context, slot, said)
 
 
 def with_added(table: Table, row: int, others: Sequence[Table], call: Callable[[], T]) -> T:
