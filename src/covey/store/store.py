@@ -32,7 +32,7 @@ from covey.site.requests import (
 from covey.store import tables
 from covey.store.database import Database, DatabaseUrl, Form, is_url
 from covey.store.store_file import MEMORY, SqliteFile, SqliteReader
-from covey.store.tables import DamagedRow, Record, RowStatement, Table, row_numbers
+from covey.store.tables import DamagedRow, Record, RowStatement, StoreTable, row_numbers
 
 PRUNED_AT_ONCE = 256  # rows that are folded in one commit at least, if there are too many
 IDS_AT_ONCE = 498  # in one query, which names them twice; older SQLite takes 999 parameters
@@ -243,7 +243,7 @@ class Store:
             damage = [text for table in tables.ALL_TABLES for text in self._damaged(table)]
         return damage or self._differences()  # what is damaged cannot be counted
 
-    def _damaged(self, table: Table) -> Iterator[str]:
+    def _damaged(self, table: StoreTable) -> Iterator[str]:
         """Yield a sentence for each row that does not fit its checksum."""
         try:
             for row in self._base.stream(table.select):
@@ -426,7 +426,7 @@ class Store:
         for table, rows in _by_table(records):
             self._execute(table.upsert, {row[: table.width]: row for row in rows}.values())
 
-    def _add(self, table: Table, counts: Counts) -> None:
+    def _add(self, table: StoreTable, counts: Counts) -> None:
         self._execute(table.add, [(*key, *counted) for key, counted in counts.items()])
 
     def _execute(self, statement: RowStatement, rows: Iterable[Sequence[Any]]) -> None:
@@ -535,9 +535,9 @@ def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
 
 def _by_table(
     records: Iterable[msgspec.Struct],
-) -> Iterable[tuple[Table, list[tuple[Any, ...]]]]:
+) -> Iterable[tuple[StoreTable, list[tuple[Any, ...]]]]:
     """Return the rows of records by their tables."""
-    rows: dict[Table, list[tuple[Any, ...]]] = {}
+    rows: dict[StoreTable, list[tuple[Any, ...]]] = {}
     for record in records:
         table = tables.OF[type(record)]
         rows.setdefault(table, []).append(table.row(record))

@@ -85,7 +85,7 @@ class Kind(NamedTuple):
     check: str = ""
 
 
-class Column(NamedTuple):
+class StoreColumn(NamedTuple):
     """A column, which has the values of a field of records."""
 
     name: str
@@ -98,11 +98,11 @@ class Column(NamedTuple):
         return f'"{self.name}" {kind}{check}'
 
 
-def _column(field: msgspec.structs.FieldInfo) -> Column:
+def _column(field: msgspec.structs.FieldInfo) -> StoreColumn:
     is_optional = NoneType in get_args(field.type)
     value = get_args(field.type)[0] if is_optional else field.type
     kind = KINDS.get(value) or Kind("text", as_text, msgspec.json.Decoder(value).decode)
-    return Column(field.name, kind, is_optional)
+    return StoreColumn(field.name, kind, is_optional)
 
 
 def as_text(value: Any) -> str:
@@ -159,7 +159,7 @@ KINDS = {
 # -- tables -------------------------------------------------------------------------------------
 
 
-class Table:
+class StoreTable:
     """A table of records; the first columns are its key, the last one is a checksum."""
 
     def __init__(
@@ -295,7 +295,7 @@ class RowId(msgspec.Struct, frozen=True):
 FLAG = "is_open"
 RIGHT_OF_ALL = ('CHECK ("right" BETWEEN 0 AND labels)',)
 ALL_TABLES = (  # in which no row names one of a later table
-    Table(
+    StoreTable(
         "requests",
         RequestLine,
         has_rowid=True,
@@ -306,8 +306,8 @@ ALL_TABLES = (  # in which no row names one of a later table
             "CHECK (length(contexts) % (8 * rows) = 0)",
         ),
     ),
-    Table("row_ids", RowId, 2),
-    Table(
+    StoreTable("row_ids", RowId, 2),
+    StoreTable(
         "labels",
         LabelPart,
         2,
@@ -316,23 +316,23 @@ ALL_TABLES = (  # in which no row names one of a later table
             'CHECK (length(rows) = 4 * length("right"))',
         ),
     ),
-    Table("counters", CountedLabels, 3, is_sum=True, constraints=RIGHT_OF_ALL),
-    Table("folded", CountedLabels, 3, is_sum=True, constraints=RIGHT_OF_ALL),
-    Table("site", SiteRecord),
-    Table("sources", SourceState, is_loaded=True),
-    Table("cells", CellLine, 3, is_loaded=True),
-    Table("arm_counters", CountedArm, 3, is_loaded=True),
-    Table("beliefs", Belief, 3, is_loaded=True),
-    Table("belief_notes", BeliefNotes, 3, is_loaded=True),
-    Table("relations", RelationLine, 2, is_loaded=True),
-    Table("own_labels", OwnLabel, is_loaded=True),
-    Table("answered", AnsweredRows, 2, is_loaded=True),
-    Table("outbox", Delivery, 2, is_loaded=True),
-    Table("arms", Arm, is_loaded=True),
-    Table("payments", DayPayments, 3),
-    Table("series", SeriesLine, 2),
-    Table("shadow_spans", ShadowSpan),
-    Table("shadow_rows", ShadowRow, 2),
+    StoreTable("counters", CountedLabels, 3, is_sum=True, constraints=RIGHT_OF_ALL),
+    StoreTable("folded", CountedLabels, 3, is_sum=True, constraints=RIGHT_OF_ALL),
+    StoreTable("site", SiteRecord),
+    StoreTable("sources", SourceState, is_loaded=True),
+    StoreTable("cells", CellLine, 3, is_loaded=True),
+    StoreTable("arm_counters", CountedArm, 3, is_loaded=True),
+    StoreTable("beliefs", Belief, 3, is_loaded=True),
+    StoreTable("belief_notes", BeliefNotes, 3, is_loaded=True),
+    StoreTable("relations", RelationLine, 2, is_loaded=True),
+    StoreTable("own_labels", OwnLabel, is_loaded=True),
+    StoreTable("answered", AnsweredRows, 2, is_loaded=True),
+    StoreTable("outbox", Delivery, 2, is_loaded=True),
+    StoreTable("arms", Arm, is_loaded=True),
+    StoreTable("payments", DayPayments, 3),
+    StoreTable("series", SeriesLine, 2),
+    StoreTable("shadow_spans", ShadowSpan),
+    StoreTable("shadow_rows", ShadowRow, 2),
 )
 TABLES = {table.name: table for table in ALL_TABLES}
 OF = {table.record: table for table in ALL_TABLES}
