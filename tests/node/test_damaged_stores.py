@@ -13,6 +13,7 @@ from covey import cli
 from covey.errors import StoreError
 from covey.site.requests import Loaded
 from covey.store import tables
+from covey.store.database import VERSION
 from covey.store.store import Store
 from support.requests_of_nodes import commit_of, request
 from support.served import SITE
@@ -73,7 +74,7 @@ def emptied(path: Path, how: str) -> Path:
         path.touch()
     else:
         with closing(sqlite3.connect(path)) as base:
-            base.execute(f"PRAGMA user_version = {tables.VERSION}")
+            base.execute(f"PRAGMA user_version = {VERSION}")
     return path
 
 

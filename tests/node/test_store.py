@@ -11,8 +11,8 @@ import pytest
 from covey import cli
 from covey.errors import StoreError
 from covey.site.requests import Loaded
+from covey.store.database import APPLICATION
 from covey.store.store import Store
-from covey.store.tables import APPLICATION
 from support.requests_of_nodes import commit_of, request
 
 

@@ -29,6 +29,7 @@ from covey.site.requests import (
     StoreChange,
 )
 from covey.store import tables
+from covey.store.database import VERSION
 from covey.store.store import Store
 from support.pruned import some_commits
 from support.requests_of_nodes import commit_of, request
@@ -441,11 +442,11 @@ def test_another_form_is_refused(make: Make) -> None:
     first = make()
     if first.path == ":memory:":
         return
-    place, statement = PLACES[first], f"PRAGMA user_version = {tables.VERSION + 1}"
+    place, statement = PLACES[first], f"PRAGMA user_version = {VERSION + 1}"
     if place != first.path:
-        statement = f"UPDATE covey_store SET version = {tables.VERSION + 1}"  # noqa: S608
+        statement = f"UPDATE covey_store SET version = {VERSION + 1}"  # noqa: S608
     first._base.execute(statement)
     first.close()
 
-    with pytest.raises(StoreError, match=f"form {tables.VERSION + 1}.*use the covey that wrote it"):
+    with pytest.raises(StoreError, match=f"form {VERSION + 1}.*use the covey that wrote it"):
         Store(place)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
 
 from covey.errors import ConfigError, StoreError
-from covey.store.tables import APPLICATION, VERSION, Dialect, schema
 
+APPLICATION = 0x636F7679  # "covy"
+VERSION = 1  # of the tables
 CANNOT = "cannot be {verb}: {error}"
 TAKEN_OVER = "was taken over by another node (start {start} is not the latest), so this one stops"
 
@@ -31,6 +32,16 @@ class Form(NamedTuple):
 
     application: int
     version: int
+
+
+class Dialect(NamedTuple):
+    """What a database calls the types of columns, and writes after those of a table."""
+
+    integer: str
+    text: str
+    blob: str
+    end_of_rows: str = ""
+    end_of_keys: str = ""  # of a table whose rows are found by their keys alone
 
 
 class Database(Protocol):
@@ -88,9 +99,9 @@ class Database(Protocol):
     def close(self) -> None:
         """Release it."""
 
-    def create(self) -> None:
+    def create(self, schema: Iterable[str]) -> None:
         """Make all tables that are not there, and set the form."""
-        for statement in schema(self.dialect):
+        for statement in schema:
             self.execute(statement)
         if self.form() != Form(APPLICATION, VERSION):
             self.mark()

@@ -16,8 +16,16 @@ from typing import Any, NamedTuple
 
 from covey.errors import StoreAway, StoreError, StoreFull, need_of, optional_module
 from covey.store import tables
-from covey.store.database import TAKEN_OVER, Database, DatabaseUrl, Form, ResultRows
-from covey.store.tables import Dialect
+from covey.store.database import (
+    APPLICATION,
+    TAKEN_OVER,
+    VERSION,
+    Database,
+    DatabaseUrl,
+    Dialect,
+    Form,
+    ResultRows,
+)
 
 FORM = "covey_store"  # the table that says what the others are
 LOCK_MS = 2_000  # for which a start waits for locks: a killed process is noticed late
@@ -268,7 +276,7 @@ class PostgresDatabase(Database):
         self.execute(ROOM)
         self.execute(f"CREATE TABLE IF NOT EXISTS {FORM} (application BIGINT, version BIGINT)")
         self.execute(f"DELETE FROM {FORM}")
-        form = (tables.APPLICATION, tables.VERSION)
+        form = (APPLICATION, VERSION)
         self.executemany(f"INSERT INTO {FORM} VALUES (?, ?)", [form])
 
     def inspect(self, tell: Callable[[str], None]) -> None:

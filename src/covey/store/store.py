@@ -30,7 +30,7 @@ from covey.site.requests import (
     add_counts,
 )
 from covey.store import tables
-from covey.store.database import Database, DatabaseUrl, Form, is_url
+from covey.store.database import APPLICATION, VERSION, Database, DatabaseUrl, Form, is_url
 from covey.store.store_file import MEMORY, SqliteFile, SqliteReader
 from covey.store.tables import DamagedRow, Record, RowStatement, StoreTable, row_numbers
 
@@ -301,19 +301,19 @@ class Store:
             form = self._base.form()
             self.is_new = form is None
             if form is None:
-                self._base.create()
+                self._base.create(tables.schema(self._base.dialect))
         if form is not None:
             self._check_form(form)
             self._base.inspect(self._tell)
         self._base.is_set_up()
 
     def _check_form(self, form: Form) -> None:
-        if form.application != tables.APPLICATION:
+        if form.application != APPLICATION:
             raise StoreError(f"{self._path} is not a store of covey; give another one")
-        if form.version != tables.VERSION:
+        if form.version != VERSION:
             raise StoreError(
                 f"{self._path} is a store of form {form.version}, and this covey reads form "
-                f"{tables.VERSION}; use the covey that wrote it, or give another file"
+                f"{VERSION}; use the covey that wrote it, or give another file"
             )
 
     # -- reading --------------------------------------------------------------------------------

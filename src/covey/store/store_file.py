@@ -19,8 +19,8 @@ from typing import Any
 from covey.errors import StoreAway, StoreError, StoreFull
 from covey.files import create, replace, sync
 from covey.store import tables
-from covey.store.database import TAKEN_OVER, Database, Form
-from covey.store.tables import Dialect, schema
+from covey.store.database import APPLICATION, TAKEN_OVER, VERSION, Database, Dialect, Form
+from covey.store.tables import schema
 
 MEMORY = ":memory:"
 SAVED = ".saved"  # after the name of a store that was removed: what it held
@@ -120,13 +120,13 @@ class SqliteFile(Database):
         if self.number("SELECT COUNT(*) FROM sqlite_schema"):
             return form
         # A store that was begun has the number of the application, and no version yet.
-        if self._has_files and form != Form(tables.APPLICATION, 0):
+        if self._has_files and form != Form(APPLICATION, 0):
             raise StoreError(_empty(self.name))
         return None
 
     def mark(self) -> None:
-        self.execute(f"PRAGMA application_id = {tables.APPLICATION}")
-        self.execute(f"PRAGMA user_version = {tables.VERSION}")
+        self.execute(f"PRAGMA application_id = {APPLICATION}")
+        self.execute(f"PRAGMA user_version = {VERSION}")
 
     def inspect(self, tell: Callable[[str], None]) -> None:
         """Check the pages of the file."""
@@ -378,7 +378,7 @@ def _connect(path: str, **given: Any) -> sqlite3.Connection:
 def _begin(path: Path) -> None:
     """Make the file of a new store at once, so that it can be told from an emptied one."""
     with contextlib.closing(sqlite3.connect(MEMORY)) as base:
-        base.execute(f"PRAGMA application_id = {tables.APPLICATION}")
+        base.execute(f"PRAGMA application_id = {APPLICATION}")
         content = base.serialize()
     try:
         create(path, content, mode=0o600)

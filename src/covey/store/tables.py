@@ -48,10 +48,9 @@ from covey.site.requests import (
     SiteRecord,
     SourceState,
 )
+from covey.store.database import Dialect
 from covey.types import Label
 
-APPLICATION = 0x636F7679  # "covy"
-VERSION = 1
 SIZES = (64, 16, 4, 1)  # of statements that write many rows; few, so that each is made once
 CHANGED = "the schema is damaged"
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -64,16 +63,6 @@ class DamagedRow(Exception):
 
 
 # -- columns ------------------------------------------------------------------------------------
-
-
-class Dialect(NamedTuple):
-    """What a database calls the types of columns, and writes after those of a table."""
-
-    integer: str
-    text: str
-    blob: str
-    end_of_rows: str = ""
-    end_of_keys: str = ""  # of a table whose rows are found by their keys alone
 
 
 class Kind(NamedTuple):
