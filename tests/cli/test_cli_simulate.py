@@ -72,34 +72,6 @@ def test_json_is_one_object_and_nothing_else(
     assert [score["policy"] for score in found["scores"]] == ["grid", "zoom"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("horizon-slots = 300", "horizon-slot = 300", "unknown key 'horizon-slot' in [scenario]"),
-        ("prices = 0.05", "high = 1.5", "'same for all' high: "),
-        ("slices = 3", "slices = 3 3", "is not valid TOML"),
-        (
-            "slices = 3",
-            "horizon = 200",
-            "the policy's horizon is 200 slots, but the run has 300",
-        ),
-    ],
-)
-def test_bad_input_is_one_sentence_exit_code_2_and_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, sentence: str
-) -> None:
-    assert old in SCENARIO
-    (tmp_path / "scenario.toml").write_text(SCENARIO.replace(old, new))
-
-    code = simulate(tmp_path)
-
-    told = capsys.readouterr().err
-    assert code == 2
-    assert sentence in told
-    assert told.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="no process groups here")
 def test_an_interrupt_prints_how_to_resume_and_leaves_no_process(tmp_path: Path) -> None:
     out = tmp_path / "out"

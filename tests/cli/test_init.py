@@ -105,39 +105,6 @@ def test_weekdays_are_proposed_from_two_weeks_on(
     assert any("weekday" in entry for entry, _ in guess(log).ranked) == is_proposed
 
 
-def test_nothing_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log, out = write(tmp_path / "log.csv", columns()), tmp_path / "sites.toml"
-    out.write_text("mine")
-
-    assert init(log, out) == 2
-    assert "exists; move it, or name another file with --out" in capsys.readouterr().err
-    assert out.read_text() == "mine"
-
-
-@pytest.mark.parametrize(
-    ("table", "more", "sentence"),
-    [
-        ({"a": [1, 0], "b": [1, 0]}, [], "which column of log.csv holds the true labels?"),
-        ({"a": [1, 0], "b": [1, 0]}, ["--label", "c"], "has no column 'c'; known: a, b"),
-        ({"label": ["x", "y"], "b": [1, 0]}, [], "no predictions were found"),
-        ({"label": [1, 0], "b": [1, 0]}, ["--at", "z"], "has no column 'z'"),
-        ({"label": []}, [], "has no rows"),
-    ],
-)
-def test_what_cannot_be_guessed_is_asked_for(
-    table: dict[str, list[Any]],
-    more: list[str],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    log = write(tmp_path / "log.csv", table)
-
-    assert init(log, tmp_path / "sites.toml", *more) == 2
-    assert sentence in " ".join(capsys.readouterr().err.split())
-    assert not (tmp_path / "sites.toml").exists()
-
-
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_column_of_lists_is_proposed_as_a_vector(kind: str, tmp_path: Path) -> None:
     vectors = np.random.default_rng(1).normal(size=(ROWS, 5)).tolist()
@@ -229,18 +196,14 @@ def test_a_label_column_is_found_by_its_trimmed_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"# exported\nlabel,a\n1,1\n", "begins with a comment"),
-        (b"label,a\nOK,ok\nNO,no\n", "'label' holds 'OK', 'NO', 'a' holds 'ok', 'no'"),
         ("label,a\n1,1\n".encode("utf-16"), "iconv -f utf-16"),
         ("label,\xe4\n1,1\n".encode("latin1"), "iconv -f latin1"),
     ],
 )
-def test_files_that_cannot_be_guessed_say_what_is_there(
+def test_files_in_another_encoding_say_how_to_convert_them(
     content: bytes, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "log.csv").write_bytes(content)
 
     assert init(tmp_path / "log.csv", tmp_path / "sites.toml") == 2
     assert sentence in capsys.readouterr().err
-    assert init(tmp_path, tmp_path / "sites.toml") == 2
-    assert "is a folder" in capsys.readouterr().err

@@ -75,25 +75,3 @@ def test_json_holds_bounds_orders_and_the_start_of_exploiting(capsys: Captured) 
     assert [one["theorem"] for one in found["bounds"]] == list(THEOREMS)
     assert len(found["orders"]) == 12
     assert found["exploitation"][3] == {"case": "C4", "slot": 1286, "least_horizon": 1286}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--alpha", "0"], "alpha is 0; expected float >= 0.001"),
-        (["--lipschitz", "-1"], "lipschitz is -1; expected float >= 1e-09"),
-        (["--dimension", "9"], "dimension is 9; expected int <= 8"),
-        (["--learners", "0"], "learners is 0; expected int >= 1"),
-        (["--learners", "2.5"], "learners is 2.5; expected int"),
-        (["--horizon", "1e400"], "horizon is inf; expected float <= 1e+300"),
-        (["T9"], "unknown theorem 'T9'; known: C1, C2,"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    capsys: Captured, arguments: list[str], sentence: str
-) -> None:
-    code = cli.main(["bounds", *arguments])
-
-    out, err = capsys.readouterr()
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert sentence in err
