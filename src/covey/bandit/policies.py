@@ -104,9 +104,9 @@ class Policy(NamedTuple):
 
     def preferred(self, table: Table, row: int, arms: Sequence[str]) -> tuple[str | None, int, int]:
         """Return the preferred arm of a row (None: no labels), its labels and right ones."""
-        best = max(range(len(arms)), key=partial(table.worth, row))
-        if self.by_index is not None:  # an index ignores a high mean of few labels
-            best = max(range(len(arms)), key=lambda arm: table.record(row, arm)[0])
+        # An index ignores a high mean of few labels.
+        most = table.worth if self.by_index is None else lambda row, arm: table.record(row, arm)[0]
+        best = max(range(len(arms)), key=partial(most, row))
         labels, right = table.record(row, best)
         return arms[best] if labels else None, labels, right
 

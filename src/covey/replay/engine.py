@@ -118,7 +118,8 @@ class ReplayEngine:
 
     def cell_name(self, space: int, cell: Cell) -> str:
         """Return the cell's name, the same for all learners."""
-        return self.learners[0].names.of(cell._replace(space=self._titles[space]))
+        title = self._titles[space]
+        return self.learners[0].names.of(cell._replace(space=title) if title else cell)
 
     def _loop_of(self, setup: NetworkConfig) -> Arena | Rounds:
         """Return what plays the slots: a compiled loop, or any loop where options are rare."""

@@ -481,6 +481,9 @@ def _sum(numbers: Array) -> int:
 
 def _summed(buckets: Array, numbers: Array, count: int) -> Array:
     """Return the sums of numbers in so many buckets."""
+    if numbers.dtype.kind in "bi":  # nearly all are
+        counts: Array = np.bincount(buckets, numbers, minlength=count).astype(np.int64)
+        return counts * BILLION
     sums: Array = np.bincount(buckets, _billionths(numbers), minlength=count).astype(np.int64)
     return sums
 
@@ -489,9 +492,14 @@ class OutcomeBuilder:
     """Sums over the chunks of a replay; its memory does not grow with the log."""
 
     def __init__(
-        self, sites: Sequence[LearnerSpec], unit: int = 1, payments: Payments | None = None
+        self,
+        sites: Sequence[LearnerSpec],
+        unit: int = 1,
+        payments: Payments | None = None,
+        *,
+        has_gains: bool = True,
     ) -> None:
-        """Without `payments` there are no accounts."""
+        """Without `payments` there are no accounts; without gains no best own functions."""
         self._unit = unit
         self._payments = payments
         self._serving = {site.name: site.serving_cost for site in sites}
@@ -502,7 +510,12 @@ class OutcomeBuilder:
         owners = [index for index, site in enumerate(sites) for _ in site.functions]
         ends = [*accumulate(len(site.functions) for site in sites)]
         self._learners = [
-            _Learner(site, arms, range(end - len(site.functions), end), len(self._functions))
+            _Learner(
+                site,
+                arms,
+                range(end - has_gains * len(site.functions), end),
+                len(self._functions),
+            )
             for site, end in zip(sites, ends, strict=True)
         ]
         self._by_name = dict(zip(names, self._learners, strict=True))

@@ -173,7 +173,7 @@ class ContextRun:
         bare = setup._replace(sites=sites, context=contexts.parse([]), plan=plan)
         self._setup = setup
         self._engine = ReplayEngine(bare, sites, 0, labels)
-        self._tally = OutcomeBuilder(sites, setup.unit)
+        self._tally = OutcomeBuilder(sites, setup.unit, has_gains=False)
         self._sample = _Sample(setup.unit)
 
     def add(self, log: EncodedLog) -> None:
