@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import covey
-from support.two_sites import GRID, NORTH, ZOOMING, answers
+from support.two_sites import GRID, NORTH, ZOOMING, answers, stream
 
 BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
 THREE = ["x0", "x1", "x2"]
@@ -86,31 +86,26 @@ def test_a_candidate_may_be_a_pair_where_no_single_context_matters() -> None:
     assert right(["x0", "x1", ["x0", "x1"]]) > 0.87
 
 
-def arms_tried(reading: str, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Return the candidates and the arms that explore in the first slots of a stream."""
+def explored(reading: str, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Return the candidates and the arms of a learner that explores in all slots."""
+    often = {"scale": 1_000.0, "power": 0.0}
     config = {
         "data": {"candidates": ["x0", "x1"]},
-        "policy": {"preset": "cos", "reading": reading, "slices": 1, "seed": seed},
+        "policy": {"preset": "cos", "reading": reading, "seed": seed, "explore": often},
         "learner": [NORTH],
     }
-    rng = np.random.default_rng(2)
-    labels = rng.integers(0, 2, 400)
-    trace = covey.replay(
-        config,
-        predictions=rng.integers(0, 2, (2, 400)),
-        labels=labels,
-        contexts=rng.random((400, 2)),
-    )
-    columns, explores = trace.columns(), np.flatnonzero(trace.phase != 2).tolist()
-    cells = [columns["cell"][row].split("/")[0] for row in explores]
-    return cells, [columns["arm"][row] for row in explores]
+    trace = covey.replay(config, **stream(400, 0.5, 0.5) | {"contexts": np.full((400, 2), 0.5)})
+    columns = trace.columns()
+    return [cell.split("/")[0] for cell in columns["cell"][1:]], columns["arm"][1:]
 
 
 def test_by_the_paper_one_of_all_arms_that_need_exploration_is_drawn() -> None:
-    cells, arms = arms_tried("paper")
-    again, others = arms_tried("paper"), arms_tried("paper", seed=1)
+    cells, arms = explored("paper")
+    pairs = Counter(zip(cells, arms, strict=True))
 
-    assert 0.2 < cells.count("x0") / len(cells) < 0.8
-    assert arms[:8] != sorted(arms[:8]) != arms[7::-1]
-    assert (cells, arms) == again != others
-    assert set(arms_tried("spec")[0]) == {"x0"}
+    # Of 399 slots 100 are expected for each pair; 4.5 standard deviations are 39.
+    assert {pair: abs(count - 100) < 39 for pair, count in pairs.items()} == dict.fromkeys(
+        [("x0", "a"), ("x0", "b"), ("x1", "a"), ("x1", "b")], True
+    )
+    assert explored("paper") == (cells, arms) != explored("paper", seed=1)
+    assert explored("spec") == (["x0"] * 399, ["a"] * 399)
