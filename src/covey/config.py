@@ -725,7 +725,9 @@ def _site(
         answer_delay=member.answer_delay,
         answer_wait=member.answer_wait,
         spaces=own,
-        views=checked_views(member.view, f"learner {member.name!r}", arms, seen),
+        views=checked_views(member.view, f"learner {member.name!r}", arms, seen)
+        if member.view
+        else (),
         free=_free(member),
     )
     _check_costs_of_free(site)
