@@ -47,37 +47,54 @@ PHASES = ("train", "explore", "exploit")  # of own clients' rows
 
 Values = Mapping[tuple[str, ...], float]  # by the values of labels
 TOTAL, NOW = CounterMetricFamily, GaugeMetricFamily
-# What a node counts itself, by name: kind, labels, and what it is.
-FAMILIES: dict[str, tuple[Any, tuple[str, ...], str]] = {
+# What a node counts itself, by name: kind, labels (or, without any, where the state has it), and
+# what it is.
+FAMILIES: dict[str, tuple[Any, tuple[str, ...] | str, str]] = {
     "decisions": (TOTAL, ("phase", "arm", "arm_kind"), "Decisions since the start."),
     "decisions_alone": (TOTAL, (), "Rows decided without peers, since one failed or was late."),
     "cost": (TOTAL, ("arm", "arm_kind"), "What answers have cost since the start."),
     "arm_labels": (TOTAL, ("arm", "arm_kind"), "Labels of own clients, over all starts."),
     "arm_labels_right": (TOTAL, ("arm", "arm_kind"), "Those that the arm got right."),
     "reward_ratio": (NOW, (), "The share of own clients' labels that the arm got right."),
-    "served_cost": (TOTAL, (), "What answers to peers have cost this site."),
-    "utility": (NOW, (), "Right answers, less what was spent, and the balance with peers."),
+    "served_cost": (TOTAL, "account.serving_cost", "What answers to peers have cost this site."),
+    "utility": (
+        NOW,
+        "account.utility",
+        "Right answers, less what was spent, and the balance with peers.",
+    ),
     "function_failures": (TOTAL, ("function",), "Calls of own functions that failed."),
     "alarms": (TOTAL, ("space",), "Alarms of the change detection since the start."),
     "shadow_rows": (TOTAL, ("outcome",), "Rows drawn for the shadow since the start, by outcome."),
-    "shadow_waiting_rows": (NOW, (), "Drawn rows that are not run yet."),
-    "net_gain": (NOW, (), "Points gained over the best own function on drawn rows, net of costs."),
-    "net_gain_low": (NOW, (), "The low end of its 95 % interval."),
-    "net_gain_high": (NOW, (), "The high end of its 95 % interval."),
-    "net_gain_rows": (NOW, (), "Drawn rows with a label and all answers, which it is said of."),
-    "ready": (NOW, (), "1 if labels can be kept."),
-    "slot": (NOW, (), "The latest slot."),
-    "pending_labels": (NOW, (), "Tickets with a pending label."),
-    "active_cells": (NOW, (), "Cells that are known."),
+    "shadow_waiting_rows": (NOW, "shadow.waiting", "Drawn rows that are not run yet."),
+    "net_gain": (
+        NOW,
+        "gain.points.mean",
+        "Points gained over the best own function on drawn rows, net of costs.",
+    ),
+    "net_gain_low": (NOW, "gain.points.low", "The low end of its 95 % interval."),
+    "net_gain_high": (NOW, "gain.points.high", "The high end of its 95 % interval."),
+    "net_gain_rows": (
+        NOW,
+        "gain.rows",
+        "Drawn rows with a label and all answers, which it is said of.",
+    ),
+    "ready": (NOW, "is_ready", "1 if labels can be kept."),
+    "slot": (NOW, "slot", "The latest slot."),
+    "pending_labels": (NOW, "open_tickets", "Tickets with a pending label."),
+    "active_cells": (NOW, "cells", "Cells that are known."),
     "peer_open": (NOW, ("peer",), "0 while the circuit of a peer that failed or is busy is open."),
     "peer_rows": (TOTAL, ("peer",), "Rows that a peer has asked since the start."),
     "peer_unfit_answers": (TOTAL, ("peer",), "Answers of a peer that are not among the classes."),
     "peer_pooled": (NOW, ("peer",), "0 while labels of a peer with earned trust are kept apart."),
     "outbox_labels": (NOW, ("peer",), "Undelivered labels to a peer."),
     "condition": (NOW, ("kind",), "What needs a person now, by its kind."),
-    "certificate_expiry_timestamp_seconds": (NOW, (), "When the certificate in use expires."),
-    "store_bytes": (NOW, (), "Size of the store, its log included."),
-    "store_free_bytes": (NOW, (), "Free space on the disk of the store."),
+    "certificate_expiry_timestamp_seconds": (
+        NOW,
+        "certificate_ends",
+        "When the certificate in use expires.",
+    ),
+    "store_bytes": (NOW, "store_bytes", "Size of the store, its log included."),
+    "store_free_bytes": (NOW, "free_bytes", "Free space on the disk of the store."),
 }
 
 
@@ -221,9 +238,11 @@ class _NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         counters, state = self._node.counters, self._state()
-        for name, values in (*self._values(state), *self._values_of_peers(state)):
-            kind, labels, says = FAMILIES[name]
-            family = kind(f"covey_{name}", says, labels=labels)
+        labelled = {**dict(self._values(state)), **dict(self._values_of_peers(state))}
+        for name, (kind, where, says) in FAMILIES.items():
+            is_single = isinstance(where, str)
+            values = _single(state, where) if isinstance(where, str) else labelled[name]
+            family = kind(f"covey_{name}", says, labels=() if is_single else where)
             for names, value in values.items():
                 family.add_metric(names, float(value))
             yield family
@@ -254,30 +273,11 @@ class _NodeCollector(Collector):
         yield "function_failures", {(name,): count for name, count in state.failures.items()}
         labels = counters.labels.total()
         yield "reward_ratio", {(): counters.right.total() / labels} if labels else {}
-        account, shadow = state.account, state.shadow
-        yield "served_cost", {} if account is None else {(): account.serving_cost}
-        yield "utility", {} if account is None else {(): account.utility}
+        shadow = state.shadow
         outcomes = () if shadow is None else ("complete", "incomplete", "dropped")
         yield "shadow_rows", {(outcome,): getattr(shadow, outcome) for outcome in outcomes}
-        yield "shadow_waiting_rows", {} if shadow is None else {(): shadow.waiting}
-        yield "ready", {(): state.is_ready}
-        yield "slot", {(): state.slot}
-        yield "pending_labels", {(): state.open_tickets}
-        yield "active_cells", {(): state.cells}
         kinds_now = Counts(condition.kind for condition in state.conditions)
         yield "condition", {(kind,): kinds_now[kind] for kind in REMEDIES}
-        gain = state.gain
-        points = None if gain is None else gain.points
-        for name, value in (
-            ("net_gain", None if points is None else points.mean),
-            ("net_gain_low", None if points is None else points.low),
-            ("net_gain_high", None if points is None else points.high),
-            ("net_gain_rows", None if gain is None else gain.rows),
-            ("certificate_expiry_timestamp_seconds", state.certificate_ends),
-            ("store_bytes", state.store_bytes),
-            ("store_free_bytes", state.free_bytes),
-        ):
-            yield name, {} if value is None else {(): value}
 
     def _values_of_peers(self, state: State) -> Iterator[tuple[str, Values]]:
         asked = [peer for peer in state.peers if peer.state != "not asked"]
@@ -288,6 +288,14 @@ class _NodeCollector(Collector):
         unfit = self._node.unfit_answers.items()
         yield "peer_unfit_answers", {(peer,): count for peer, count in unfit}
         yield "peer_pooled", {(peer.source,): peer.state == "pooled" for peer in state.trust}
+
+
+def _single(state: State, path: str) -> Values:
+    """Return the value at a path of attributes; none if one of them is None."""
+    value: Any = state
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return {} if value is None else {(): value}
 
 
 def _cumulated(waits: Mapping[int, int]) -> list[tuple[str, float]]:
