@@ -17,8 +17,8 @@ import pytest
 from chaos import message_bugs
 from covey.bandit.learner import UNKNOWN
 from covey.errors import LateLabel, PeerError, StoreError, StoreFull
-from covey.node.functions import InProgress, Journal
-from covey.node.node import Node, Question
+from covey.node.functions import Journal
+from covey.node.node import KnownRequests, Node, Question
 from covey.node.peers import TAKEN, CircuitBreaker, LabelDelivery, PaymentCounters
 from covey.site.earned import EarnedTrust
 from covey.site.handler import Draft, Handler
@@ -55,7 +55,7 @@ def acknowledges_before_the_commit(patch: Patch) -> None:
 def answers_requests_before_the_commit(patch: Patch) -> None:
     is_asked = ContextVar("is_asked", default=False)
 
-    async def once(self: Node, *given: Any, **more: Any) -> Any:
+    async def once(self: KnownRequests, *given: Any, **more: Any) -> Any:
         token = is_asked.set(True)
         try:
             return await real(self, *given, **more)
@@ -68,8 +68,8 @@ def answers_requests_before_the_commit(patch: Patch) -> None:
         else:
             await write(self)
 
-    real, write = Node._once, Journal.flush
-    patch.setattr(Node, "_once", once)
+    real, write = KnownRequests.once, Journal.flush
+    patch.setattr(KnownRequests, "once", once)
     patch.setattr(Journal, "flush", flush)
 
 
@@ -83,15 +83,15 @@ def refuses_labels_before_the_commit(patch: Patch) -> None:
 
 
 def looks_up_closed_requests_before_the_commit(patch: Patch) -> None:
-    async def locate(self: Node, source: str, id: str, **more: Any) -> Any:  # noqa: A002
-        if self._state.open.find(source, id) is None:
-            found = self._dependencies.store.find(source, id)
+    async def locate(self: KnownRequests, source: str, id: str, **more: Any) -> Any:  # noqa: A002
+        if self.open.find(source, id) is None:
+            found = (await self._workers.find(source, [id])).get(id)
             if found is not None:
                 return found
         return await real(self, source, id, **more)
 
-    real = Node._locate
-    patch.setattr(Node, "_locate", locate)
+    real = KnownRequests.locate
+    patch.setattr(KnownRequests, "locate", locate)
 
 
 def acknowledges_labels_that_came_too_late(patch: Patch) -> None:
@@ -242,19 +242,19 @@ def closes_requests_too_early(patch: Patch) -> None:
 
 
 def does_not_recognise_a_repeated_request(patch: Patch) -> None:
-    async def once(self: Node, asked: Question, answer: Any, **_: Any) -> Request:
+    async def once(self: KnownRequests, asked: Question, answer: Any, **_: Any) -> Request:
         request: Request = await answer()
         await self._journal.flush()
         return request
 
-    patch.setattr(Node, "_once", once)
+    patch.setattr(KnownRequests, "once", once)
 
 
 def accepts_row_ids_that_were_used_before(patch: Patch) -> None:
-    async def check_unused(self: Node, keys: Any) -> None:
+    async def check_unused(self: KnownRequests, keys: Any) -> None:
         pass
 
-    patch.setattr(Node, "_check_unused", check_unused)
+    patch.setattr(KnownRequests, "_check_unused", check_unused)
 
 
 def uses_ids_again_after_a_restart(patch: Patch) -> None:
@@ -266,7 +266,7 @@ def uses_ids_again_after_a_restart(patch: Patch) -> None:
 
 
 def ignores_its_limits(patch: Patch) -> None:
-    patch.setattr(InProgress, "check_room", lambda self, *_: None)
+    patch.setattr(KnownRequests, "_check_room", lambda self, *_: None)
 
 
 def keeps_the_arrivals_of_a_failed_request(patch: Patch) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from covey.errors import FunctionError
-from covey.node.functions import Sections, Trainer, Training
+from covey.node.functions import Trainer, Training
+from covey.node.node import Sections
 from covey.server import peer_api as backs
 from covey.server import peer_client, peer_messages
 from covey.server.http import HttpProblem

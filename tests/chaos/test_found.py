@@ -102,12 +102,12 @@ def test_labels_that_overtake_their_request_count_once() -> None:
         await world.predict("north", "first", 1, (0.5,))
         node = world.nodes["north"]
         row = AskRow("r", "g1:0", 1, 1)
-        asked = asyncio.ensure_future(node.assist([row], source="south"))
+        asked = asyncio.ensure_future(node.for_peers.assist([row], source="south"))
         await asyncio.sleep(1.5)  # its function is running
-        sent = [node.take_labels([("r", label)], source="south") for label in (0, 1)]
+        sent = [node.for_peers.take_labels([("r", label)], source="south") for label in (0, 1)]
         outcomes = await asyncio.gather(*sent)
         await asked
-        again = await node.take_labels([("r", 0)], source="south")
+        again = await node.for_peers.take_labels([("r", 0)], source="south")
 
         assert not node.is_broken
         assert [one for words in (*outcomes, again) for one in words].count("taken") == 1
@@ -146,7 +146,9 @@ def test_a_label_that_expires_while_its_function_is_trained_is_late() -> None:
 def test_a_failed_ask_of_a_fully_trusted_peer_is_taken_back_in_the_store() -> None:
     async def story(world: World) -> None:
         node = world.nodes["north"]
-        asked = asyncio.ensure_future(node.assist([AskRow("r", "g1:0", 1, 1)], source="south"))
+        asked = asyncio.ensure_future(
+            node.for_peers.assist([AskRow("r", "g1:0", 1, 1)], source="south")
+        )
         await asyncio.sleep(0.5)
         await node._journal.flush()
         with pytest.raises(FunctionError):
@@ -169,14 +171,14 @@ def test_an_ask_with_an_id_that_was_used_before_is_refused(ids: list[str]) -> No
 
     async def story(world: World) -> None:
         node = world.nodes["north"]
-        first = asyncio.ensure_future(node.assist(rows("a", "b"), source="south"))
+        first = asyncio.ensure_future(node.for_peers.assist(rows("a", "b"), source="south"))
         await asyncio.sleep(0.5)
         with pytest.raises(ConflictingLabel):
-            await node.assist(rows(*ids), source="south")
+            await node.for_peers.assist(rows(*ids), source="south")
         await first
         with pytest.raises(ConflictingLabel):
-            await node.assist(rows(*ids), source="south")
-        assert await node.assist(rows("a", "b"), source="south") == await first
+            await node.for_peers.assist(rows(*ids), source="south")
+        assert await node.for_peers.assist(rows("a", "b"), source="south") == await first
         assert not node.is_broken
 
     tell(story, kind=SlowWorld)

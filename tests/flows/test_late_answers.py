@@ -153,7 +153,7 @@ def test_an_answer_that_came_before_a_restart_counts_with_its_label(log: dict[st
         BusyLink.busy_s = 2.0
         slot = await asked_south(world)
         await asyncio.sleep(5.0)  # the answer has come
-        await world.nodes["north"].report("g1", 1, source="south")  # and a commit follows
+        await world.nodes["north"].for_peers.report("g1", 1, source="south")  # and a commit follows
         await world.nodes["north"].pause()
         world.crash("north")
         world.boot("north")

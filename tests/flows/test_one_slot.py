@@ -93,7 +93,7 @@ def test_a_node_whose_tickets_share_slots_makes_room_for_new_ones(source: str) -
                 await node.answer(rows, np.full((5, 1), 0.5), question=asked, slot=number)
             else:
                 asked_rows = [AskRow(one, "g1:0", number, 0) for one in ids]
-                await node.assist(asked_rows, source="south")
+                await node.for_peers.assist(asked_rows, source="south")
             held.append(node.state().open_tickets + node.state().for_peers.open_tickets)
         outcomes = []
         for number in (1, 11):
@@ -102,7 +102,9 @@ def test_a_node_whose_tickets_share_slots_makes_room_for_new_ones(source: str) -
                     await node.learn_rows(str(number), [0], [0])
                     outcomes.append("taken")
                 else:
-                    outcomes += await node.take_labels([(f"{number}:0", 0)], source="south")
+                    outcomes += await node.for_peers.take_labels(
+                        [(f"{number}:0", 0)], source="south"
+                    )
             except LateLabel:
                 outcomes.append("late")
         for one in world.nodes.values():

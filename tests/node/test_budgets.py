@@ -214,11 +214,11 @@ async def test_an_answer_is_earned_once_at_the_price_that_was_offered_first() ->
     world = world_of()
     node = world.nodes["site1"]
     for price in (100, 100, 10**9):
-        await node.assist([AskRow("x", "g1:0", 1, 1, price)], source="site0")
-    await node.assist([AskRow("y", "g1:0", 2, 1)], source="site0")
+        await node.for_peers.assist([AskRow("x", "g1:0", 1, 1, price)], source="site0")
+    await node.for_peers.assist([AskRow("y", "g1:0", 2, 1)], source="site0")
     world.crash("site1")
     world.boot("site1")
-    await world.nodes["site1"].assist([AskRow("z", "g1:0", 3, 1, 50)], source="site0")
+    await world.nodes["site1"].for_peers.assist([AskRow("z", "g1:0", 3, 1, 50)], source="site0")
     (found,) = world.stores["site1"].all(DayPayments)
 
     assert (found.is_ours, found.peer) == (False, "site0")

@@ -87,7 +87,7 @@ def test_open_tickets_of_retired_arms_take_their_labels(
         known, delivered = known_of(node), world.counts["messages"]
         arms = {}
         for id_ in world.waiting:
-            request, _ = await node._locate("", id_)
+            request, _ = await node._known.locate("", id_)
             arms[id_] = request.group(0)
             assert (await node.learn(id_, 1)).is_new
         await node.drained()
@@ -173,14 +173,17 @@ def test_labels_of_a_peer_stay_where_it_names_the_same_cells() -> None:
     async def use(world: ChangingWorld, node: Node) -> None:
         cells = ["g2:0", "g2:1"]
         for k in range(30):
-            await node.assist([AskRow(f"s{k}", cells[k % 2], 200 + k, k)], source="south")
+            await node.for_peers.assist([AskRow(f"s{k}", cells[k % 2], 200 + k, k)], source="south")
             if k % 3:
-                await node.take_labels([(f"s{k}", k % 2)], source="south")
+                await node.for_peers.take_labels([(f"s{k}", k % 2)], source="south")
         labels = recorded(world.stores["north"])
         node = await world.become(site(GRID, functions=["b", "c"]), is_restarted=False)
-        assert await node.take_labels([("s0", 1), ("s3", 1)], source="south") == ["taken"] * 2
+        assert (
+            await node.for_peers.take_labels([("s0", 1), ("s3", 1)], source="south")
+            == ["taken"] * 2
+        )
         node = await world.become(site({**GRID, "slices": 4}), is_restarted=False)
-        assert await node.take_labels([("s6", 1), ("s6", 1)], source="south") == [
+        assert await node.for_peers.take_labels([("s6", 1), ("s6", 1)], source="south") == [
             "taken",
             "repeated",
         ]
@@ -226,7 +229,7 @@ def test_a_request_in_the_store_is_answered_again_as_it_was_after_a_change() -> 
     async def use(world: ChangingWorld, node: Node) -> None:
         request = await node.answer([7], [(0.3,)])
         node = await world.become(site(GRID, functions=["x"], peers={}), is_restarted=False)
-        again, _ = await node._locate("", request.id)
+        again, _ = await node._known.locate("", request.id)
 
         assert (again.answers, again.group(0).arm) == (request.answers, request.group(0).arm)
         assert again.truths == [UNKNOWN]

@@ -17,7 +17,9 @@ async def passed_on(node: Node, source: str, rows: int, chance: random.Random) -
     """Let a peer ask rows and pass their labels on; the liar's make the bad function look best."""
     for row in range(1, rows + 1):
         instance = instance_of(chance)
-        (answer,) = await node.assist([AskRow(f"{row}", "z8:128", row, instance)], source=source)
+        (answer,) = await node.for_peers.assist(
+            [AskRow(f"{row}", "z8:128", row, instance)], source=source
+        )
         label = lie(answer) if source == "liar" else instance[0]
         await node.learn(f"{row}", label, source=source)
 
@@ -71,7 +73,7 @@ async def poisoned(world: World) -> Node:
         for k in range(5):
             instance = instance_of(chance)
             row = AskRow(f"{node.learner.slot}-{k}", "z8:128", node.learner.slot, instance)
-            (answer,) = await node.assist([row], source="liar")
+            (answer,) = await node.for_peers.assist([row], source="liar")
             await node.learn(row.id, lie(answer), source="liar")
     return node
 
@@ -136,7 +138,9 @@ async def changed(trust: Any, *, is_restarted: bool) -> tuple[list[str], list[in
                 arms.append(request.group(0).arm)
                 await node.learn(request.id, truth)
             else:
-                await node.assist([AskRow(f"{slot}", "z8:128", slot, instance)], source=source)
+                await node.for_peers.assist(
+                    [AskRow(f"{slot}", "z8:128", slot, instance)], source=source
+                )
                 await node.learn(f"{slot}", truth, source=source)
         if is_restarted and slot % 20 == 0:
             world.crash("site")

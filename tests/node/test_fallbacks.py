@@ -183,13 +183,13 @@ def test_if_a_peer_has_no_answer_and_the_best_function_fails_another_one_answers
 def test_a_request_of_a_peer_fails_with_a_function_and_nothing_is_counted(rows: int) -> None:
     async def story(node: Node, world: World) -> None:
         cell = (await node.answer(["y"], [(0.5,)])).group(0).cell
-        before = await node.report(cell, 1, source="south")
+        before = await node.for_peers.report(cell, 1, source="south")
         asked = [AskRow(str(k), cell, 1, "x" if k == rows - 1 else "y") for k in range(rows)]
         with pytest.raises(FunctionError, match="SystemExit: x"):
-            await node.assist(asked, source="south")
+            await node.for_peers.assist(asked, source="south")
 
         assert sum(node.failures.values()) == 1
-        assert await node.report(cell, 1, source="south") == before
+        assert await node.for_peers.report(cell, 1, source="south") == before
         assert world.stores["north"].size()["rows"] == 1
 
     def picky(row: Any) -> int:

@@ -116,12 +116,12 @@ async def test_two_labels_of_a_row_that_a_peer_delivers_at_once_are_one_taken_an
     node = world.nodes["site0"]
     world.weather = Weather(commit_s=0.1)
     rows = [AskRow("a", "g1:0", 1, 1), AskRow("b", "g1:0", 2, 1)]
-    await node.assist(rows, source="site1")
+    await node.for_peers.assist(rows, source="site1")
 
     # The unknown id lets both wait for the disk after their labels were checked.
     deliveries = [[("a", label), ("unknown", 1), ("b", 1)] for label in (1, 0)]
     first, second = await asyncio.gather(
-        *(node.take_labels(labels, source="site1") for labels in deliveries)
+        *(node.for_peers.take_labels(labels, source="site1") for labels in deliveries)
     )
 
     assert first == ["taken", "unknown", "taken"]
@@ -134,7 +134,7 @@ async def test_a_request_of_a_peer_is_never_passed_on() -> None:
 
     for k in range(50):
         row = AskRow(str(k), "g1:0", k + 1, 1)
-        (answer,) = await world.nodes["site1"].assist([row], source="site0")
+        (answer,) = await world.nodes["site1"].for_peers.assist([row], source="site0")
         assert answer.function == "f1"
 
     assert world.counts["messages"] == 0
@@ -144,7 +144,7 @@ async def test_a_request_of_a_peer_is_never_passed_on() -> None:
 async def test_asking_twice_under_one_id_counts_once_at_the_peer() -> None:
     node = world_of(trust="full").nodes["site1"]
     for _ in range(2):
-        await node.assist([AskRow("r", "g1:0", 1, 1)], source="site0")
+        await node.for_peers.assist([AskRow("r", "g1:0", 1, 1)], source="site0")
         await node.learn("r", 1, source="site0")
 
     assert dict(snapshot_of(node.learner).cells) == {"g1:0": [1, 1, 0, 1, 0, 1, 0, 0]}

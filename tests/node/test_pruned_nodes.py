@@ -118,14 +118,14 @@ async def test_labels_of_a_peer_across_pruning_get_their_outcomes(trust: Trust) 
     node = world.nodes["north"]
     for k in range(20):
         ask = [AskRow(f"{k}:{row}", "g2:1", k + 1, row) for row in range(2)]
-        await node.assist(ask, source="south")
+        await node.for_peers.assist(ask, source="south")
         await node.predict(k, (0.5,))  # pooled peers share the slots of the site
-        assert await node.take_labels([(f"{k}:1", 1)], source="south") == ["taken"]
+        assert await node.for_peers.take_labels([(f"{k}:1", 1)], source="south") == ["taken"]
 
     async def deliver(row: int, label: int) -> list[str]:
         """Return the outcomes, each kind once, oldest first."""
         labels = [(f"{k}:{row}", label) for k in range(20)]
-        return list(dict.fromkeys(await node.take_labels(labels, source="south")))
+        return list(dict.fromkeys(await node.for_peers.take_labels(labels, source="south")))
 
     assert await deliver(1, 1) == ["unknown", "repeated"]
     assert await deliver(1, 0) == ["unknown", "conflict"]

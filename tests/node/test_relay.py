@@ -129,12 +129,12 @@ def test_a_peer_spends_only_its_part_of_a_budget_of_the_relay_and_only_if_it_pay
             for k in range(25):
                 row = AskRow(f"{price}-{k}", "g1:0", 1, k % 2, price)
                 with contextlib.suppress(PeerError):
-                    await south.assist([row], source="north", route=route)
+                    await south.for_peers.assist([row], source="north", route=route)
             return round((south.state().spent_today - before) / FAR)
 
         unpaid = msgspec.structs.replace(ROW, price=0)
         with pytest.raises(PeerDeclined, match=r"pays 0.04 for an answer of 'west', .* correct"):
-            await south.assist([unpaid], source="north", route=route)
+            await south.for_peers.assist([unpaid], source="north", route=route)
         assert [await forwarded(39_999), await forwarded(40_000)] == [0, 6]
         for k in range(40):  # its own clients have the rest
             id_ = (await south.predict(k % 2, (0.5,))).ticket
@@ -201,14 +201,16 @@ def test_the_same_question_again_gets_the_same_answer_and_is_not_forwarded_again
         south = world.nodes["south"]
         rows = [ROW, AskRow("b", "g1:0", 2, 1, ROW.price)]
         route = RelayRoute("west", ("north",))
-        first = await south.assist(rows, source="north", route=route)
+        first = await south.for_peers.assist(rows, source="north", route=route)
         messages = world.counts["messages"]
-        again = await south.assist(rows, source="north", route=route)
+        again = await south.for_peers.assist(rows, source="north", route=route)
 
         assert [one.label for one in first] == [0, 1]
         assert again == first
         assert world.counts["messages"] == messages
-        assert await south.take_labels([("a", 0), ("b", 1)], source="north") == ["taken"] * 2
+        assert (
+            await south.for_peers.take_labels([("a", 0), ("b", 1)], source="north") == ["taken"] * 2
+        )
         await south.drained()
         assert labels_of(world, "west") == 2
 
@@ -229,9 +231,9 @@ def test_a_route_in_a_circle_or_too_long_is_refused(sentence: str) -> None:
         south = world.nodes["south"]
         for to, via in ROUTES[sentence]:
             with pytest.raises(DataError, match=sentence):
-                await south.assist([ROW], source="north", route=RelayRoute(to, via))
+                await south.for_peers.assist([ROW], source="north", route=RelayRoute(to, via))
             with pytest.raises(DataError, match=sentence):
-                await south.report("g1:0", 1, source="north", route=RelayRoute(to, via))
+                await south.for_peers.report("g1:0", 1, source="north", route=RelayRoute(to, via))
 
     run(main)
 
@@ -269,9 +271,9 @@ def test_a_site_forwards_only_to_peers_that_it_asks_itself() -> None:
     async def main(world: World) -> None:
         south = world.nodes["south"]
         with pytest.raises(PeerDeclined, match="'south' does not ask 'east'"):
-            await south.assist([ROW], source="north", route=TO_EAST)
+            await south.for_peers.assist([ROW], source="north", route=TO_EAST)
         with pytest.raises(PeerDeclined, match="has no relay = true"):
-            await world.nodes["west"].assist([ROW], source="north", route=TO_EAST)
+            await world.nodes["west"].for_peers.assist([ROW], source="north", route=TO_EAST)
 
     run(main)
 
@@ -279,13 +281,13 @@ def test_a_site_forwards_only_to_peers_that_it_asks_itself() -> None:
 def test_forwarded_rows_wait_for_their_labels_also_when_the_relay_gets_another_function() -> None:
     async def main(world: World) -> None:
         south = world.nodes["south"]
-        await south.assist([ROW], source="north", route=RelayRoute("west", ("north",)))
+        await south.for_peers.assist([ROW], source="north", route=RelayRoute("west", ("north",)))
         world.crash("south")
         world.setup = virtual.load(config(functions=["s", "n"]))
         world.boot("south")
         south = world.nodes["south"]
 
-        assert await south.take_labels([("a", 0)], source="north") == ["taken"]
+        assert await south.for_peers.take_labels([("a", 0)], source="north") == ["taken"]
         await south.drained()
         assert labels_of(world, "west") == 1
 

@@ -113,7 +113,7 @@ def test_every_function_and_every_peer_is_called_once() -> None:
 @pytest.mark.parametrize("trust", ["full", "isolated"])
 def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: Trust) -> None:
     async def story(node: Node, world: World) -> None:
-        await node.assist([AskRow("x", cell_of(node), 1, 3)], source="south")
+        await node.for_peers.assist([AskRow("x", cell_of(node), 1, 3)], source="south")
         request = await node.answer(ROWS, POINTS)
         await node.learn_rows(request.id, ROWS, [1] * 8)
         await node.drained()
@@ -126,7 +126,7 @@ def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: 
         assert world.stores["north"].size()["rows"] == 9
         rows = [AskRow(f"y:{k}", cell_of(node), 9, one) for k, one in enumerate([1, "no number"])]
         with pytest.raises(FunctionError, match="ValueError"):
-            await node.assist(rows, source="south")
+            await node.for_peers.assist(rows, source="south")
         assert counted(node) == before
         assert world.stores["north"].size()["rows"] == 9
 

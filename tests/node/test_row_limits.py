@@ -96,6 +96,6 @@ async def ask(node: Node, number: int, one: Asked, taken: Counter[str]) -> None:
 async def send(node: Node, number: int, one: Asked) -> None:
     if holder(one.source):
         rows = [AskRow(f"{number}-{k}", "g1", 1, one.takes_s) for k in range(one.rows)]
-        await node.assist(rows, source=one.source)
+        await node.for_peers.assist(rows, source=one.source)
     else:
         await node.answer([one.takes_s] * one.rows, [()] * one.rows)

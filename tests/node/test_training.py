@@ -159,9 +159,9 @@ def test_after_three_failures_in_a_row_labels_count_without_training(
 )
 def test_only_labels_that_count_for_the_site_train(trust: Trust, trained: list[str]) -> None:
     async def story(node: Node, world: World) -> None:
-        await node.assist([AskRow("a", "g1:0", 1, "x")], source="south")
+        await node.for_peers.assist([AskRow("a", "g1:0", 1, "x")], source="south")
         await node.learn("a", 0, source="south")
-        await node.assist([AskRow("b", "g1:0", 2, NO_INSTANCE)], source="south")
+        await node.for_peers.assist([AskRow("b", "g1:0", 2, NO_INSTANCE)], source="south")
         await node.learn("b", 0, source="south")
 
     assert [instance for instance, _ in lived(story, trust=trust).seen] == trained

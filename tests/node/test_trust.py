@@ -105,9 +105,9 @@ class Life:
     ) -> None:
         instance = instance_of(chance)
         cell = self.cells[slot % len(self.cells)]
-        report = await node.report(cell, slot, source=source)
-        estimate = await node.report(cell, slot, "accuracy", source=source)
-        (answer,) = await node.assist([AskRow(id_, cell, slot, instance)], source=source)
+        report = await node.for_peers.report(cell, slot, source=source)
+        estimate = await node.for_peers.report(cell, slot, "accuracy", source=source)
+        (answer,) = await node.for_peers.assist([AskRow(id_, cell, slot, instance)], source=source)
         if source == "honest":
             self.due.append((source, id_, instance[0]))
         else:
@@ -216,8 +216,8 @@ async def own_calls(preset: str, peers: int, pending: bool) -> Counter[str]:
     cell = CELLS.get(preset, ["g1:0"])[0]
     for k in range(peers):
         rows = [AskRow(str(row), cell, row + 1, instance_of(chance)) for row in range(4)]
-        await node.assist(rows, source=f"peer{k}")
-        await node.take_labels([("0", 1), ("2", 0)], source=f"peer{k}")
+        await node.for_peers.assist(rows, source=f"peer{k}")
+        await node.for_peers.take_labels([("0", 1), ("2", 0)], source=f"peer{k}")
     calls, learner = Counter[str](), node.learner
     learner.tables[""] = learner._table = Counted(learner.tables[""], calls)  # type: ignore[assignment]
     for overlay in node._state.sources._overlays.values():
@@ -239,9 +239,9 @@ def test_a_peer_that_is_ahead_of_time_expires_its_own_requests_only() -> None:
         node = world_of(config(**{"label-wait": 10})).nodes["site"]
         own = await node.predict((1, 1, 1), (0.5,))
         for source in ("honest", "liar"):
-            await node.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source=source)
+            await node.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source=source)
 
-        await node.assist([AskRow("b", "g1:0", 2**53, (1, 1, 1))], source="liar")
+        await node.for_peers.assist([AskRow("b", "g1:0", 2**53, (1, 1, 1))], source="liar")
 
         assert node.learner.slot == 1
         assert (await node.learn(own.ticket, 1)).is_new
@@ -263,11 +263,11 @@ def test_a_peer_may_open_a_limited_number_of_cells(trust: Trust) -> None:
         node = world.nodes["site"]
 
         for k in range(20):
-            await node.report(f"z9:{k}", 1, source="liar")
+            await node.for_peers.report(f"z9:{k}", 1, source="liar")
         with pytest.raises(LimitError, match="'liar' has opened 20 cells"):
-            await node.report("z9:20", 1, source="liar")
-        await node.report("z9:7", 1, source="liar")
-        await node.report("z9:500", 1, source="honest")
+            await node.for_peers.report("z9:20", 1, source="liar")
+        await node.for_peers.report("z9:7", 1, source="liar")
+        await node.for_peers.report("z9:500", 1, source="honest")
         requests = [await node.answer([(1, 1, 1)], [(0.7,)]) for _ in range(20)]
 
         assert len({request.group(0).cell for request in requests}) > 1
@@ -286,7 +286,7 @@ def test_combinations_of_candidate_cells_are_not_counted_as_cells(trust: Trust) 
         world.boot("site")
         for k in range(16):
             cell = f"a|b/g4:{k // 4}|g4:{k % 4}@0"
-            await world.nodes["site"].assist([AskRow(str(k), cell, 1, 1)], source="liar")
+            await world.nodes["site"].for_peers.assist([AskRow(str(k), cell, 1, 1)], source="liar")
         before = snapshot_of(world.nodes["site"].learner)
         world.crash("site")
         world.boot("site")
@@ -309,13 +309,14 @@ def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own
         first = await node.predict((1, 1, 1), (0.5,))
         await node.learn(first.ticket, 7)
         for k in range(5):
-            await node.assist([AskRow(str(k), "g1:0", 1, NO_INSTANCE)], source="liar")
+            await node.for_peers.assist([AskRow(str(k), "g1:0", 1, NO_INSTANCE)], source="liar")
             await node.learn(str(k), 9, source="liar")
         asked = [AskRow("x", "g1:0", 1, NO_INSTANCE)]
         sources = ("honest", "liar")
-        answers = [await node.assist(asked, source=source) for source in sources]
+        answers = [await node.for_peers.assist(asked, source=source) for source in sources]
         estimates = [
-            (await node.report("g1:0", 1, "seen", source=source))[:2] for source in sources
+            (await node.for_peers.report("g1:0", 1, "seen", source=source))[:2]
+            for source in sources
         ]
         return [[one.label for (one,) in answers], estimates]
 
@@ -341,14 +342,14 @@ def test_a_peer_that_is_trusted_later_can_still_label_what_it_asked_before() -> 
     async def main() -> None:
         world = world_of(config())
         site = world.nodes["site"]
-        await site.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source="honest")
+        await site.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source="honest")
         world.trust["site"]["honest"] = "full"
         world.crash("site")
         world.boot("site")
         site = world.nodes["site"]
 
         assert (await site.learn("a", 1, source="honest")).is_new
-        await site.assist([AskRow("b", "g1:0", 2, (1, 1, 1))], source="honest")
+        await site.for_peers.assist([AskRow("b", "g1:0", 2, (1, 1, 1))], source="honest")
 
         assert [site.learner.table.record(0, k) for k in range(2)] == [(1, 1), (0, 0)]
 

@@ -195,8 +195,10 @@ async def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
         asked += [request.group(0).cell] if request.group(0).peer else []
     await asyncio.wait_for(south.drained(), 60)
     assert north.state().open_tickets == len(asked) > 0
-    await north.assist([AskRow("q", asked[0], 1, 3)], source="south")
-    outcomes = [await north.take_labels([("q", label)], source="south") for label in ("", 0)]
+    await north.for_peers.assist([AskRow("q", asked[0], 1, 3)], source="south")
+    outcomes = [
+        await north.for_peers.take_labels([("q", label)], source="south") for label in ("", 0)
+    ]
     assert outcomes == [["unfit"], ["taken"]]
     assert pupil.lessons == [0]
 

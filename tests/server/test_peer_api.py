@@ -283,7 +283,7 @@ async def test_what_fails_here_is_answered_without_a_word_of_others() -> None:
         name, starts = "south", 1
 
         def __init__(self, error: Exception) -> None:
-            self.error = error
+            self.error, self.for_peers = error, self
 
         async def assist(self, rows: Any, *, source: str, route: object) -> Any:
             raise self.error

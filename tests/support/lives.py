@@ -137,10 +137,10 @@ class Life:
         ]
         asks = [rows] if self.is_batched else [[row] for row in rows]
         for ask in asks:
-            self.noted += await self.node.assist(ask, source="south")
+            self.noted += await self.node.for_peers.assist(ask, source="south")
         labels = [(row.id, 1) for row in rows]
         for part in [labels] if self.is_batched else [[one] for one in labels]:
-            self.noted += await self.node.take_labels(part, source="south")
+            self.noted += await self.node.for_peers.take_labels(part, source="south")
 
     async def restart(self, step: str, name: str) -> None:
         if self.is_batched:

@@ -342,13 +342,17 @@ class Link:
         self._world, self._source, self._name = world, source, name
 
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
-        return await self._send(lambda node: node.assist(rows, source=self._source))
+        return await self._send(lambda node: node.for_peers.assist(rows, source=self._source))
 
     async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
-        return await self._send(lambda node: node.report(cell, slot, what, source=self._source))
+        return await self._send(
+            lambda node: node.for_peers.report(cell, slot, what, source=self._source)
+        )
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
-        return await self._send(lambda node: node.take_labels(labels, source=self._source))
+        return await self._send(
+            lambda node: node.for_peers.take_labels(labels, source=self._source)
+        )
 
     async def _send(self, say: Callable[[Node], Awaitable[Any]]) -> Any:
         world = self._world
@@ -386,13 +390,13 @@ class RelayedLink:
     async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
         route = self._route()
         return await self._link._send(
-            lambda node: node.assist(rows, source=self._source, route=route)
+            lambda node: node.for_peers.assist(rows, source=self._source, route=route)
         )
 
     async def report(self, cell: str, slot: int, what: Any = "arrivals") -> Report:
         route = self._route()
         return await self._link._send(
-            lambda node: node.report(cell, slot, what, source=self._source, route=route)
+            lambda node: node.for_peers.report(cell, slot, what, source=self._source, route=route)
         )
 
     def _route(self) -> RelayRoute:

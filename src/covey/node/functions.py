@@ -14,10 +14,9 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from itertools import chain, islice
@@ -34,7 +33,6 @@ from covey.errors import (
     DataError,
     FunctionBusy,
     FunctionError,
-    LimitError,
     PeerError,
     StoreError,
     StoreFull,
@@ -52,10 +50,9 @@ from covey.site.requests import (
     QueryKind,
     Request,
     SeriesLine,
-    holder,
     is_own,
 )
-from covey.site.state import MOST_CELLS, OpenRequests, StoredState
+from covey.site.state import MOST_CELLS, StoredState
 from covey.site.status import NO_SPANS, SiteHistory, Spans
 from covey.store.store import Store
 from covey.types import Label
@@ -1040,33 +1037,7 @@ class NodeEffects:
             self._unlogged = 0
 
 
-# -- sections -----------------------------------------------------------------------------------
-
-
-class Sections:
-    """Runs coroutines to their end one after the other per key, also if the caller is cancelled."""
-
-    def __init__(self) -> None:
-        self._running: dict[Any, asyncio.Future[object]] = {}
-
-    async def free(self, key: Any) -> None:
-        """Return when nothing runs for a key."""
-        while key in self._running:
-            await asyncio.wait([self._running[key]])
-
-    async def run(self, key: Any, work: Coroutine[Any, Any, object]) -> None:
-        """Run a coroutine to its end."""
-        task = self._running[key] = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: self._end(key, done))
-        await asyncio.shield(task)
-
-    def _end(self, key: Any, task: "asyncio.Future[object]") -> None:
-        del self._running[key]
-        if not task.cancelled():
-            task.exception()  # without a caller, the next one that sends the label gets it
-
-
-# -- requests in progress -----------------------------------------------------------------------
+# -- limits --------------------------------------------------------------------------------------
 
 
 MOST_TICKETS = 100_000_000  # of own clients in memory
@@ -1090,43 +1061,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     # In the store; of older ones it keeps what they counted.
     tickets_kept: Annotated[int, Meta(ge=1, le=10**10)] = 1_000_000
     cells: Annotated[int, Meta(ge=1, le=10**8)] = MOST_CELLS  # that each peer may make known
-
-
-class InProgress:
-    """The requests in progress, under the source and id of each of their rows."""
-
-    def __init__(self, tickets: int, peer_tickets: int) -> None:
-        self.tickets, self.peer_tickets = tickets, peer_tickets  # a reload may change them
-        self.by_key: dict[tuple[str, str], asyncio.Event] = {}
-        self._reserved: Counter[str] = Counter()  # their rows, by holder
-
-    async def free(self, keys: Sequence[tuple[str, str]]) -> None:
-        """Return when none of these is in progress."""
-        while running := next(filter(None, map(self.by_key.get, keys)), None):
-            await running.wait()
-
-    def check_room(self, source: str, open_: OpenRequests, rows: int) -> None:
-        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
-        most = self.tickets if is_own(source) else self.peer_tickets
-        rows += self._reserved[holder(source)]
-        open_.make_room(source, most - rows)
-        held = open_.held(source)
-        if held + rows > most:
-            raise LimitError(f"{held} rows are in memory or in progress; try again later")
-
-    @contextmanager
-    def noted(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
-        """Note a request while it is in progress."""
-        source, done = keys[0][0], asyncio.Event()
-        self.by_key.update(dict.fromkeys(keys, done))
-        self._reserved[holder(source)] += rows
-        try:
-            yield
-        finally:
-            self._reserved[holder(source)] -= rows
-            for key in keys:
-                del self.by_key[key]
-            done.set()
 
 
 # -- group commit -------------------------------------------------------------------------------

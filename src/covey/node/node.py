@@ -8,7 +8,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from typing import Any
 
@@ -22,6 +24,7 @@ from covey.errors import (
     ConflictingLabel,
     CoveyError,
     DataError,
+    LimitError,
     PeerDeclined,
     StoreError,
     UnknownTicket,
@@ -31,11 +34,9 @@ from covey.kernel.rules import Cell, Report
 from covey.node.functions import (
     PEER_TICKETS,
     Found,
-    InProgress,
     Journal,
     Limits,
     NodeEffects,
-    Sections,
     Workers,
 )
 from covey.node.peers import (
@@ -82,12 +83,13 @@ from covey.site.requests import (
     Request,
     alarm_of,
     checked_row,
+    holder,
     is_own,
     other_request,
     prediction_of,
     truths_of,
 )
-from covey.site.state import Costs, Settlements, Truths, loaded_state
+from covey.site.state import Costs, OpenRequests, Settlements, StoredState, Truths, loaded_state
 from covey.site.status import ServedState, State, arms_of
 from covey.site.trust import Trust
 from covey.store import change
@@ -112,6 +114,365 @@ class NodeDependencies(msgspec.Struct, frozen=True):
     shadow: float = 0.0  # share of the rows of own clients
     relays: Mapping[str, str] = {}  # peer -> the site through which it is asked, and which is paid
     is_relay: bool = False  # it forwards requests of peers to peers that it may ask itself
+
+
+class Sections:
+    """Runs coroutines to their end one after the other per key, also if the caller is cancelled."""
+
+    def __init__(self) -> None:
+        self._running: dict[Any, asyncio.Future[object]] = {}
+
+    async def free(self, key: Any) -> None:
+        """Return when nothing runs for a key."""
+        while key in self._running:
+            await asyncio.wait([self._running[key]])
+
+    async def run(self, key: Any, work: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine to its end."""
+        task = self._running[key] = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: self._end(key, done))
+        await asyncio.shield(task)
+
+    def _end(self, key: Any, task: "asyncio.Future[object]") -> None:
+        del self._running[key]
+        if not task.cancelled():
+            task.exception()  # without a caller, the next one that sends the label gets it
+
+
+class KnownRequests:
+    """Requests by the ids of their rows: in memory, in progress, and in the store."""
+
+    def __init__(
+        self, open_: OpenRequests, journal: Journal, workers: Workers, limits: Limits, of_peer: int
+    ) -> None:
+        """`of_peer` is how many rows of each peer may be in memory."""
+        self.open = open_
+        self._journal = journal
+        self._workers = workers
+        self.training = Sections()  # functions with the labels of a request
+        self.use(limits, of_peer)
+        self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
+        self._reserved: Counter[str] = Counter()  # their rows, by holder
+
+    def use(self, limits: Limits, of_peer: int) -> None:
+        """Hold as many rows from now on."""
+        self._most, self._most_of_peer = limits.tickets, of_peer
+
+    async def once(
+        self,
+        asked: Question,
+        answer: Callable[[], Awaitable[Request]],
+        *,
+        is_new: bool,
+        rows: int,
+        more_ids: Sequence[str] = (),
+    ) -> Request:
+        """Answer a request that is new; else return the earlier one.
+
+        `more_ids` are those of its other rows; all of them must be new then, too.
+        """
+        key = (asked.source, asked.id)
+        keys = [key, *((asked.source, id_) for id_ in more_ids)]
+        while running := next(filter(None, map(self._in_progress.get, keys)), None):
+            await running.wait()
+        pair = None if is_new else self.open.find(*key)
+        request = None if pair is None else pair[0]
+        if request is None:
+            self._check_alive()
+            self._check_room(asked.source, rows)
+            with self._noted(keys, rows):
+                if not is_new:
+                    stored = await self._stored(asked.source, [asked.id])
+                    request = stored[asked.id][0] if stored else None
+                if request is None:
+                    await self._check_unused(keys[1:])
+                    request = await answer()
+        if request.digest != asked.digest or len(request) != rows:
+            raise other_request(asked)
+        await self._journal.flush()
+        return request
+
+    async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
+        """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
+        for key in keys:
+            if self.open.find(*key) is not None:
+                raise other_request(Question(*key))
+        ids = [id_ for _, id_ in keys]
+        for id_ in await self._stored(keys[0][0], ids) if keys else ():
+            raise other_request(Question(keys[0][0], id_))
+
+    async def _stored(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        """Return what the store has for ids; one that cannot be read has failed."""
+        try:
+            return await self._workers.find(source, ids)
+        except StoreError as error:
+            self._journal.fail(error)
+            raise
+
+    def _check_room(self, source: str, rows: int) -> None:
+        """Raise `LimitError` if there is none; peers cannot use up that of own clients."""
+        most = self._most if is_own(source) else self._most_of_peer
+        rows += self._reserved[holder(source)]
+        self.open.make_room(source, most - rows)
+        held = self.open.held(source)
+        if held + rows > most:
+            raise LimitError(f"{held} rows are in memory or in progress; try again later")
+
+    @contextmanager
+    def _noted(self, keys: Sequence[tuple[str, str]], rows: int) -> Iterator[None]:
+        """Note a request while it is in progress."""
+        source, done = keys[0][0], asyncio.Event()
+        self._in_progress.update(dict.fromkeys(keys, done))
+        self._reserved[holder(source)] += rows
+        try:
+            yield
+        finally:
+            self._reserved[holder(source)] -= rows
+            for key in keys:
+                del self._in_progress[key]
+            done.set()
+
+    async def locate(
+        self, source: str, id: str, *, may_be_row: bool = True
+    ) -> tuple[Request, int | None]:
+        """Return the request of an id, and the row if the id is that of a row."""
+        pair = (await self.find(source, [id])).get(id)
+        if pair is not None:
+            await self.training.free((source, pair[0].id))
+            return pair
+        row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
+        if row is None:
+            raise UnknownTicket(f"unknown id {id!r}")
+        request, _ = await self.locate(source, row[1], may_be_row=False)
+        return request, checked_row(request, int(row[2]))
+
+    async def find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
+        """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
+        self._check_alive()
+        away = [id_ for id_ in ids if not self.open.find(source, id_)]
+        stored: Mapping[str, Found] = {}
+        if away:
+            await self._journal.flush()  # their labels may be on their way to the store
+            stored = await self._stored(source, away)
+        # They may have been answered meanwhile, and labels belong to the request in memory.
+        pairs = {id_: self.open.find(source, id_) or stored.get(id_) for id_ in ids}
+        return {id_: pair for id_, pair in pairs.items() if pair is not None}
+
+    def _check_alive(self) -> None:
+        if self._journal.failure is not None:
+            raise self._journal.failure
+
+
+class Labels:
+    """Trains functions with labels, and settles them."""
+
+    def __init__(
+        self,
+        state: StoredState,
+        handler: Handler,
+        training: Sections,
+        shadow: Shadow,
+        valid: LabelSet,
+    ) -> None:
+        self._state = state
+        self._handler = handler
+        self._training = training
+        self._shadow = shadow
+        self._valid = valid
+        self.late = LateAnswers(state)
+
+    def check(self, labels: Sequence[Label], source: str) -> None:
+        (self._valid.check_own if is_own(source) else self._valid.check)(labels)
+
+    async def take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
+        """Train and settle; that is not durable yet."""
+        key = (request.source, request.id)
+        if self.late.joins:
+            await self.late.settled(request)
+        await self._training.free(key)
+        if request.training:
+            await self._training.run(key, self._handler.prepare(request, truths))
+        self._state.check(request, truths)  # label-wait may have expired in training
+        settled = self._state.settle(request, truths, costs)
+        self._shadow.settled(request, truths)
+        return settled
+
+
+class PeerRequests:
+    """What peers ask of a site, and the labels that they deliver."""
+
+    def __init__(
+        self,
+        name: str,
+        state: StoredState,
+        handler: Handler,
+        effects: NodeEffects,
+        known: KnownRequests,
+        labels: Labels,
+        payments: PaymentCounters,
+        journal: Journal,
+        ways: Mapping[str, CircuitBreaker] | None,
+    ) -> None:
+        """`ways` lead to the peers to which the site forwards requests; None: it forwards none."""
+        self.name = name
+        self._learner = state.learner
+        self._state = state
+        self._handler = handler
+        self._effects = effects
+        self._known = known
+        self._labels = labels
+        self._payments = payments
+        self._journal = journal
+        self._ways = ways
+
+    def has_asked(self, source: str) -> bool:
+        """Return whether a peer has ever asked this site."""
+        return self._known.open.has_asked(source)
+
+    async def assist(
+        self, rows: Sequence[AskRow], *, source: str, route: RelayRoute | None = None
+    ) -> list[Assistance]:
+        """Answer rows of a peer by own functions, or from labels seen; or forward them.
+
+        With a route they are another site's to answer. Raises `DataError` for one that leads in a
+        circle or is too long, `PeerDeclined` for a site that this one does not ask, and
+        `PeerError` if there is no answer.
+        """
+        if route is not None:
+            self.next_hop(route, source)
+        names = self._learner.names
+        cells = [names.parse_place(str(row.cell)) for row in rows]
+        slots = [checked_slot(row.slot) for row in rows]
+        if any(cell.space != cells[0].space for cell in cells):
+            raise DataError("the cells of one request must lie in one context space")
+        instances = None if rows[0].instance is NO_INSTANCE else [row.instance for row in rows]
+        ids = [row.id for row in rows]
+        if len(set(ids)) < len(ids):
+            raise DataError("the ids of rows must differ")
+
+        async def answer() -> Request:
+            self._effects.begin(source)
+            if route is not None:
+                request = await self._forward(rows, cells, route, source)
+            else:
+                request = await self._handler.assist(
+                    instances, cells, slots, source=source, ids=ids
+                )
+            # Nothing runs between the record of the request and this, so one commit has both.
+            request.price = rows[0].price
+            self._state.changes.commit.records += self._payments.earned(request)
+            return request
+
+        asked = Question(source, ids[0])
+        request = await self._known.once(
+            asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:]
+        )
+        if (request.row_ids or [request.id]) != ids:
+            raise other_request(asked)
+        return [Assistance(request.answers[row], request.function(row)) for row in range(len(rows))]
+
+    async def _forward(
+        self, rows: Sequence[AskRow], cells: Sequence[Cell], route: RelayRoute, source: str
+    ) -> Request:
+        """Record rows of a peer with the answers of another site, to which their labels go on.
+
+        So the same question gets the same answer, a label is durable here before it goes on, and
+        every site pays the next one.
+        """
+        first = self._effects.new_id()
+        ids = [f"{first}:{k}" if len(rows) > 1 else first for k in range(len(rows))]
+        sent = [
+            msgspec.structs.replace(row, id=id_, price=0)
+            for row, id_ in zip(rows, ids, strict=True)
+        ]
+        with along(route), self._payments.forwarding(route.to, rows, source):
+            answers = await self._effects.ask(route.to, sent)
+        return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
+
+    async def report(
+        self,
+        cell: str,
+        slot: int,
+        what: QueryKind = "arrivals",
+        *,
+        source: str,
+        route: RelayRoute | None = None,
+    ) -> Report:
+        """Return what a peer asks to know of a cell, which is known from now on; or forward it."""
+        at = checked_slot(slot)
+        if route is None:
+            return self._state.query(source, self._learner.names.parse_place(cell), at, what)
+        peer = self.next_hop(route, source)
+        self._effects.begin(source)
+        with along(route):
+            return await peer.report(cell, at, what)
+
+    def next_hop(self, route: RelayRoute, source: str) -> CircuitBreaker:
+        """Return the way to the site that a route leads to; raise as `assist` does."""
+        if self._ways is None:
+            raise PeerDeclined(f"{self.name!r} forwards nothing: it has no relay = true")
+        if not route.via or route.via[-1] != source:
+            raise DataError(f"the route does not end with {source!r}, which sends the request")
+        if self.name in route.via or route.to in route.via:
+            raise DataError("the route leads in a circle; the request is not forwarded")
+        if len(route.via) > MOST_HOPS:
+            raise DataError(f"the route has passed {len(route.via)} sites; at most {MOST_HOPS} may")
+        peer = self._ways.get(route.to)
+        if peer is None:
+            raise PeerDeclined(f"{self.name!r} does not ask {route.to!r}, and cannot forward to it")
+        return peer
+
+    async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
+        """Take labels that a peer delivers; return the outcome of each when they are durable.
+
+        Among them are alarms: labels of decisions after one come after it.
+        """
+        outcomes: list[str] = []
+        for is_alarm, part in groupby(labels, key=lambda label: label[0].startswith(ALARM)):
+            if is_alarm:
+                outcomes += [self._take_alarm(id_, source) for id_, _ in part]
+            else:
+                outcomes += await self._take_labels(list(part), source)
+        await self._journal.flush()  # what a refusal is based on must not be lost either
+        return outcomes
+
+    def _take_alarm(self, id: str, source: str) -> str:
+        slot, cell = alarm_of(id)
+        space = self._learner.names.parse(cell).space
+        is_new = self._state.sources.hear_alarm(source, space, checked_slot(slot))
+        return TAKEN if is_new else REPEATED
+
+    async def _take_labels(self, labels: Sequence[tuple[str, Label]], source: str) -> list[str]:
+        outcomes: list[str] = [""] * len(labels)
+        parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
+        known = await self._known.find(source, [id_ for id_, _ in labels])
+        for k, (id_, label) in enumerate(labels):
+            try:
+                plain = plain_label(label)
+                self._labels.check([plain], source)
+                if id_ not in known:
+                    raise UnknownTicket(f"unknown id {id_!r}")
+                request, row = known[id_]
+                row = 0 if row is None else row
+                self._state.check(request, {row: plain})
+                part = parts.setdefault(id(request), (request, {}, []))
+                if part[1].setdefault(row, plain) != plain:
+                    raise ConflictingLabel(f"{id_!r} is given two labels")
+                part[2].append((k, row))
+            except tuple(OUTCOME_OF) as error:
+                outcomes[k] = OUTCOME_OF[type(error)]
+        for request, truths, places in parts.values():
+            try:
+                settled = await self._labels.take(request, truths)
+            except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
+                again = await self._take_labels([labels[k] for k, _ in places], source)
+                for (k, _), outcome in zip(places, again, strict=True):
+                    outcomes[k] = outcome
+                continue
+            is_new = dict(zip(truths, settled.is_new, strict=True))
+            for k, row in places:
+                outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
+        return outcomes
 
 
 class Node:
@@ -147,7 +508,6 @@ class Node:
         self.learner = learner
         self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.slots)
         self._started_s: float | None = None
-        self._labels = labels
         self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
         if fingerprint is None:
@@ -196,14 +556,28 @@ class Node:
         )
         self.failures = self._effects.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._effects)
-        self._in_progress = InProgress(self._limits.tickets, peer_tickets)
-        self._late = LateAnswers(self._state)
-        self._training = Sections()
         self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
+        self._known = KnownRequests(
+            self._state.open, self._journal, dependencies.workers, self._limits, peer_tickets
+        )
         self._shadow = Shadow(
             dependencies.shadow, self._state, self._handler, self._effects, self._journal
         )
         self._shadow.continue_from(store, dependencies.rng)
+        self._labels = Labels(
+            self._state, self._handler, self._known.training, self._shadow, labels
+        )
+        self.for_peers = PeerRequests(
+            site.name,
+            self._state,
+            self._handler,
+            self._effects,
+            self._known,
+            self._labels,
+            self._payments,
+            self._journal,
+            self._breakers if dependencies.is_relay else None,
+        )
         # Labels of earlier answers are delivered to peers that are asked no longer, too.
         others = {name: peer for name, peer in dependencies.peers.items() if name not in asked}
         self._recipients = guarded(others, timeouts, dependencies.rng) | self._breakers
@@ -314,8 +688,7 @@ class Node:
         self._state.groups.clear()
         self._state.sources.use_trust(trust)
         self._state.sources.most_cells = limits.cells
-        self._in_progress.tickets = limits.tickets
-        self._in_progress.peer_tickets = peer_tickets
+        self._known.use(limits, peer_tickets)
         self._payments.budgets = budgets
         for peer in self._recipients.values():
             peer.timeouts = timeouts
@@ -352,7 +725,7 @@ class Node:
 
     def stop(self) -> None:
         """Stop immediately. Uncommitted work is dropped; it was never acknowledged."""
-        self._late.stop()
+        self._labels.late.stop()
         self._delivery.stop()
         self._shadow.stop()
         self._journal.stop()
@@ -403,7 +776,7 @@ class Node:
             return request
 
         answered: list[Request] = []
-        request = await self._once(asked, answer, is_new=question is None, rows=len(rows))
+        request = await self._known.once(asked, answer, is_new=question is None, rows=len(rows))
         if self._dependencies.shadow:
             self._shadow.offer(answered, rows)
         return request
@@ -415,7 +788,7 @@ class Node:
             rows, contexts, source=asked.source, id=asked.id, digest=asked.digest, **how
         )
         if type(request.predictions[0]) is Late:
-            self._late.watch(request)
+            self._labels.late.watch(request)
         return request
 
     async def learn(
@@ -429,8 +802,8 @@ class Node:
         then no counter has changed, and the label can be sent again.
         """
         label = plain_label(label)
-        self._check_fits([label], source)
-        request, row = await self._locate(source, id)
+        self._labels.check([label], source)
+        request, row = await self._known.locate(source, id)
         if row is None:
             if len(request) > 1:
                 raise DataError(
@@ -453,9 +826,9 @@ class Node:
 
         Raises as `learn` does, and `UnknownRow` for a row that the request does not have.
         """
-        request, _ = await self._locate(source, id, may_be_row=False)
+        request, _ = await self._known.locate(source, id, may_be_row=False)
         truths = truths_of(request, rows, labels)
-        self._check_fits(list(truths.values()), source)
+        self._labels.check(list(truths.values()), source)
         return await self._settle(request, truths, costs_of(rows, costs))
 
     async def _settle(self, request: Request, truths: Truths, costs: Costs) -> Settlements:
@@ -464,263 +837,16 @@ class Node:
         if not self.learner.is_supervised and is_own(request.source):
             raise DataError(f"learner {self.name!r} has supervised = false, and takes no labels")
         try:
-            settled = await self._take(request, truths, costs)
+            settled = await self._labels.take(request, truths, costs)
         except CoveyError:
             await self._journal.flush()  # what a refusal is based on must not be lost
             raise
         await self._journal.flush()
         return settled
 
-    async def _take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
-        """Train and settle; that is not durable yet."""
-        key = (request.source, request.id)
-        if self._late.joins:
-            await self._late.settled(request)
-        await self._training.free(key)
-        if request.training:
-            await self._training.run(key, self._handler.prepare(request, truths))
-        self._state.check(request, truths)  # label-wait may have expired in training
-        settled = self._state.settle(request, truths, costs)
-        self._shadow.settled(request, truths)
-        return settled
-
-    async def _locate(
-        self, source: str, id: str, *, may_be_row: bool = True
-    ) -> tuple[Request, int | None]:
-        """Return the request of an id, and the row if the id is that of a row."""
-        pair = (await self._find(source, [id])).get(id)
-        if pair is not None:
-            await self._training.free((source, pair[0].id))
-            return pair
-        row = ROW_ID.fullmatch(id) if may_be_row and is_own(source) else None
-        if row is None:
-            raise UnknownTicket(f"unknown id {id!r}")
-        request, _ = await self._locate(source, row[1], may_be_row=False)
-        return request, checked_row(request, int(row[2]))
-
-    async def _find(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
-        """Return the requests of ids, and the row if the id is that of a row; unknown: left out."""
-        self._check_alive()
-        away = [id_ for id_ in ids if not self._state.open.find(source, id_)]
-        stored: Mapping[str, Found] = {}
-        if away:
-            await self._journal.flush()  # their labels may be on their way to the store
-            stored = await self._stored(source, away)
-        # They may have been answered meanwhile, and labels belong to the request in memory.
-        pairs = {id_: self._state.open.find(source, id_) or stored.get(id_) for id_ in ids}
-        return {id_: pair for id_, pair in pairs.items() if pair is not None}
-
-    def _check_fits(self, labels: Sequence[Label], source: str) -> None:
-        (self._labels.check_own if is_own(source) else self._labels.check)(labels)
-
-    # -- peers ----------------------------------------------------------------------------------
-
-    def has_asked(self, source: str) -> bool:
-        """Return whether a peer has ever asked this site."""
-        return self._state.open.has_asked(source)
-
-    async def assist(
-        self, rows: Sequence[AskRow], *, source: str, route: RelayRoute | None = None
-    ) -> list[Assistance]:
-        """Answer rows of a peer by own functions, or from labels seen; or forward them.
-
-        With a route they are another site's to answer. Raises `DataError` for one that leads in a
-        circle or is too long, `PeerDeclined` for a site that this one does not ask, and
-        `PeerError` if there is no answer.
-        """
-        if route is not None:
-            self.next_hop(route, source)
-        names = self.learner.names
-        cells = [names.parse_place(str(row.cell)) for row in rows]
-        slots = [checked_slot(row.slot) for row in rows]
-        if any(cell.space != cells[0].space for cell in cells):
-            raise DataError("the cells of one request must lie in one context space")
-        instances = None if rows[0].instance is NO_INSTANCE else [row.instance for row in rows]
-        ids = [row.id for row in rows]
-        if len(set(ids)) < len(ids):
-            raise DataError("the ids of rows must differ")
-
-        async def answer() -> Request:
-            self._effects.begin(source)
-            if route is not None:
-                request = await self._forward(rows, cells, route, source)
-            else:
-                request = await self._handler.assist(
-                    instances, cells, slots, source=source, ids=ids
-                )
-            # Nothing runs between the record of the request and this, so one commit has both.
-            request.price = rows[0].price
-            self._state.changes.commit.records += self._payments.earned(request)
-            return request
-
-        asked = Question(source, ids[0])
-        request = await self._once(asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:])
-        if (request.row_ids or [request.id]) != ids:
-            raise other_request(asked)
-        return [Assistance(request.answers[row], request.function(row)) for row in range(len(rows))]
-
-    async def _forward(
-        self, rows: Sequence[AskRow], cells: Sequence[Cell], route: RelayRoute, source: str
-    ) -> Request:
-        """Record rows of a peer with the answers of another site, to which their labels go on.
-
-        So the same question gets the same answer, a label is durable here before it goes on, and
-        every site pays the next one.
-        """
-        first = self.new_id()
-        ids = [f"{first}:{k}" if len(rows) > 1 else first for k in range(len(rows))]
-        sent = [
-            msgspec.structs.replace(row, id=id_, price=0)
-            for row, id_ in zip(rows, ids, strict=True)
-        ]
-        with along(route), self._payments.forwarding(route.to, rows, source):
-            answers = await self._effects.ask(route.to, sent)
-        return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
-
-    async def report(
-        self,
-        cell: str,
-        slot: int,
-        what: QueryKind = "arrivals",
-        *,
-        source: str,
-        route: RelayRoute | None = None,
-    ) -> Report:
-        """Return what a peer asks to know of a cell, which is known from now on; or forward it."""
-        at = checked_slot(slot)
-        if route is None:
-            return self._state.query(source, self.learner.names.parse_place(cell), at, what)
-        peer = self.next_hop(route, source)
-        self._effects.begin(source)
-        with along(route):
-            return await peer.report(cell, at, what)
-
-    def next_hop(self, route: RelayRoute, source: str) -> CircuitBreaker:
-        """Return the way to the site that a route leads to; raise as `assist` does."""
-        if not self._dependencies.is_relay:
-            raise PeerDeclined(f"{self.name!r} forwards nothing: it has no relay = true")
-        if not route.via or route.via[-1] != source:
-            raise DataError(f"the route does not end with {source!r}, which sends the request")
-        if self.name in route.via or route.to in route.via:
-            raise DataError("the route leads in a circle; the request is not forwarded")
-        if len(route.via) > MOST_HOPS:
-            raise DataError(f"the route has passed {len(route.via)} sites; at most {MOST_HOPS} may")
-        peer = self._breakers.get(route.to)
-        if peer is None:
-            raise PeerDeclined(f"{self.name!r} does not ask {route.to!r}, and cannot forward to it")
-        return peer
-
-    async def take_labels(self, labels: Sequence[tuple[str, Label]], *, source: str) -> list[str]:
-        """Take labels that a peer delivers; return the outcome of each when they are durable.
-
-        Among them are alarms: labels of decisions after one come after it.
-        """
-        outcomes: list[str] = []
-        for is_alarm, part in groupby(labels, key=lambda label: label[0].startswith(ALARM)):
-            if is_alarm:
-                outcomes += [self._take_alarm(id_, source) for id_, _ in part]
-            else:
-                outcomes += await self._take_labels(list(part), source)
-        await self._journal.flush()  # what a refusal is based on must not be lost either
-        return outcomes
-
-    def _take_alarm(self, id: str, source: str) -> str:
-        slot, cell = alarm_of(id)
-        space = self.learner.names.parse(cell).space
-        is_new = self._state.sources.hear_alarm(source, space, checked_slot(slot))
-        return TAKEN if is_new else REPEATED
-
-    async def _take_labels(self, labels: Sequence[tuple[str, Label]], source: str) -> list[str]:
-        outcomes: list[str] = [""] * len(labels)
-        parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
-        known = await self._find(source, [id_ for id_, _ in labels])
-        for k, (id_, label) in enumerate(labels):
-            try:
-                plain = plain_label(label)
-                self._check_fits([plain], source)
-                if id_ not in known:
-                    raise UnknownTicket(f"unknown id {id_!r}")
-                request, row = known[id_]
-                row = 0 if row is None else row
-                self._state.check(request, {row: plain})
-                part = parts.setdefault(id(request), (request, {}, []))
-                if part[1].setdefault(row, plain) != plain:
-                    raise ConflictingLabel(f"{id_!r} is given two labels")
-                part[2].append((k, row))
-            except tuple(OUTCOME_OF) as error:
-                outcomes[k] = OUTCOME_OF[type(error)]
-        for request, truths, places in parts.values():
-            try:
-                settled = await self._take(request, truths)
-            except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
-                again = await self._take_labels([labels[k] for k, _ in places], source)
-                for (k, _), outcome in zip(places, again, strict=True):
-                    outcomes[k] = outcome
-                continue
-            is_new = dict(zip(truths, settled.is_new, strict=True))
-            for k, row in places:
-                outcomes[k] = TAKEN if is_new.pop(row, False) else REPEATED
-        return outcomes
-
-    # -- one request ----------------------------------------------------------------------------
-
-    async def _once(
-        self,
-        asked: Question,
-        answer: Callable[[], Awaitable[Request]],
-        *,
-        is_new: bool,
-        rows: int,
-        more_ids: Sequence[str] = (),
-    ) -> Request:
-        """Answer a request that is new; else return the earlier one.
-
-        `more_ids` are those of its other rows; all of them must be new then, too.
-        """
-        key = (asked.source, asked.id)
-        keys = [key, *((asked.source, id_) for id_ in more_ids)]
-        await self._in_progress.free(keys)
-        pair = None if is_new else self._state.open.find(*key)
-        request = None if pair is None else pair[0]
-        if request is None:
-            self._check_alive()
-            self._in_progress.check_room(asked.source, self._state.open, rows)
-            with self._in_progress.noted(keys, rows):
-                if not is_new:
-                    stored = await self._stored(asked.source, [asked.id])
-                    request = stored[asked.id][0] if stored else None
-                if request is None:
-                    await self._check_unused(keys[1:])
-                    request = await answer()
-        if request.digest != asked.digest or len(request) != rows:
-            raise other_request(asked)
-        await self._journal.flush()
-        return request
-
-    async def _check_unused(self, keys: Sequence[tuple[str, str]]) -> None:
-        """Raise `ConflictingLabel` if an id, all of one source, is that of an earlier request."""
-        for key in keys:
-            if self._state.open.find(*key) is not None:
-                raise other_request(Question(*key))
-        ids = [id_ for _, id_ in keys]
-        for id_ in await self._stored(keys[0][0], ids) if keys else ():
-            raise other_request(Question(keys[0][0], id_))
-
-    async def _stored(self, source: str, ids: Sequence[str]) -> dict[str, Found]:
-        """Return what the store has for ids; one that cannot be read has failed."""
-        try:
-            return await self._dependencies.workers.find(source, ids)
-        except StoreError as error:
-            self._journal.fail(error)
-            raise
-
     def new_id(self) -> str:
         """Return an id that no request has."""
         return f"{self._dependencies.rng.getrandbits(128):032x}"
-
-    def _check_alive(self) -> None:
-        if self._journal.failure is not None:
-            raise self._journal.failure
 
     async def _commit(self, commit: Commit) -> None:
         await self._dependencies.workers.commit(commit)

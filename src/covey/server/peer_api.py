@@ -96,7 +96,7 @@ class PeerApi:
         refusal = f"you may call {rate_per_s:g} times a second; wait a little"
         self._use.messages.spend(name, rate_per_s, refusal, is_last=True)
         # One that may ask no longer still delivers the labels of what it has asked.
-        may_send = peer.may_ask or self._node.has_asked(name)
+        may_send = peer.may_ask or self._node.for_peers.has_asked(name)
         return peer_messages.MOST_BYTES if may_send else RIGHTLESS_BYTES
 
     def _known(self, name: str) -> PeerConfig:
@@ -137,14 +137,14 @@ class PeerApi:
             raise HttpProblem(403, "not_allowed", "you may not ask here by the cell alone")
         route = peer_messages.route_of(query)
         async with self._queue:
-            answers = await self._node.assist(rows, source=peer.name, route=route)
+            answers = await self._node.for_peers.assist(rows, source=peer.name, route=route)
         return peer_messages.helped(query, answers)
 
     async def _report(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         _check_may_ask(peer)
         query = self._read(call, peer, peer_messages.ReportQuery)
         cell = self._local(query.cell, call, peer)
-        arrivals, low, high, logs = await self._node.report(
+        arrivals, low, high, logs = await self._node.for_peers.report(
             cell, query.slot, query.what, source=peer.name, route=peer_messages.route_of(query)
         )
         return peer_messages.ReportReply(
@@ -158,12 +158,12 @@ class PeerApi:
 
     async def _labels(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
         """Take labels, also of a peer that may no longer ask: they are of its earlier queries."""
-        if not peer.may_ask and not self._node.has_asked(peer.name):
+        if not peer.may_ask and not self._node.for_peers.has_asked(peer.name):
             raise HttpProblem(403, "not_allowed", "you may not ask here, and never have")
         query = self._read(call, peer, peer_messages.LabelsQuery)
         self._spend_rows(peer, len(query.labels))
         labels = [(self._local_id(label.id, call, peer), label.label) for label in query.labels]
-        words = await self._node.take_labels(labels, source=peer.name)
+        words = await self._node.for_peers.take_labels(labels, source=peer.name)
         return peer_messages.DeliveryReply(version=VERSION, request=query.request, words=words)
 
     async def _hello(self, call: HttpRequest, peer: PeerConfig) -> peer_messages.PeerReply:
@@ -195,7 +195,7 @@ class PeerApi:
         if isinstance(query, peer_messages.RoutedMessage):
             route = peer_messages.route_of(query)
             if route is not None:
-                self._node.next_hop(route, peer.name)
+                self._node.for_peers.next_hop(route, peer.name)
         if not query.deadline_ms:
             raise HttpProblem(408, "deadline_over", "deadline exceeded; request not processed")
         return query
