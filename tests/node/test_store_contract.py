@@ -306,8 +306,22 @@ def test_a_label_for_a_peer_stays_until_it_is_delivered(store: Store) -> None:
 
 
 def test_a_store_of_another_site_is_refused(store: Store) -> None:
-    with pytest.raises(StoreError, match="store of site 'north', not of 'south'"):
-        store.load("south", "fingerprint")
+    for read in (lambda: store.load("south", "fingerprint"), lambda: store.peek("south")):
+        with pytest.raises(StoreError, match="store of site 'north', not of 'south'"):
+            read()
+
+
+def test_all_requests_are_read_some_at_a_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.store.store.READ_AT_ONCE", 3)
+    store.commit(commit_of([request(number) for number in range(1, 8)]))
+
+    assert [one.number for one in store.requests()] == list(range(1, 8))
+
+
+def test_only_a_file_is_read_without_a_wait_for_the_commit(store: Store) -> None:
+    assert store.finds_at_once == (store.path.startswith("/"))
 
 
 @pytest.mark.parametrize("seed", range(3))
