@@ -250,8 +250,8 @@ class ChangeTest:
         self._common.labels += 1
         evidence = self._evidence(past, key, gain)
         if evidence:
-            known = past.evidence
-            past.evidence = {start: known.get(start, 0.0) + evidence for start in self._starts()}
+            earlier = past.evidence
+            past.evidence = {start: earlier.get(start, 0.0) + evidence for start in self._starts()}
         count, right = past.labels.get(key, (0, 0.0))
         past.labels[key] = (count + 1, right + gain)
         return evidence > 0.0 and bool(pooled) and self._is_shown(pooled)
@@ -277,12 +277,12 @@ class ChangeTest:
 
     def _is_shown(self, pooled: Collection[str]) -> bool:
         """Return whether the capital of all starts is large, without the largest of sources."""
-        known = [self._pasts[source].evidence for source in pooled if source in self._pasts]
-        kept = len(known) - max(1, (len(known) - 1) // 2)
+        evidences = [self._pasts[source].evidence for source in pooled if source in self._pasts]
+        kept = len(evidences) - max(1, (len(evidences) - 1) // 2)
         own = self._common.own.evidence
         capital = 0.0
         for start in self._starts():
-            least = sorted([evidence.get(start, 0.0) for evidence in known])[:kept]
+            least = sorted([evidence.get(start, 0.0) for evidence in evidences])[:kept]
             capital += share(start) * exp(min(MOST_EVIDENCE, own.get(start, 0.0) + sum(least)))
         return capital >= 1.0 / CHANGE_LEVEL
 
@@ -510,8 +510,8 @@ class EarnedTrust:
         self._relation(source, OWN).seen = self._own[-1].number if self._own else 0
         self._judge()
 
-    def _relation(self, one: str, other: str) -> Relation:
-        key = (one, other) if other == OWN else (min(one, other), max(one, other))
+    def _relation(self, source: str, other: str) -> Relation:
+        key = (source, other) if other == OWN else (min(source, other), max(source, other))
         relation = self._relations.get(key)
         if relation is None:
             relation = Relation(*key, number=len(self._relations) + 1)

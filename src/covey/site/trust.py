@@ -493,12 +493,12 @@ class SourceStatistics:
                 self._add(overlay, part)
             return overlay.tables[space].cells.meet(cell, 0)
         table, site = overlay.tables[space], learner.tables[space]
-        known = len(table)
+        before = len(table)
         row = table.cells.meet(cell, 0)
         site.cells.meet(cell, -1 - (learner.slot + 1))
         overlay.opened += sum(
             site.cells.is_foreign(site.cells.find(table.cells.cell(new)))
-            for new in range(known, len(table))
+            for new in range(before, len(table))
         )
         return row
 
@@ -617,8 +617,8 @@ def take_label(
                 gain = learner.gain_of(free, label)
                 table.score(code, places[id_], gain, context, slot)
     if learner.remembers:
-        said = None if answer is NO_ANSWER else answer
-        table.remember(code, label, context, slot, said)
+        prediction = None if answer is NO_ANSWER else answer
+        table.remember(code, label, context, slot, prediction)
 
 
 def with_added(table: Table, row: int, others: Sequence[Table], call: Callable[[], T]) -> T:
@@ -678,10 +678,10 @@ class PoolingLearner:
         resume = self._learner.resume
         return self._with(self._added(slot), row, lambda: resume(row, context, slot, closed))
 
-    def consult(self, row: int, context: Context, *given: Any) -> int:
+    def consult(self, row: int, context: Context, *reports: Any) -> int:
         """Decide without labels of own instances: see `Learner.consult`."""
         consult, added = self._learner.consult, self.sources.added(self._learner.space)
-        return self._with(added, row, lambda: consult(row, context, *given))
+        return self._with(added, row, lambda: consult(row, context, *reports))
 
     def _with(self, others: Sequence[Table], row: int, call: Callable[[], T]) -> T:
         return with_added(self._learner.table, row, others, call)

@@ -51,15 +51,15 @@ class Database(Protocol):
     errors: type[Exception]  # the base class of those that its calls raise
     dialect: Dialect
     # What errors mean, and what to do, by their codes.
-    known: Mapping[str, tuple[type[StoreError], str]]
+    sentences: Mapping[str, tuple[type[StoreError], str]]
     # Runs a query on what is committed, at once and also while `commit` runs; None: none does.
     lookup: Callable[..., ResultRows] | None = None
     start: int | None = None  # of the node that writes
 
-    def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> ResultRows:
         """Run a statement now, after all that was written before it."""
 
-    def stream(self, query: str, given: Sequence[Any] = (), /) -> Iterable[Any]:
+    def stream(self, query: str, values: Sequence[Any] = (), /) -> Iterable[Any]:
         """Return the rows of a query, which need not fit into memory; they must be read first."""
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> object:
@@ -91,7 +91,7 @@ class Database(Protocol):
         """Return a sentence for each kind of damage of its structure."""
 
     def code_of(self, error: Exception) -> str:
-        """Return the code of an error, as `known` has them."""
+        """Return the code of an error, as `sentences` has them."""
 
     def refused_table(self, error: Exception) -> str | None:
         """Return the table whose constraints forbid a row; None: the error is another one."""
@@ -116,7 +116,7 @@ class Database(Protocol):
 
     def failure(self, verb: str, error: Exception) -> StoreError:
         """Return what an error of it means, and what to do."""
-        kind, sentence = self.known.get(self.code_of(error), (StoreError, CANNOT))
+        kind, sentence = self.sentences.get(self.code_of(error), (StoreError, CANNOT))
         return kind(f"{self.name} " + sentence.format(verb=verb, error=error, start=self.start))
 
     def number(self, query: str) -> int:

@@ -90,7 +90,7 @@ SIZE = """
 SELECT COALESCE(SUM(pg_total_relation_size(oid)), 0) FROM pg_class
 WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
 """
-KNOWN: dict[str, tuple[type[StoreError], str]] = {
+SENTENCES: dict[str, tuple[type[StoreError], str]] = {
     "55P03": (StoreAway, "is in use by another node; a store has one node at a time"),
     "53100": (
         StoreFull,
@@ -104,7 +104,7 @@ LASTING = re.compile(r"authentication|pg_hba|does not exist|certificate|SSL|perm
 
 
 @cache
-def said(statement: str) -> str:
+def numbered(statement: str) -> str:
     """Return a statement of `tables` with numbered parameters."""
     first, *rest = statement.split("?")
     return first + "".join(f"${number}{text}" for number, text in enumerate(rest, 1))
@@ -133,7 +133,7 @@ class PostgresDatabase(Database):
     """The tables of one store in a schema of a database, and the lock on them."""
 
     dialect = POSTGRES
-    known = KNOWN
+    sentences = SENTENCES
 
     def __init__(
         self, url: DatabaseUrl, *, is_new_allowed: bool = True, only_reads: bool = False
@@ -198,17 +198,19 @@ class PostgresDatabase(Database):
 
     # -- statements -----------------------------------------------------------------------------
 
-    def execute(self, statement: str, given: Sequence[Any] = (), /) -> ResultRows:
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> ResultRows:
         if self._is_begun:
             self._send()
-        rows: ResultRows = self._base.execute(said(statement), given, prepare=False, binary=True)
+        rows: ResultRows = self._base.execute(
+            numbered(statement), values, prepare=False, binary=True
+        )
         return rows
 
-    def stream(self, query: str, given: Sequence[Any] = (), /) -> Iterator[Any]:
+    def stream(self, query: str, values: Sequence[Any] = (), /) -> Iterator[Any]:
         if self._is_begun:
             self._send()
         with self._base.cursor(binary=True) as cursor:
-            yield from cursor.stream(said(query), given, size=_streamed())
+            yield from cursor.stream(numbered(query), values, size=_streamed())
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any]], /) -> None:
         """Keep rows until they are sent with the transaction."""
@@ -256,9 +258,9 @@ class PostgresDatabase(Database):
                 if self.start is None:  # a node that still commits has the row of the site
                     self._base.execute(f"SET LOCAL lock_timeout TO {LOCK_MS}")
                 else:
-                    self._base.execute(said(FENCE), (self.start,), prepare=True)
+                    self._base.execute(numbered(FENCE), (self.start,), prepare=True)
             for statement, rows in waiting:
-                self._base.cursor().executemany(said(statement), rows)
+                self._base.cursor().executemany(numbered(statement), rows)
             if last is not None:
                 done = self._base.execute(last, prepare=True)
         return done
@@ -296,7 +298,7 @@ class PostgresDatabase(Database):
         return getattr(error, "sqlstate", None) or ""
 
     def failure(self, verb: str, error: Exception) -> StoreError:
-        if self.code_of(error) in KNOWN:
+        if self.code_of(error) in SENTENCES:
             return super().failure(verb, error)
         text = _first_line(error)
         if self._has_given_up:
@@ -327,7 +329,7 @@ class PostgresDatabase(Database):
 # -- connecting ---------------------------------------------------------------------------------
 
 
-def connect(url: DatabaseUrl, **given: Any) -> Any:
+def connect(url: DatabaseUrl, **options: Any) -> Any:
     """Return a connection; raise `StoreAway` if there is no server now that can be written.
 
     Other errors are `StoreError`. No message has a password: libpq repeats none that it was given.
@@ -342,7 +344,7 @@ def connect(url: DatabaseUrl, **given: Any) -> Any:
         ) from None
     try:
         return psycopg.connect(
-            **{**DEFAULTS, **_verified(wanted), **wanted, **given},
+            **{**DEFAULTS, **_verified(wanted), **wanted, **options},
             autocommit=True,
             client_encoding="utf8",
             cursor_factory=psycopg.RawCursor,
@@ -357,19 +359,19 @@ def look(url: DatabaseUrl) -> DatabaseState:
     """Return what `covey doctor` says of a database; raise `StoreError` if it cannot be reached."""
     with contextlib.closing(connect(url)) as base:
 
-        def told(query: str) -> Any:
+        def value_of(query: str) -> Any:
             return base.execute(query).fetchone()[0]
 
         try:
             return DatabaseState(
-                version=told("SHOW server_version"),
+                version=value_of("SHOW server_version"),
                 has_store=FORM in {name for (name,) in base.execute(TABLES)},
-                is_in_use=not told(IS_FREE),
-                has_checksums=told("SHOW data_checksums") == "on",
+                is_in_use=not value_of(IS_FREE),
+                has_checksums=value_of("SHOW data_checksums") == "on",
                 is_near=all(map(_is_near, (base.info.host or "").split(","))),
                 is_encrypted=bool(base.pgconn.ssl_in_use),
-                standbys=told("SHOW synchronous_standby_names"),
-                following=told(FOLLOWING),
+                standbys=value_of("SHOW synchronous_standby_names"),
+                following=value_of(FOLLOWING),
             )
         except driver().Error as error:
             raise StoreError(f"{url} cannot be read: {_first_line(error)}") from error

@@ -120,15 +120,15 @@ def known_rows(
     """Return the rows of requests, by slot, with what every arm is known to have answered."""
     by_row = {(shadow.request, shadow.row): shadow.answers for shadow in shadows}
     firsts = [span.first for span in spans]
-    known = []
+    answered = []
     for request in requests:
         place = bisect(firsts, request.number) - 1
         span = spans[place] if place >= 0 and spans[place].share else None
         for row in range(len(request)):
             answers = {**known_answers(request, row), **by_row.get((request.number, row), {})}
             drawn = span is not None and is_drawn(span, request.source, request.id, row)
-            known.append(KnownRow(request, row, answers, span, drawn))
-    return sorted(known, key=lambda row: row.slot)
+            answered.append(KnownRow(request, row, answers, span, drawn))
+    return sorted(answered, key=lambda row: row.slot)
 
 
 def open_store(path: str | Path, *, config: ConfigLike | None = None) -> Result:
@@ -588,8 +588,8 @@ class _Located:
 def _preferred(counts: Mapping[str, tuple[int, int]], ids: Mapping[str, str]) -> str:
     """Return the id of the arm with the best share of right answers; "": none has a label."""
     shares = {arm: right / labels for arm, (labels, right) in counts.items() if labels}
-    known = [arm for arm in shares if arm in ids]
-    return ids[max(known, key=lambda arm: shares[arm])] if known else ""
+    own = [arm for arm in shares if arm in ids]
+    return ids[max(own, key=lambda arm: shares[arm])] if own else ""
 
 
 def _peer(arm: Arm, drawn: Sequence[KnownRow], own: Mapping[str, str]) -> PeerRows:

@@ -364,13 +364,13 @@ class Store:
         )
 
     def _requests(
-        self, which: str, given: Sequence[Any] = (), execute: Callable[..., Any] | None = None
+        self, which: str, values: Sequence[Any] = (), execute: Callable[..., Any] | None = None
     ) -> list[Request]:
         execute = execute or self._base.execute
-        rows = execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", given)
+        rows = execute(f"SELECT * FROM requests WHERE {which} ORDER BY number", values)
         lines = map(tables.REQUESTS.record_of, rows)
         requests = {line.number: tables.request_of(line) for line in lines}
-        labels = execute(tables.TRUTHS.format(which=which), given)
+        labels = execute(tables.TRUTHS.format(which=which), values)
         for part in map(tables.LABELS.record_of, labels):
             request = requests[part.request]
             request.parts += 1
@@ -548,7 +548,7 @@ def _has_twice(rows: Sequence[int]) -> bool:
     return len(set(rows)) < len(rows)
 
 
-def count_labels(base: Database, which: str, given: Sequence[Any] = ()) -> Counts:
+def count_labels(base: Database, which: str, values: Sequence[Any] = ()) -> Counts:
     """Count the labels of requests; raise `StoreError` where a row has two."""
     sums: Counts = {}
 
@@ -558,11 +558,11 @@ def count_labels(base: Database, which: str, given: Sequence[Any] = ()) -> Count
 
     # Labels first is faster for all of them, and reads too many of them for a part.
     order = "labels CROSS JOIN requests" if which == tables.ALL else "requests CROSS JOIN labels"
-    alike = base.stream(tables.LABELLED_ALIKE.format(tables=order, which=which), given)
+    alike = base.stream(tables.LABELLED_ALIKE.format(tables=order, which=which), values)
     for (source, groups, right), count in Counter(alike).items():
         (group,) = tables.groups_of(groups)
         add(source, group, count * len(right), count * sum(right))
-    mixed = base.stream(tables.LABELLED.format(tables=order, which=which), given)
+    mixed = base.stream(tables.LABELLED.format(tables=order, which=which), values)
     for source, groups, group_of, rows, right in mixed:
         by_number, of_row = tables.groups_of(groups), row_numbers(group_of)
         for row, is_right in zip(row_numbers(rows), right, strict=True):

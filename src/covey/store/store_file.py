@@ -32,7 +32,7 @@ SQLITE = Dialect("INTEGER", "TEXT", "BLOB", " STRICT", " STRICT, WITHOUT ROWID")
 IN_USE = "is in use by another process; a store has one node at a time"
 FULL = "cannot be written, the disk is full; make room, and the node continues"
 DAMAGED = "is damaged, or not a store of covey ({error}); restore it from a copy"
-KNOWN: dict[str, tuple[type[StoreError], str]] = {
+SENTENCES: dict[str, tuple[type[StoreError], str]] = {
     "SQLITE_BUSY": (StoreAway, IN_USE),
     "SQLITE_FULL": (StoreFull, FULL),
     "SQLITE_CANTOPEN": (
@@ -51,7 +51,7 @@ class SqliteFile(Database):
 
     errors = sqlite3.Error
     dialect = SQLITE
-    known = KNOWN
+    sentences = SENTENCES
     _base: Any = None  # a connection
     _finder: Any = None  # another one, which reads what is committed while the first one commits
 
@@ -79,8 +79,8 @@ class SqliteFile(Database):
             self.close()
             raise
 
-    def execute(self, statement: str, given: Sequence[Any] = (), /) -> Any:
-        return self._base.execute(statement, given)
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
+        return self._base.execute(statement, values)
 
     stream = execute
 
@@ -367,11 +367,11 @@ def _check_there(path: Path, *, is_new_allowed: bool) -> None:
         raise StoreError(_empty(path))
 
 
-def _connect(path: str, **given: Any) -> sqlite3.Connection:
+def _connect(path: str, **options: Any) -> sqlite3.Connection:
     """Open a file; a new one, and so its log, is for its owner alone."""
     if path != MEMORY and not Path(path).exists():
         _begin(Path(path))
-    base: sqlite3.Connection = sqlite3.connect(path, **given)
+    base: sqlite3.Connection = sqlite3.connect(path, **options)
     return base
 
 
