@@ -1,10 +1,15 @@
 """A replay is the same from arrays, CSV and Parquet, in any chunks, and adds up to its trace."""
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 
 import covey
 from covey.config import load
@@ -161,3 +166,114 @@ def test_a_configuration_file_serves_arrays_too(tmp_path: Path) -> None:
     path.write_text('[[learner]]\nname = "north"\nfunctions = ["good", "bad"]\n', encoding="utf-8")
 
     assert covey.replay(path, **RIGHT).columns()["arm"] == ["good", "good"]
+
+
+CONFIG: dict[str, Any] = {
+    "data": {"context": ["x"], "only": "used", "batch": "call"},
+    "policy": {"preset": "cos", "slices": 2},
+    "learner": [{"name": "north", "functions": ["nb", "tree"]}],
+}
+
+
+def log(rows: int = 300) -> dict[str, Any]:
+    rng = np.random.default_rng(2)
+    labels = np.array(["a", "b"])[rng.integers(0, 2, rows)]
+    return {
+        "x": rng.random(rows),
+        "label": labels,
+        "nb": np.where(rng.random(rows) < 0.8, labels, "a"),
+        "tree": np.where(rng.random(rows) < 0.6, labels, "b"),
+        "call": np.arange(rows) // 3,
+        "used": (rng.random(rows) < 0.4).astype(int),
+    }
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "frame"])
+def test_a_replay_is_that_of_the_other_rows(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 64)
+    arrow = pytest.importorskip("pyarrow")
+    whole = log()
+    kept = {name: column[whole["used"] == 1] for name, column in whole.items()}
+    data: Any = whole
+    if ending != "frame":
+        data = tmp_path / f"log.{ending}"
+        table = arrow.table(whole)
+        if ending == "csv":
+            __import__("pyarrow.csv").csv.write_csv(table, data)
+        else:
+            __import__("pyarrow.parquet").parquet.write_table(table, data, row_group_size=50)
+    everything = {**CONFIG, "data": {"context": ["x"], "batch": "call"}}
+
+    assert (
+        covey.replay(CONFIG, data).trace.columns() == covey.replay(everything, kept).trace.columns()
+    )
+
+
+def test_empty_predictions_of_rows_left_out_are_no_error() -> None:
+    rows = {**log(), "nb": log()["nb"].astype(object)}
+    rows["nb"][rows["used"] == 0] = None
+    found = covey.replay(CONFIG, rows)
+
+    assert len(found) == int(rows["used"].sum())
+
+
+def test_other_values_are_refused_with_their_row() -> None:
+    rows = log()
+    rows["used"][7] = 2
+    with pytest.raises(covey.DataError, match="row 8: column 'used' is 2; it must be 0 or 1"):
+        covey.replay(CONFIG, rows)
+    rows["used"][:] = 0
+    with pytest.raises(covey.DataError, match="no rows"):
+        covey.replay(CONFIG, rows)
+
+
+GROUP = 100_000  # rows of a row group
+FEW, MANY = 4, 16  # row groups
+# What is read of the rows between takes 38 MB, and their decisions take as much again.
+MOST_MB = 20
+CONTEXTS, FUNCTIONS = ["w", "x", "y", "z"], ["f", "g"]
+SITES = f"""
+[data]
+context = {CONTEXTS}
+[policy]
+preset = "cos"
+slices = 2
+[[learner]]
+name = "a"
+functions = ["f"]
+[[learner]]
+name = "b"
+functions = ["g"]
+"""
+REPLAY = """
+import pathlib
+from covey.config import load
+from covey.replay.replay import replay_file
+print(replay_file(pathlib.Path("log.parquet"), load("sites.toml")).slots)
+print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+"""
+
+
+def peak_mb(folder: Path, groups: int) -> float:
+    """Return the peak memory of a process that replays so many row groups."""
+    rng = np.random.default_rng(1)
+    contexts = {name: rng.random(GROUP) for name in CONTEXTS}
+    answers = {name: rng.integers(0, 2, GROUP) for name in ["label", *FUNCTIONS]}
+    group = arrow.table({**contexts, **answers})
+    with parquet.ParquetWriter(folder / "log.parquet", group.schema) as writer:
+        for _ in range(groups):
+            writer.write_table(group)
+    (folder / "sites.toml").write_text(SITES)
+    done = subprocess.run(
+        [sys.executable, "-c", REPLAY], cwd=folder, capture_output=True, text=True, check=True
+    )
+    slots, peak_kib = map(int, done.stdout.split())
+    assert slots == groups * GROUP
+    return peak_kib / 1024
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read from /proc")
+def test_the_peak_memory_of_a_streamed_replay_does_not_grow_with_its_rows(tmp_path: Path) -> None:
+    assert peak_mb(tmp_path, MANY) - peak_mb(tmp_path, FEW) < MOST_MB
