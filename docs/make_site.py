@@ -7,7 +7,10 @@ with all that they link to, at their places, so that every link of a page is one
 import logging
 import re
 import shutil
+import subprocess
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,21 @@ PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "build" / "site"
 FOLDERS = ("docs", "benchmarks", "experiments", "examples", "deploy")
 LINK = re.compile(r"\]\(([^)#\s]+)")
+KATEX = "katex@0.19.1"  # in the npm registry
+SHOWN = re.compile(
+    r"package/dist/(katex\.min\.(css|js)|contrib/auto-render\.min\.js|fonts/.*woff2)"
+)
+SCRIPT = r"""
+const delimiters = [
+  { left: "\\(", right: "\\)", display: false },
+  { left: "\\[", right: "\\]", display: true },
+];
+addEventListener("DOMContentLoaded", () => {
+  for (const math of document.querySelectorAll(".arithmatex")) {
+    renderMathInElement(math, { delimiters });
+  }
+});
+"""
 PACKAGES = {"replay": "covey.report.results"}  # names that are packages, too
 
 
@@ -35,8 +53,31 @@ def main() -> None:
             _copy(linked)
     with (PAGES / "docs" / "reference" / "python-api.md").open("a") as page:
         page.write(signatures())
-    build(load_config(str(ROOT / "docs" / "mkdocs.yml"), strict=True, nav=_navigation()))
+    config = str(ROOT / "docs" / "mkdocs.yml")
+    build(load_config(config, strict=True, nav=_navigation(), **_katex(PAGES / "katex")))
     sys.stderr.write(f"{SITE / 'index.html'}: {len(pages)} pages\n")
+
+
+def _katex(folder: Path) -> dict[str, list[str]]:
+    """Put what typesets formulas into the site; without npm, pages show them as TeX."""
+    npm = shutil.which("npm")
+    with tempfile.TemporaryDirectory() as place:
+        got = npm and subprocess.run(  # noqa: S603
+            [npm, "pack", "--silent", KATEX], cwd=place, capture_output=True, text=True, check=False
+        )
+        if not got or got.returncode:
+            sys.stderr.write(f"npm cannot get {KATEX}: formulas are shown as TeX\n")
+            return {}
+        with tarfile.open(next(Path(place).glob("*.tgz"))) as packed:
+            members = [one for one in packed.getmembers() if SHOWN.fullmatch(one.name)]
+            packed.extractall(place, members, filter="data")
+        shutil.copytree(Path(place) / "package" / "dist", folder)
+    (folder / "render.js").write_text(SCRIPT)
+    scripts = ("katex.min.js", "contrib/auto-render.min.js", "render.js")
+    return {
+        "extra_css": ["katex/katex.min.css"],
+        "extra_javascript": [f"katex/{name}" for name in scripts],
+    }
 
 
 def signatures() -> str:
