@@ -14,7 +14,7 @@ WISH = os.environ.get("COVEY_BUILD", "")
 # Those of the interpreter (-O3 -g) take three times as long and make nothing faster.
 # A product and a sum that become one instruction have other bits than in plain Python.
 FLAGS = ["-O2", "-g0", "-Wno-unused-function", "-ffp-contract=off"]
-MORE = {"linear": ["-O3"]}  # its loops over integers of 16 bits are worth vectors
+MORE = {"linear": ["-O3", "-funroll-loops"]}  # its loops over integers of 16 bits are worth vectors
 
 
 def extensions():
