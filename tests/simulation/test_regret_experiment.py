@@ -1,6 +1,7 @@
 """The tables of `experiments/regret` can be made, and say what the runs say."""
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from covey.bandit.policies import PRESETS
+from covey.simulation import scenario
 from support.required import ROOT
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -84,3 +86,12 @@ def test_a_missed_goal_is_reported_with_its_place(tables: ModuleType) -> None:
     assert "**met** in 2 of 2; the largest ratio is 0.90" in tables.goal(found, 0.95)
     assert "**missed** in 1 of 2: world 0.9" in tables.no_harm(found, 1.05)
     assert "**met**" in tables.no_harm(found[:1], 1.05)
+
+
+def test_every_world_kept_apart_has_the_regret_of_both_former_rules() -> None:
+    apart = FOLDER / "apart"
+    environments = scenario.load(apart / "worlds.toml").environments
+    published = json.loads((apart / "published.json").read_text())
+
+    assert [*published] == [*environments]
+    assert all({*former} == {"0.1.0", "0.2.0"} for former in published.values())
