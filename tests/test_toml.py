@@ -1,6 +1,7 @@
 """A table becomes a record, or is refused with the key and what to do; so do configurations."""
 
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,36 @@ def test_lambdas_of_one_place_have_one_name_and_are_told_apart() -> None:
     assert str(first) == str(second)
     assert first != second
     assert toml.imported(first, where="x") is not toml.imported(second, where="x")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": 1, "b c": [1, 2]}, '{ a = 1, "b c" = [1,2] }'),
+        ({}, "{}"),
+        ([{"a": True}, 2], "[{ a = true }, 2]"),
+        ('say "x"', '"say \\"x\\""'),
+        (0.5, "0.5"),
+        (float("inf"), "inf"),
+    ],
+)
+def test_a_value_is_written_as_toml_that_is_read_back(value: Any, text: str) -> None:
+    assert toml.text_of(value) == text
+    assert tomllib.loads(f"value = {text}") == {"value": value}
+
+
+def test_a_name_says_what_every_process_finds_by_it() -> None:
+    class Local:
+        pass
+
+    assert toml.named(Path) == "pathlib:Path"
+    assert toml.imported(toml.named(Local), where="x") is Local
+    names = ["pathlib:Path", "pathlib:Pat", "nowhere:Path", toml.named(Local)]
+    assert [toml.is_importable(name) for name in names] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("values", [{"size": 28}, {"size": 28.5, "spokes": 12}])
+def test_a_record_that_python_made_has_the_types_of_its_fields(values: dict[str, Any]) -> None:
+    toml.check(Wheel(**values))
+    with pytest.raises(covey.ConfigError, match="^spokes is 2.5; expected int, got float$"):
+        toml.check(Wheel(**values | {"spokes": 2.5}))

@@ -15,7 +15,7 @@ import pytest
 from covey.errors import ConfigError
 from covey.jobs import running
 from covey.jobs.ray_cluster import check_address, check_fingerprint, fingerprint
-from covey.jobs.running import finished
+from covey.jobs.running import finished, path_of, worked
 from covey.toml import check_range
 
 SCRIPT = """
@@ -49,6 +49,31 @@ def test_an_error_is_the_one_that_the_job_raised_and_names_the_job(workers: int)
 
     with pytest.raises(ConfigError, match="^job ([78]): speed is \\1"):
         next(results)
+
+
+def test_finished_work_is_kept_and_a_damaged_file_is_worked_again(tmp_path: Path) -> None:
+    calls = {number: partial(operator.pow, number, 2) for number in (3, 1, 2)}
+    paths = {number: path_of(call, tmp_path) for number, call in calls.items()}
+    told: list[tuple[float, int]] = []
+
+    def work(calls: Any) -> dict[int, int]:
+        return worked(
+            calls,
+            kind=int,
+            paths=paths,
+            workers=1,
+            on=None,
+            progress=lambda share, result: told.append((share, result)),
+        )
+
+    assert len({*paths.values()}) == 3
+    assert list(work(calls).items()) == [(3, 9), (1, 1), (2, 4)]
+    assert told == [(1 / 3, 9), (2 / 3, 1), (1.0, 4)]
+    paths[1].write_text("[")
+    del told[:]
+    others = {number: partial(operator.mul, number, 2) for number in calls}
+    assert list(work(others).items()) == [(3, 9), (1, 2), (2, 4)]
+    assert told == [(1.0, 2)]
 
 
 class DoneAtOnce:
