@@ -556,6 +556,22 @@ class Peeking:
             _estimates(learner, table, row_of(code), context),
         )
 
+    def effects(self, names: Sequence[str]) -> list[ContextEffect]:
+        """Return what each context tells of each own function: see `LocalSite.effects`."""
+        site, effects = self._site, list[ContextEffect]()
+        for k, name in enumerate(names):
+            before, after = (0.5,) * k, (0.5,) * (site.learner.dimension - k - 1)
+            ends = [self._believed((*before, end, *after)) for end in (0.25, 0.75)]
+            functions = zip(site.learner.arms[: len(site.functions)], *ends, strict=False)
+            effects += [ContextEffect(name, *each) for each in functions]
+        return sorted(effects, key=lambda effect: -abs(effect.high - effect.low))
+
+    def _believed(self, point: Context) -> list[float]:
+        """Return how right each arm is believed to be at a point; nothing without a cell there."""
+        table = _copy(self._site, self._site.learner.space, point)
+        rows = table.cells.around(point)
+        return table.accuracies(rows[-1], point) if rows else []
+
     def _decide(self, table: Table, context: Context, slot: int) -> int:
         learner = self._site.learner
         code = table.decide(context, slot)
@@ -904,6 +920,201 @@ class TicketTimes:
         self._given = deque(times)
 
 
+class LocalRequests:
+    """Begins the requests of a site in one process, with the contexts that it makes of records."""
+
+    def __init__(self, state: TicketState, handler: Handler, contexts: Contexts | None) -> None:
+        """Without `contexts` they are given."""
+        self._state = state
+        self._handler = handler
+        self._learner = state.learner
+        self.contexts = contexts
+
+    def context_names(self) -> list[str]:
+        """Return the names of the axes of contexts."""
+        if self.contexts is not None and self.contexts.names:
+            return self.contexts.names
+        return [f"context {k + 1}" for k in range(self._learner.dimension)]
+
+    def point(self, record: Any, contexts: Contexts, slot: int) -> Context:
+        self._check_records([record])
+        latest = self._state.latest_label
+        previous = None if latest is None else latest[1]
+        return contexts.extract_one(record, slot=slot, previous_label=previous)
+
+    def _check_records(self, records: Any) -> None:
+        for record in records:
+            if not isinstance(record, Mapping):
+                raise DataError(
+                    f"learner {self._learner.name!r} makes contexts from records ([data] context); "
+                    "pass a mapping from columns to values, or pass the context"
+                )
+
+    def begin(
+        self, instance: Any, context: Sequence[float] | None, slot: int | None
+    ) -> Coroutine[Any, Any, Request]:
+        if context is None and self.contexts is not None:
+            return self._answer_records([record_of(instance)], self.contexts, slot)
+        point = context_of(context)
+        return self._handler.answer([instance], [point], slot=slot)
+
+    def begin_rows(
+        self, rows: Any, contexts: Any, slot: int | None
+    ) -> Coroutine[Any, Any, Request]:
+        if contexts is None and self.contexts is not None:
+            return self._answer_records(rows, self.contexts, slot)
+        points: Any = contexts_of(contexts, rows)
+        wait = self._learner.label_wait
+        if len(rows) > wait + 1 and not self._learner.shares_slots:
+            raise DataError(
+                f"the batch has {len(rows)} rows, but label-wait of learner "
+                f"{self._learner.name!r} is {wait} slots; raise label-wait, or send fewer rows at "
+                "once"
+            )
+        if len(rows) > 1:
+            points = points_of(contexts, rows, dimension=self._learner.dimension)
+        return self._handler.answer(rows, points, slot=slot)
+
+    def _answer_records(
+        self, records: Any, contexts: Contexts, slot: int | None
+    ) -> Coroutine[Any, Any, Request]:
+        """Answer records; their contexts are made for the slots that they get."""
+
+        def points(first: int) -> Any:
+            if len(records) == 1:
+                return [self.point(records[0], contexts, first)]
+            latest = self._state.latest_label
+            previous = None if latest is None else latest[1]
+            columns = {name: [record.get(name) for record in records] for name in contexts.columns}
+            return contexts.extract_rows(
+                columns,
+                slot=first,
+                count=len(records),
+                previous_label=previous,
+                is_one_slot=self._learner.shares_slots,
+            )
+
+        self._check_records(records)
+        return self._handler.answer(records, points, slot=slot)
+
+
+class TicketLabels:
+    """Takes the labels of tickets, at the peers that were asked, too."""
+
+    def __init__(
+        self,
+        state: TicketState,
+        handler: Handler,
+        rows: RowHandler,
+        others: "Mapping[str, LocalSite]",
+    ) -> None:
+        self._state = state
+        self._handler = handler
+        self._learner = state.learner
+        self._tickets = state.open.ring
+        self._rows = rows
+        self._others = others
+        self._is_supervised = state.learner.is_supervised
+        self._takes_text: bool | None = None  # None: no label has come
+
+    def take(self, ticket: int, label: Label, cost: Cost) -> Settlement:
+        """Settle a ticket: see `LocalSite.learn`."""
+        kind = type(label)
+        if kind is not str and kind is not int:
+            label = _checked(label)
+        if (kind is str) is not self._takes_text:
+            request, row = self._state.open.find(ticket)
+            self._state.check(request, {row: label})
+            self._takes_text = kind is str
+        if cost is None and self._is_supervised:
+            result = self._tickets.settle(ticket, label)
+            if result >= 0:
+                self._tell_alarm()
+                return SETTLED[result]
+            done = self._rows.learn(ticket, label) if result == ASKED else None
+            if done is not None:
+                self._tell_alarm()
+                return done
+        else:
+            self._check_learns(ticket, [cost])
+        request, row = self._state.open.find(ticket)
+        number = request.number + row
+        (settled,) = self.take_rows(
+            [number], {number: label}, {} if cost is None else {number: cost}
+        )
+        return settled
+
+    def _tell_alarm(self) -> None:
+        """Let the sites that it may ask know of an alarm that a label has raised."""
+        slot = self._learner.take_alarm()
+        if slot:
+            for peer in {peer for peer, _ in self._learner.behind()}:
+                self._others[peer].learner.hear_alarm(self._learner.space, slot)
+
+    def take_rows(
+        self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, Cost]
+    ) -> list[Settlement]:
+        """Settle tickets, all or none: see `LocalSite.learn_batch`."""
+        for ticket in truths if paid or not self._learner.is_supervised else ():
+            self._check_learns(ticket, [paid.get(ticket)])
+        done: dict[int, Settlement] = {}
+        for state, request, rows in self._prepared(truths):
+            if state is not self._state:
+                state.settle(request, rows)
+                continue
+            costs = {row: paid.get(request.number + row) for row in rows} if paid else None
+            settled = self._state.settle(request, rows, costs)
+            self._tell_alarm()
+            for row, is_new, is_right in zip(rows, settled.is_new, settled.is_right, strict=True):
+                done[request.number + row] = Settlement(is_new, is_right)
+        settlements = []
+        for ticket in tickets:
+            settlements.append(done.get(ticket, KEPT))
+            if ticket in done:  # the same ticket again in the batch has no effect
+                done[ticket] = Settlement(False, done[ticket].is_right)
+        return settlements
+
+    def _prepared(
+        self, truths: Mapping[int, Any]
+    ) -> list[tuple[TicketState, Request, dict[int, Any]]]:
+        """Check labels by ticket and train with them, here and at the peers that answered.
+
+        Returns what can be settled, by site and request: that of peers first.
+        """
+        parts: dict[int, tuple[Request, dict[int, Any]]] = {}
+        for ticket, label in truths.items():
+            request, row = self._state.open.find(ticket)
+            parts.setdefault(request.number, (request, {}))[1][row] = label
+        for request, rows in parts.values():
+            self._state.check(request, rows)
+        shares: dict[str, dict[int, Any]] = {}
+        for request, rows in parts.values():
+            for row in run(self._handler.prepare(request, rows)):
+                del rows[row]
+            for row, label in rows.items() if request.peer_answers else ():
+                answer = request.peer_answers.get(row)
+                if answer is not None and answer.id and request.truths[row] is UNKNOWN:
+                    shares.setdefault(request.group(row).peer, {})[answer.id] = label
+        prepared = []
+        for peer, share in shares.items():
+            other = self._others[peer]
+            held = {
+                ticket: label for ticket, label in share.items() if other.state.open.knows(ticket)
+            }
+            prepared += other.labels._prepared(held)
+        return prepared + [(self._state, request, rows) for request, rows in parts.values()]
+
+    def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
+        request, row = self._state.open.find(ticket)
+        is_served = request.group(row).phase in ("serve", "recall")
+        if not self._learner.is_supervised and not is_served:
+            raise DataError(
+                f"learner {self._learner.name!r} has supervised = false, and takes no labels; it "
+                "learns by helping others"
+            )
+        self._learner.check_costs(costs)
+
+
 class LocalSite:
     """One site of a network: predict, and learn from true labels."""
 
@@ -926,15 +1137,10 @@ class LocalSite:
         self.lock = lock
         self._acquire, self._release = lock.acquire, lock.release  # `with` takes twice as long
         self.learner = learner
-        self._contexts = contexts
         self._times = times
-        self._others = others
-        self._is_supervised = learner.is_supervised
         self.dealings = Dealings()
-        self._takes_text: bool | None = None  # None: no label has come
         self.in_flight = 0  # requests that wait for functions
-        self._state = ticket_state(learner)
-        self._tickets = self._state.open.ring
+        self.state = ticket_state(learner)  # the learner and its open rows
         self.functions = functions
         # Where functions were changed: all arms that there are or were, and what was learnt of
         # those that are retired.
@@ -942,14 +1148,16 @@ class LocalSite:
         self.aside: list[Record] = []
         self._peeking = Peeking(self, others, site.views)
         self._effects = LocalEffects(self, functions, others, wait)
-        self._handler = Handler(self._state, site.views, self._effects)
+        self.handler = Handler(self.state, site.views, self._effects)
         self.rows = RowHandler(
-            self._state,
+            self.state,
             functions,
             others,
             trainable=self._effects.trainable,
             has_views=bool(site.views),
         )
+        self._requests = LocalRequests(self.state, self.handler, contexts)
+        self.labels = TicketLabels(self.state, self.handler, self.rows, others)
 
     def __repr__(self) -> str:
         return f"<LocalSite {self.name}: {', '.join(self.learner.arms)}>"
@@ -984,15 +1192,15 @@ class LocalSite:
         try:
             if at is not None or self.learner.waits_by_time:
                 self._times.move(at)
-            if context is None and self._contexts is not None:
-                request = run(self._begin(instance, context, slot))
+            if context is None and self._requests.contexts is not None:
+                request = run(self._requests.begin(instance, context, slot))
             else:
                 point = context if type(context) is tuple else context_of(context)
                 answer = self.rows.predict(instance, point, slot)
                 if type(answer) is Prediction:
                     self._count(answer)
                     return answer
-                request = run(self._handler.complete(cast("Draft", answer)))
+                request = run(self.handler.complete(cast("Draft", answer)))
             return self._answers(request)[0]
         finally:
             self._release()
@@ -1011,7 +1219,9 @@ class LocalSite:
         """
         with self.lock:
             self._times.move(at)
-        (answer,) = self._answers(await self._awaited(self._begin(instance, context, slot)))
+        (answer,) = self._answers(
+            await self._awaited(self._requests.begin(instance, context, slot))
+        )
         return answer
 
     def peek(
@@ -1022,9 +1232,9 @@ class LocalSite:
         There is no ticket. Functions are called; those that are coroutines cannot be.
         """
         with self.lock:
-            first = self._state.next_slot(slot)
-            if context is None and self._contexts is not None:
-                context = self._point(record_of(instance), self._contexts, first)
+            first = self.state.next_slot(slot)
+            if context is None and self._requests.contexts is not None:
+                context = self._requests.point(record_of(instance), self._requests.contexts, first)
             return self._peeking.peek(instance, context_of(context), first)
 
     def observe(
@@ -1053,46 +1263,8 @@ class LocalSite:
 
         Contexts in whose cells nothing is known yet are left out.
         """
-        width = self.learner.dimension
-        names = [f"context {k + 1}" for k in range(width)]
-        if self._contexts is not None and self._contexts.names:
-            names = self._contexts.names
-        effects = []
         with self.lock:
-            for k, name in enumerate(names):
-                others = (0.5,) * k, (0.5,) * (width - k - 1)
-                ends = [self._believed((*others[0], end, *others[1])) for end in (0.25, 0.75)]
-                functions = zip(self.learner.arms[: len(self.functions)], *ends, strict=False)
-                effects += [ContextEffect(name, *each) for each in functions]
-        return sorted(effects, key=lambda effect: -abs(effect.high - effect.low))
-
-    def _believed(self, point: Context) -> list[float]:
-        """Return how right each arm is believed to be at a point; nothing without a cell there."""
-        table = _copy(self, self.learner.space, point)
-        rows = table.cells.around(point)
-        return table.accuracies(rows[-1], point) if rows else []
-
-    def _point(self, record: Any, contexts: Contexts, slot: int) -> Context:
-        self._check_records([record])
-        latest = self._state.latest_label
-        previous = None if latest is None else latest[1]
-        return contexts.extract_one(record, slot=slot, previous_label=previous)
-
-    def _check_records(self, records: Any) -> None:
-        for record in records:
-            if not isinstance(record, Mapping):
-                raise DataError(
-                    f"learner {self.name!r} makes contexts from records ([data] context); pass a "
-                    "mapping from columns to values, or pass the context"
-                )
-
-    def _begin(
-        self, instance: Any, context: Sequence[float] | None, slot: int | None
-    ) -> Coroutine[Any, Any, Request]:
-        if context is None and self._contexts is not None:
-            return self._answer_records([record_of(instance)], self._contexts, slot)
-        point = context_of(context)
-        return self._handler.answer([instance], [point], slot=slot)
+            return self._peeking.effects(self._requests.context_names())
 
     def predict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None, at: Any = None
@@ -1109,7 +1281,7 @@ class LocalSite:
             return []
         with self.lock:
             self._times.move(at)
-            begun = self._begin_rows(rows, contexts, slot)
+            begun = self._requests.begin_rows(rows, contexts, slot)
             self._count_pending()
             return self._answers(run(begun))
 
@@ -1122,7 +1294,7 @@ class LocalSite:
             return []
         with self.lock:
             self._times.move(at)
-            begun = self._begin_rows(rows, contexts, slot)
+            begun = self._requests.begin_rows(rows, contexts, slot)
             self._count_pending()
         return self._answers(await self._awaited(begun))
 
@@ -1146,7 +1318,7 @@ class LocalSite:
             if settlement.is_new and self.learner.unit == 1:  # no request is made of a row for it
                 self.dealings.right += settlement.is_right
             elif settlement.is_new:
-                request, row = self._state.open.find(ticket)
+                request, row = self.state.open.find(ticket)
                 gain = self.learner.gain_of(request.answers[row], request.truths[row])
                 self.dealings.right += gain / self.learner.unit
         return [*settled]
@@ -1160,48 +1332,10 @@ class LocalSite:
             with self.lock:
                 self.in_flight -= 1
 
-    def _begin_rows(
-        self, rows: Any, contexts: Any, slot: int | None
-    ) -> Coroutine[Any, Any, Request]:
-        if contexts is None and self._contexts is not None:
-            return self._answer_records(rows, self._contexts, slot)
-        points: Any = contexts_of(contexts, rows)
-        wait = self.learner.label_wait
-        if len(rows) > wait + 1 and not self.learner.shares_slots:
-            raise DataError(
-                f"the batch has {len(rows)} rows, but label-wait of learner {self.name!r} is "
-                f"{wait} slots; raise label-wait, or send fewer rows at once"
-            )
-        if len(rows) > 1:
-            points = points_of(contexts, rows, dimension=self.learner.dimension)
-        return self._handler.answer(rows, points, slot=slot)
-
     def _count_pending(self) -> None:
         """Count pending labels, without which the rows of a batch would all explore one arm."""
         if not self.learner.shares_slots:
-            self._state.open.count_pending()
-
-    def _answer_records(
-        self, records: Any, contexts: Contexts, slot: int | None
-    ) -> Coroutine[Any, Any, Request]:
-        """Answer records; their contexts are made for the slots that they get."""
-
-        def points(first: int) -> Any:
-            if len(records) == 1:
-                return [self._point(records[0], contexts, first)]
-            latest = self._state.latest_label
-            previous = None if latest is None else latest[1]
-            columns = {name: [record.get(name) for record in records] for name in contexts.columns}
-            return contexts.extract_rows(
-                columns,
-                slot=first,
-                count=len(records),
-                previous_label=previous,
-                is_one_slot=self.learner.shares_slots,
-            )
-
-        self._check_records(records)
-        return self._handler.answer(records, points, slot=slot)
+            self.state.open.count_pending()
 
     def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.
@@ -1213,44 +1347,7 @@ class LocalSite:
         then every counter is as before, and the label can be sent again.
         """
         with self.lock:
-            return self._gain([ticket], [self._learn(ticket, label, cost)])[0]
-
-    def _learn(self, ticket: int, label: Label, cost: Cost) -> Settlement:
-        kind = type(label)
-        if kind is not str and kind is not int:
-            label = _checked(label)
-        self._acquire()
-        try:
-            if (kind is str) is not self._takes_text:
-                request, row = self._state.open.find(ticket)
-                self._state.check(request, {row: label})
-                self._takes_text = kind is str
-            if cost is None and self._is_supervised:
-                result = self._tickets.settle(ticket, label)
-                if result >= 0:
-                    self._tell_alarm()
-                    return SETTLED[result]
-                done = self.rows.learn(ticket, label) if result == ASKED else None
-                if done is not None:
-                    self._tell_alarm()
-                    return done
-            else:
-                self._check_learns(ticket, [cost])
-            request, row = self._state.open.find(ticket)
-            number = request.number + row
-            (settled,) = self._learn_rows(
-                [number], {number: label}, {} if cost is None else {number: cost}
-            )
-            return settled
-        finally:
-            self._release()
-
-    def _tell_alarm(self) -> None:
-        """Let the sites that it may ask know of an alarm that a label has raised."""
-        slot = self.learner.take_alarm()
-        if slot:
-            for peer in {peer for peer, _ in self.learner.behind()}:
-                self._others[peer].learner.hear_alarm(self.learner.space, slot)
+            return self._gain([ticket], [self.labels.take(ticket, label, cost)])[0]
 
     def learn_batch(
         self, tickets: Sequence[int], labels: Any, costs: Sequence[Cost] | None = None
@@ -1264,29 +1361,7 @@ class LocalSite:
         truths = truths_of(tickets, labels)
         paid = costs_of(tickets, costs)
         with self.lock:
-            return self._gain(tickets, self._learn_rows(tickets, truths, paid))
-
-    def _learn_rows(
-        self, tickets: Sequence[int], truths: Mapping[int, Any], paid: Mapping[int, Cost]
-    ) -> list[Settlement]:
-        for ticket in truths if paid or not self.learner.is_supervised else ():
-            self._check_learns(ticket, [paid.get(ticket)])
-        done: dict[int, Settlement] = {}
-        for site, request, rows in self._prepared(truths):
-            if site is not self:
-                site.state.settle(request, rows)
-                continue
-            costs = {row: paid.get(request.number + row) for row in rows} if paid else None
-            settled = self._state.settle(request, rows, costs)
-            self._tell_alarm()
-            for row, is_new, is_right in zip(rows, settled.is_new, settled.is_right, strict=True):
-                done[request.number + row] = Settlement(is_new, is_right)
-        settlements = []
-        for ticket in tickets:
-            settlements.append(done.get(ticket, KEPT))
-            if ticket in done:  # the same ticket again in the batch has no effect
-                done[ticket] = Settlement(False, done[ticket].is_right)
-        return settlements
+            return self._gain(tickets, self.labels.take_rows(tickets, truths, paid))
 
     def join(self) -> list[Settlement]:
         """Settle the labels that were kept for a busy peer's answer, where that has come by now.
@@ -1296,7 +1371,7 @@ class LocalSite:
         """
         settlements = []
         with self.lock:
-            for request, row in self._state.open.pending():
+            for request, row in self.state.open.pending():
                 late = request.predictions[row]
                 if type(late) is Late and late.truth is not UNKNOWN and late.is_there():
                     label, late.truth = late.truth, UNKNOWN
@@ -1306,67 +1381,18 @@ class LocalSite:
     def cell_of(self, ticket: int) -> str:
         """Return the name of the cell that decided on a ticket."""
         with self.lock:
-            request, row = self._state.open.find(ticket)
+            request, row = self.state.open.find(ticket)
         return request.group(row).cell
 
     # -- for other sites and drivers ------------------------------------------------------------
 
     @property
-    def state(self) -> TicketState:
-        """The learner and its open rows."""
-        return self._state
-
-    @property
     def meaning(self) -> str:
         """What its counters mean: another site of the same meaning can continue from them."""
-        scales = () if self._contexts is None else self._contexts.scales
+        contexts = self._requests.contexts
+        scales = () if contexts is None else contexts.scales
         learner = self.learner
         return schema_fingerprint(learner.arms, learner.policies, scales, learner.counted_parts)
-
-    @property
-    def handler(self) -> Handler:
-        """What answers requests."""
-        return self._handler
-
-    def _prepared(
-        self, truths: Mapping[int, Any]
-    ) -> list[tuple["LocalSite", Request, dict[int, Any]]]:
-        """Check labels by ticket and train with them, here and at the peers that answered.
-
-        Returns what can be settled, by site and request: that of peers first.
-        """
-        parts: dict[int, tuple[Request, dict[int, Any]]] = {}
-        for ticket, label in truths.items():
-            request, row = self._state.open.find(ticket)
-            parts.setdefault(request.number, (request, {}))[1][row] = label
-        for request, rows in parts.values():
-            self._state.check(request, rows)
-        shares: dict[str, dict[int, Any]] = {}
-        for request, rows in parts.values():
-            for row in run(self._handler.prepare(request, rows)):
-                del rows[row]
-            for row, label in rows.items() if request.peer_answers else ():
-                answer = request.peer_answers.get(row)
-                if answer is not None and answer.id and request.truths[row] is UNKNOWN:
-                    shares.setdefault(request.group(row).peer, {})[answer.id] = label
-        prepared = []
-        for peer, share in shares.items():
-            other = self._others[peer]
-            held = {
-                ticket: label for ticket, label in share.items() if other.state.open.knows(ticket)
-            }
-            prepared += other._prepared(held)
-        return prepared + [(self, request, rows) for request, rows in parts.values()]
-
-    def _check_learns(self, ticket: int, costs: Sequence[Cost]) -> None:
-        request, row = self._state.open.find(ticket)
-        is_served = request.group(row).phase in ("serve", "recall")
-        if not self.learner.is_supervised and not is_served:
-            raise DataError(
-                f"learner {self.name!r} has supervised = false, and takes no labels; it learns by "
-                "helping others"
-            )
-        self.learner.check_costs(costs)
 
 
 def _checked(label: Any) -> Label:
