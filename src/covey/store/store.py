@@ -66,10 +66,9 @@ class Store:
         self._start: int | None = None  # the number of the start that loaded it
         self.is_new = False  # it was made by this store
         self._only_reads = only_reads
-        if only_reads:
-            self._base = _read(where)
-        else:
-            self._base = _opened(where, is_new_allowed=is_new_allowed, connect=connect)
+        self._base = _database(
+            where, only_reads=only_reads, is_new_allowed=is_new_allowed, connect=connect
+        )
         try:
             with self._sentences("opened"):
                 self._set_up()
@@ -324,7 +323,7 @@ class Store:
         self._check_site(site.name, name)
         starts = site.starts + 1
         self._put([msgspec.structs.replace(site, starts=starts)])
-        self._insert_new([SourceState("", 0)])
+        self._insert([SourceState("", 0)], may_be_there=True)
         return starts
 
     def _check_site(self, kept: str, name: str) -> None:
@@ -389,7 +388,7 @@ class Store:
         self._insert(commit.labels.values())
         self._add(tables.COUNTERS, commit.counts)
         self._execute(tables.CLOSE, ((number,) for number in commit.closed))
-        self._insert_new(commit.deliveries)
+        self._insert(commit.deliveries, may_be_there=True)
         base.executemany(
             "DELETE FROM outbox WHERE peer = ? AND id = ?",
             [(delivery.peer, delivery.id) for delivery in commit.delivered],
@@ -412,14 +411,10 @@ class Store:
         text = "was given the label of a row that waits for none; nothing of the commit was written"
         return f"{self._path} {text}"
 
-    def _insert(self, records: Iterable[msgspec.Struct]) -> None:
-        """Write records of one kind, none of whose keys are there."""
+    def _insert(self, records: Iterable[msgspec.Struct], *, may_be_there: bool = False) -> None:
+        """Write records whose keys are not there; leave those that may be there as they are."""
         for table, rows in _by_table(records):
-            self._execute(table.insert, rows)
-
-    def _insert_new(self, records: Iterable[msgspec.Struct]) -> None:
-        for table, rows in _by_table(records):
-            self._execute(table.insert_new, rows)
+            self._execute(table.insert_new if may_be_there else table.insert, rows)
 
     def _put(self, records: Iterable[msgspec.Struct]) -> None:
         """Write records in place of those with the same keys; of several of these, the last."""
@@ -448,10 +443,7 @@ class Store:
         """Fold old rows faster than new ones come, if there are too many; return the rest."""
         rows = self._rows + new
         excess = min(rows - self.rows_kept, 2 * new + PRUNED_AT_ONCE)
-        while excess > 0:
-            folded = self._fold(excess)
-            if not folded:
-                break
+        while excess > 0 and (folded := self._fold(excess)):
             rows, excess = rows - folded, excess - folded
         return rows
 
@@ -502,29 +494,22 @@ class Store:
             if self._base.refused_table(error) == "labels":
                 raise StoreError(self._not_waited_for()) from error
             raise self._base.failure(verb, error) from error
-        except DamagedRow as error:
-            text = f"{self._path} is damaged ({error}); restore it from a copy"
+        except (DamagedRow, ValueError, LookupError) as error:  # or it cannot be decoded
+            kind = "" if isinstance(error, DamagedRow) else f"{type(error).__name__}: "
+            text = f"{self._path} is damaged ({kind}{error}); restore it from a copy"
             raise StoreError(text) from error
-        except (ValueError, LookupError) as error:  # a column that cannot be decoded
-            raise StoreError(
-                f"{self._path} is damaged ({type(error).__name__}: {error}); restore it from a copy"
-            ) from error
 
 
-def _opened(place: str | Path | DatabaseUrl, *, is_new_allowed: bool, connect: Any) -> Database:
+def _database(
+    place: str | Path | DatabaseUrl, *, only_reads: bool, is_new_allowed: bool, connect: Any
+) -> Database:
     if isinstance(place, DatabaseUrl):
         from covey.store.postgres import PostgresDatabase  # needs an optional package
 
-        return PostgresDatabase(place, is_new_allowed=is_new_allowed)
+        return PostgresDatabase(place, is_new_allowed=is_new_allowed, only_reads=only_reads)
+    if only_reads:
+        return SqliteReader(str(place))
     return SqliteFile(str(place), is_new_allowed=is_new_allowed, connect=connect)
-
-
-def _read(place: str | Path | DatabaseUrl) -> Database:
-    if isinstance(place, DatabaseUrl):
-        from covey.store.postgres import PostgresDatabase  # needs an optional package
-
-        return PostgresDatabase(place, only_reads=True)
-    return SqliteReader(str(place))
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

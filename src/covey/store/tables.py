@@ -327,7 +327,7 @@ TABLES = {table.name: table for table in ALL_TABLES}
 OF = {table.record: table for table in ALL_TABLES}
 # What is counted again if other settings mean other counters.
 COUNTED_AGAIN = ("cells", "arm_counters", "beliefs", "belief_notes")
-REQUESTS, ROW_IDS, LABELS, COUNTERS, FOLDED = ALL_TABLES[:5]
+REQUESTS, _, LABELS, COUNTERS, FOLDED = ALL_TABLES[:5]
 
 
 # -- statements ---------------------------------------------------------------------------------
