@@ -46,7 +46,6 @@ site north, ready
 
 slot                  12,345
 starts                3
-up for                1 d 2 h 3 min 4 s
 known cells           8
 open tickets          42
 undelivered labels    17
@@ -56,6 +55,7 @@ slot of last alarm    12,001
 labels from peers     1,650
 open tickets of peers 3
 extra cells for peers 2
+up for                1 d 2 h 3 min 4 s
 
 phase    decisions*  share %
 ----------------------------
@@ -90,6 +90,16 @@ def test_peers_with_earned_trust_are_listed_with_the_reason() -> None:
 
     assert head == "labels of are since slot compared why"
     assert line == "west parted 412 1,200 it lies"
+
+
+def test_facts_of_the_shadow_are_shown_where_rows_are_drawn_and_nothing_of_none() -> None:
+    shadow = {"share": 0.05, "complete": 0, "incomplete": 0, "dropped": 3, "waiting": 0}
+    shown = serve.status_text(json.dumps({**FULL, "alarm_slot": 0, "shadow": shadow}).encode())
+    lines = shown.split("\n\n")[1].splitlines()
+
+    assert [line[22:] for line in lines if "shadow" in line] == ["0.05"]
+    assert [line[:22].strip() for line in lines[-2:]] == ["with all answers*", "dropped*"]
+    assert "slot of last alarm" not in shown
 
 
 def test_names_cannot_steer_the_terminal() -> None:

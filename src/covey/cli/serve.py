@@ -6,7 +6,7 @@ import faulthandler
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,23 +100,14 @@ def _read(body: bytes) -> State:
 
 
 def _head(state: State) -> str:
+    passed = state.horizon is not None and state.slot > state.horizon
     facts = [
-        ("slot", _count(state.slot)),
-        ("starts", _count(state.starts)),
+        *_facts(state, "site"),
         ("up for", _span(state.uptime_s)),
-        ("known cells", _count(state.cells)),
-        ("open tickets", _count(state.open_tickets)),
-        ("undelivered labels", _count(state.owed)),
-        ("alarms*", _count(state.alarms)),
-        ("alarms of all starts", _count(state.alarms_total)),
-        ("slot of last alarm", _count(state.alarm_slot or None)),
-        ("labels from peers", _count(state.for_peers.labels)),
-        ("open tickets of peers", _count(state.for_peers.open_tickets)),
-        ("extra cells for peers", _count(state.for_peers.cells)),
         ("spent today", _of(state.spent_today, state.budget)),
-        ("horizon (passed)", _count(_passed(state))),
+        ("horizon (passed)", f"{state.horizon:,}" if passed else ""),
         *_account(state),
-        *_shadow(state),
+        *_facts(state, "site shadow"),
     ]
     ready = "ready" if state.is_ready else "not ready: its store cannot be written"
     title = f"site {_plain(state.name)}, {ready}"
@@ -124,10 +115,14 @@ def _head(state: State) -> str:
     return "\n".join([title, *needs, "", *(f"{what:<22}{value}" for what, value in facts if value)])
 
 
-def _passed(state: State) -> int | None:
-    """Return the horizon of the policy, if the slots have passed it."""
-    horizon = state.horizon
-    return horizon if horizon is not None and state.slot > horizon else None
+def _facts(state: State, kind: str) -> Iterator[tuple[str, str]]:
+    """Yield what a table of facts has of a state; a fact of which nothing is known is left out."""
+    for what, attribute, form in columns_named(kind):
+        value: Any = state
+        for name in attribute.split("."):
+            value = getattr(value, name, None)
+        is_said = value is not None and (value or not form.endswith("?"))
+        yield what, format(value, form.removesuffix("?")) if is_said else ""
 
 
 def _account(state: State) -> list[tuple[str, str]]:
@@ -143,30 +138,11 @@ def _account(state: State) -> list[tuple[str, str]]:
     ]
 
 
-def _shadow(state: State) -> list[tuple[str, str]]:
-    """Return what became of the rows that were drawn for the shadow."""
-    shadow = state.shadow
-    if shadow is None:
-        return []
-    return [
-        ("net gain", str(state.gain)),
-        ("shadow: rows drawn", f"{100 * shadow.share:g} %"),
-        ("with all answers*", _count(shadow.complete)),
-        ("with some answers*", _count(shadow.incomplete or None)),
-        ("dropped*", _count(shadow.dropped or None)),
-        ("waiting", _count(shadow.waiting or None)),
-    ]
-
-
 def _phases(state: State) -> str:
     names = sorted(state.phases, key=lambda name: (*PHASES, name).index(name))
     total = sum(state.phases.values())
     lines = [(_plain(name), f"{(n := state.phases[name]):,}", _share(n, total)) for name in names]
     return table([("phase", "decisions*", "share %"), *lines]) if lines else ""
-
-
-def _count(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
 
 
 def _of(spent: float, budget: float | None) -> str:
