@@ -63,7 +63,11 @@ def _katex(folder: Path) -> dict[str, list[str]]:
     npm = shutil.which("npm")
     with tempfile.TemporaryDirectory() as place:
         got = npm and subprocess.run(  # noqa: S603
-            [npm, "pack", "--silent", KATEX], cwd=place, capture_output=True, text=True, check=False
+            [npm, "pack", "--silent", "--fetch-retries=0", "--fetch-timeout=20000", KATEX],
+            cwd=place,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if not got or got.returncode:
             sys.stderr.write(f"npm cannot get {KATEX}: formulas are shown as TeX\n")

@@ -41,10 +41,8 @@ def most_accurate(labels: int, gain: float, level: float) -> int:
 
 
 def divergence(mean: float, other: float) -> float:
-    """Return the Kullback-Leibler divergence of two chances; it is 0 below the mean."""
-    if other <= mean:
-        return 0.0
-    wrong = (1 - mean) * math.log((1 - mean) / (1 - other)) if mean < 1 else 0.0
+    """Return the Kullback-Leibler divergence of two chances, the other one being the larger."""
+    wrong = (1 - mean) * math.log((1 - mean) / (1 - other))
     return wrong + (mean * math.log(mean / other) if mean > 0 else 0.0)
 
 

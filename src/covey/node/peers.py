@@ -696,22 +696,13 @@ class PaymentCounters:
 
     def account(self) -> Account:
         """Return the account of all days."""
-        sums: Counter[tuple[bool, str]] = Counter()
         rows: Counter[bool] = Counter()
+        sums = dict.fromkeys(("paid", "earned", *NO_PEERS.values()), 0)
         for day in self._days.values():
-            is_peer = day.peer not in NO_PEERS
-            sums[day.is_ours, "" if is_peer else day.peer] += day.amount
-            rows[day.is_ours] += day.rows * is_peer
-        units = {key: amount / MILLIONTHS for key, amount in sums.items()}
-        return account_of(
-            units.get((False, LABELS), 0.0),
-            bought=rows[True],
-            sold=rows[False],
-            paid=units.get((True, ""), 0.0),
-            earned=units.get((False, ""), 0.0),
-            serving_cost=units.get((True, SERVING), 0.0),
-            spent=units.get((True, FUNCTIONS), 0.0),
-        )
+            rows[day.is_ours] += day.rows * (day.peer not in NO_PEERS)
+            sums[NO_PEERS.get(day.peer, "paid" if day.is_ours else "earned")] += day.amount
+        units = {name: amount / MILLIONTHS for name, amount in sums.items()}
+        return account_of(bought=rows[True], sold=rows[False], **units)
 
     def _count(self, is_ours: bool, peer: str, rows: int, amount: int) -> DayPayments:
         key = (is_ours, self._today, peer)

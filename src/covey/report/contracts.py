@@ -1,6 +1,5 @@
 """A log replayed with and without a contract, a site or a function, and what differs."""
 
-import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -199,30 +198,25 @@ def more_labels(gain: Interval | None, labelled: int) -> int | None:
 
 def break_even(curve: Sequence[PricePoint]) -> BreakEven:
     """Return the price at which the gain of a buyer falls to nothing, by linear interpolation."""
+    prices = [point.price for point in curve]
     gains = [point.gain_points for point in curve]
-    last = curve[-1].price
+    lows = [-math.inf if gain.low is None else gain.low for gain in gains]
+    highs = [math.inf if gain.high is None else gain.high for gain in gains]
     mean, low, high = (
-        _crossing([point.price for point in curve], values)
-        for values in (
-            [gain.mean for gain in gains],
-            [-math.inf if gain.low is None else gain.low for gain in gains],
-            [math.inf if gain.high is None else gain.high for gain in gains],
-        )
+        _crossing(prices, values) for values in ([gain.mean for gain in gains], lows, highs)
     )
     return BreakEven(
-        price=last if mean == math.inf else mean,
-        low=last if low == math.inf else low,
+        price=prices[-1] if mean == math.inf else mean,
+        low=prices[-1] if low == math.inf else low,
         high=None if high == math.inf else high or 0.0,
     )
 
 
 def _crossing(prices: Sequence[float], values: Sequence[float]) -> float | None:
     """Return where values first fall to 0; None: they begin there; inf: they do not."""
-    if values[0] <= 0:
-        return None
-    points = itertools.pairwise(zip(prices, values, strict=True))
-    for (price, value), (following, lower) in points:
-        if lower <= 0:
-            share = 1.0 if math.isinf(value) else value / (value - lower)
-            return price + (following - price) * share
-    return math.inf
+    end = next((k for k, value in enumerate(values) if value <= 0), len(values))
+    if end in (0, len(values)):
+        return None if end == 0 else math.inf
+    value, lower = values[end - 1 : end + 1]
+    share = 1.0 if math.isinf(value) else value / (value - lower)
+    return prices[end - 1] + (prices[end] - prices[end - 1]) * share

@@ -326,8 +326,9 @@ class Delivery(msgspec.Struct, frozen=True):
     label: Any
 
 
-# In place of a peer: what nobody receives, and what the labels of own clients were worth.
-NO_PEERS = FUNCTIONS, SERVING, LABELS = "/functions", "/serving", "/labels"
+FUNCTIONS, SERVING, LABELS = "/functions", "/serving", "/labels"
+# In place of a peer: what nobody receives, and what own answers were worth; names in an account.
+NO_PEERS = {FUNCTIONS: "spent", SERVING: "serving_cost", LABELS: "right"}
 
 
 class DayPayments(msgspec.Struct, frozen=True):
