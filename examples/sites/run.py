@@ -5,6 +5,7 @@ Prints what happened; fails if anything that was acknowledged is missing.
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,8 @@ def main() -> int:
     parser.add_argument("--flows", type=int, default=800, metavar="N", help="of each site (800)")
     parser.add_argument("--seed", type=int, default=1, metavar="N")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="(default: a new one)")
+    text = "of the page of the first site (needs playwright and chromium)"
+    parser.add_argument("--picture", type=Path, metavar="PNG", help=text)
     options = parser.parse_args()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="covey-sites-"))
     begin_s = time.monotonic()
@@ -89,6 +92,8 @@ def main() -> int:
             stream.site.wait_until_up()
         say(f"{len(streams)} sites serve, each with two rules of its own; asking costs {PRICE}")
         play(streams)
+        if options.picture:
+            draw(streams[0].site, options.picture)
     missing = verify(streams)
     compare(streams)
     say(f"{time.monotonic() - begin_s:.0f} s; files, stores, logs and private keys: {folder}")
@@ -130,6 +135,23 @@ def play(streams: list[Stream]) -> None:
             one.result()
     _until(lambda: undelivered_labels(streams) == 0)
     say(f"all flows are answered; {victim.site.name} has its labels, none is undelivered")
+
+
+def draw(site: Site, file: Path) -> None:
+    """Keep how the page of a site looks now."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as browsers:
+        path, options = shutil.which("chromium"), ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = browsers.chromium.launch(executable_path=path, args=options)
+        size = {"width": 1200, "height": 1500}
+        page = browser.new_context(ignore_https_errors=True, viewport=size).new_page()
+        page.add_init_script(f"sessionStorage.setItem('covey-token', {site.token!r})")
+        page.goto(f"https://127.0.0.1:{site.port}/")
+        page.locator("#facts", has_text="slot").wait_for()
+        page.locator("svg").first.wait_for()
+        page.screenshot(path=file)
+        browser.close()
 
 
 def undelivered_labels(streams: list[Stream]) -> int:
