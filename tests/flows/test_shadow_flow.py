@@ -150,7 +150,7 @@ def test_a_replay_of_a_draw_has_the_drawn_rows_only(
 def test_without_shadow_mode_an_export_says_how_to_get_a_replay(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(tmp_path, lambda client: serve(client, range(5)))
+    run(tmp_path, lambda client: serve(client, range(5)), text_with(0.0))
     assert (
         cli.main(["export", str(tmp_path / "north.store"), "--out", str(tmp_path / "a.csv")]) == 0
     )

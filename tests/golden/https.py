@@ -27,7 +27,7 @@ def file_of(golden: Golden, stream: Stream, offices: Offices, name: str) -> str:
     rights = {**RIGHTS, "asks-by-context": is_by_context}
     return "\n".join(
         [
-            offices.node(name, features=features, slots="given"),
+            offices.node(name, features=features, slots="given", shadow=0.0),
             table("[data]", data),
             table("[policy]", policy),
             *(table("[ensemble]", votes) for votes in [config.get("ensemble")] if votes),
