@@ -3,7 +3,7 @@
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -20,7 +20,7 @@ class Wheel(msgspec.Struct, frozen=True):
 
 
 class Bicycle(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    frame_number: int
+    frame_number: Annotated[int, msgspec.Meta(ge=1)]
     front: Wheel | None = None
     owners: list[str] = []
     prices: dict[str, float] | None = None
