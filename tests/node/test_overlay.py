@@ -257,6 +257,29 @@ def test_a_source_forgets_when_the_site_does() -> None:
     assert sum(overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:6]) == 1
 
 
+def test_a_peers_alarm_forgets_what_the_peer_caused_or_all_if_it_teaches_the_site() -> None:
+    learner = make({"preset": "auto"})
+    statistics = SourceStatistics(learner, {EAST: "full"})
+    wrong_then(statistics, SOUTH, range(1, 10), right=100)
+
+    def forgotten() -> list[int]:
+        return [statistics.of(one).tables[""].policy.forgotten for one in (SOUTH, EAST)]
+
+    assert statistics.hear_alarm(SOUTH, "", 20)
+    assert (forgotten()[0] > 0, forgotten()[1], statistics.of(SOUTH).slot) == (True, 0, 20)
+    assert [statistics.hear_alarm(EAST, "", 30) for _ in range(2)] == [True, False]
+    assert forgotten()[1] > 0
+
+
+def test_cells_that_peers_opened_are_counted_whatever_the_trust_in_them() -> None:
+    statistics = SourceStatistics(make({"preset": "cos", "slices": 4}), {EAST: "full"})
+
+    for place, source in enumerate((SOUTH, EAST, EAST)):
+        statistics.report(source, Cell(0, (place,)), 1)
+
+    assert statistics.opened == 3
+
+
 # -- commits ---------------------------------------------------------------------------------------
 
 
