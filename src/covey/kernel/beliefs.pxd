@@ -6,7 +6,7 @@ from covey.kernel.counters cimport ArmCounters
 cdef enum:
     KNOWN_LOGS = 4096
     WORTH = 0, RIGHT, COIN, BELOW, BOTH, KEPT
-    PART = 0, PULL, STOP, DERIVED
+    PART = 0, PULL, STOP, HEADS, SECOND, DERIVED
     LABELS = 0, GAINED
     FINEST = 32
     CELLS = 63
@@ -25,6 +25,7 @@ cdef inline long long log_of_next(long long count) noexcept
 cdef inline long long rise(long long before, long long by, long long unit) noexcept
 cdef inline long long part_of(long long number, long long share, long long unit) noexcept
 cdef inline void weigh(long long* rows, double* reals, long long at, long long to, bint is_finest) noexcept
+cdef inline void toss(double* reals, long long to, long long labels, long long gained, long long unit) noexcept
 cdef inline void shrink(long long* rows, double* reals, long long at, long long to, double spread) noexcept
 
 

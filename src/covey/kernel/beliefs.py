@@ -38,10 +38,10 @@ else:
     # them; log-likelihoods of its labels as those of one coin, of the finer cells, and of both.
     WORTH, RIGHT, COIN, BELOW, BOTH = range(5)
     KEPT = 5
-    # What is computed of these: by how much labels shrink, the right ones by how much, and the
-    # chance that the cell is not divided.
-    PART, PULL, STOP = range(3)
-    DERIVED = 3
+    # What is computed of these: by how much labels shrink, the right ones by how much, the chance
+    # that the cell is not divided; mean and second moment if labels are of one coin, 0: none are.
+    PART, PULL, STOP, HEADS, SECOND = range(5)
+    DERIVED = 5
     FAR_APART = 40.0  # beyond this difference of log-likelihoods, one of them is all
     # What a cell of a single coordinate keeps in place of the first two.
     LABELS, GAINED = range(2)
@@ -131,6 +131,13 @@ def weigh(
     reals[to + STOP] = stop
 
 
+def toss(reals: memoryview[float], to: int, labels: int, gained: int, unit: int) -> None:
+    """Set the moments of the accuracy in a cell with labels, as that of one coin."""
+    doubt = 1.0 / (labels + 1.0)
+    coin = (float(gained) / unit + 0.5) * doubt
+    reals[to + HEADS], reals[to + SECOND] = coin, doubt + 4.0 * coin * coin
+
+
 def shrink(
     rows: memoryview[int], reals: memoryview[float], at: int, to: int, spread: float
 ) -> None:
@@ -208,33 +215,35 @@ class CellBeliefs:
         variance = 1.0 / (WHOLE_LABEL + rows[at + WORTH])
         mean = (0.5 * WHOLE_LABEL + rows[at + RIGHT]) * variance
         left = 1.0  # the chance that cells are divided so far
-        first = second = 0.0  # moments of the weighted tree
-        derived, level = self.derived + DERIVED * seat, 0
-        while labels > 0.0 and level < depth:
-            weight = left * reals[base + derived + STOP]
+        first = moment = 0.0  # moments of the weighted tree
+        second = doubt + 4.0 * coin * coin
+        to, level = base + self.derived + DERIVED * seat, 0
+        from_root = to - base
+        if labels == 0.0:
+            depth = 0
+        while level < depth:
+            weight = left * reals[to + STOP]
             first += weight * coin
-            second += weight * (doubt + 4.0 * coin * coin)
+            moment += weight * second
             left -= weight
             level += 1
-            base = chain[level]
-            labels = float(rows[base + self.labels + arm])
-            if labels == 0.0:
+            to = chain[level] + from_root
+            second = reals[to + SECOND]
+            if second == 0.0:  # the deviations are of all finer levels
                 variance += self.tails[level]
-                coin, doubt = 0.5, 1.0
+                coin, second, level = 0.5, 2.0, -1
                 break
-            at = base + derived
-            mean = (mean + reals[at + PULL]) * reals[at + PART]
-            variance = (variance * reals[at + PART] + self.shrink[level]) * reals[at + PART]
-            doubt = 1.0 / (labels + 1.0)
-            coin = (float(rows[base + self.right + arm]) / self.unit + 0.5) * doubt
+            mean = (mean + reals[to + PULL]) * reals[to + PART]
+            variance = (variance * reals[to + PART] + self.shrink[level]) * reals[to + PART]
+            coin = reals[to + HEADS]
         first += left * coin  # cells are not divided further
-        second += left * (doubt + 4.0 * coin * coin)
-        if labels > 0.0 or level == 0:  # else the deviations are in it already
+        moment += left * second
+        if level >= 0:
             variance += self.tails[level + 1]
         self.means[1] = min(1.0, max(0.0, mean))
         self.variances[1] = variance * WHOLE_LABEL
         self.means[2] = first
-        self.variances[2] = second - 4.0 * first * first
+        self.variances[2] = moment - 4.0 * first * first
         return 0
 
     def add(self, row: int, arm: int, gain: int) -> int:
@@ -262,6 +271,7 @@ class CellBeliefs:
             before = rows[at + BOTH]
             weigh(rows, reals, at, to, level == finest)
             below = rows[at + BOTH] - before
+            toss(reals, to, labels + 1, gained + gain, unit)
             labels, gained = rows[at + WORTH], rows[at + RIGHT]
             rows[at + WORTH] = labels + worth
             rows[at + RIGHT] = gained + right
@@ -296,6 +306,10 @@ class CellBeliefs:
         at, to = base + self.kept + KEPT * seat, base + self.derived + DERIVED * seat
         weigh(rows, reals, at, to, level == self.finest)
         shrink(rows, reals, at, to, self.shrink[level])
+        reals[to + SECOND] = 0.0
+        if rows[base + self.labels + arm] > 0:
+            labels, gained = rows[base + self.labels + arm], rows[base + self.right + arm]
+            toss(reals, to, labels, gained, self.unit)
 
     def forget(self, first: int, end: int) -> None:
         """Reset the labels of the arms from `first` to before `end`, in every cell."""

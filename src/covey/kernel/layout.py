@@ -57,7 +57,7 @@ class Layout:
         self.underway_served = self._take(functions if self.weighs else 0)
         self.cached = self.stride  # from here on is what can be computed again
         # What follows from the sums of an arm, as floats.
-        self.derived = self._take(3 * judged)
+        self.derived = self._take(5 * judged)
         # What was computed: of which state, and the index.
         stamped = self.asked + FUNCTION_STAMPS if has_index else 0
         self.values = self._take(2 * stamped)
