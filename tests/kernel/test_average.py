@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from covey import kernel
 from covey.bandit.policies import policy_from
+from covey.config import load
+from covey.data.logs import EncodedLog
 from covey.kernel import Table, arm_of, phase_of, row_of
 from covey.kernel.rules import Cell as KernelCell
+from covey.replay.engine import ReplayEngine
 from reference.average import WHOLE, Learner, Place, Report, Tree, above, of_one_coordinate
 from reference.owners import index_setup
 from reference.records import Cell, level_of
@@ -531,3 +534,25 @@ def test_many_coordinates_are_calibrated_by_the_first_labels_and_kept(stop: int)
             one.settle(codes[0], 1, context, slot)
 
     assert table.policy.state() == again.policy.state()
+
+
+def test_a_table_that_was_replayed_waits_for_reports_when_it_decides_by_itself() -> None:
+    learners = [
+        {"name": "a", "functions": ["f"], "peers": {"b": 0.0}},
+        {"name": "b", "functions": ["g"], "peers": {"a": 0.0}},
+    ]
+    setup = load({"policy": {"preset": "auto"}, "learner": learners})
+    engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
+    labels = np.zeros(20, np.int32)
+    predictions = np.stack([labels, 1 - labels])
+    engine.play(
+        EncodedLog(
+            contexts=np.linspace(0.0, 0.9, 20).data,
+            predictions=predictions.data,
+            labels=labels.data,
+            at=None,
+            delays=None,
+        )
+    )
+
+    assert engine.tables[1][0].decide((0.5,), 21) < 0

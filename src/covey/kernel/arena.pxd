@@ -4,12 +4,6 @@ from covey.kernel.cells cimport BEST, COORDINATES, LEVEL, OWN, Cells, doubles, h
 from covey.kernel.counters cimport SERVE, UNPAID, ArmCounters
 from covey.kernel.table cimport CellPolicy, Clock, Said, Table
 
-cdef extern from *:
-    """
-    #define COVEY_ITEMS(list) (((PyListObject *) (list))->ob_item)
-    """
-    PyObject** items_of "COVEY_ITEMS" (list items) noexcept
-
 # The same as in `arena.py`, as literals for C.
 cdef enum:
     NEVER = -1
@@ -62,7 +56,7 @@ cdef inline void aim_at(Cells cells, double* contexts, int* columns, long long s
 @cython.final
 cdef class Arena:
     cdef Clock clock
-    cdef list clocks, tables, policies, numbers, kept
+    cdef list clocks, tables, policies, numbers, kept, peers
     cdef dict known
     cdef LateLabels late
     cdef Said nothing_said

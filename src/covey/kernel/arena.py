@@ -15,13 +15,13 @@ from typing import Any
 
 import cython
 
+from covey.kernel.average import Friends, friends_of
 from covey.kernel.cells import Cells, block
 from covey.kernel.rules import Cell, Seat
 from covey.kernel.table import CellPolicy, Clock, Said, Table
 
 if cython.compiled:
-    from cython.cimports.covey.kernel.arena import items_of
-    from cython.cimports.covey.kernel.cells import touch
+    from cython.cimports.covey.kernel.cells import items_of, touch
 else:
     from covey.kernel.cells import BEST, COORDINATES, LEVEL, OWN, doubles, halves, integers, octets
     from covey.kernel.counters import SERVE, UNPAID
@@ -333,6 +333,11 @@ class Arena:
                 for who in seat.behind
             ]
         )
+        self.peers: list[list[CellPolicy]] = [[] for _ in self.tables]  # those that tell no lies
+        for k, seat in zip(own, seats, strict=True):
+            peers = [who for who in seat.behind if who >= 0]
+            if not any(seats[who].lies for who in peers):
+                self.peers[k] = [self.policies[who * self.spaces + seat.space] for who in peers]
         self.cost_columns = self._whole([column for seat in seats for column in seat.cost_columns])
         self.starts = self._whole(accumulate(arms, initial=0))  # learner -> its first arm in these
         # Per arm, the row of predictions with the answers of its first function, and its number in
@@ -389,6 +394,9 @@ class Arena:
         """Replay the rows of `log` from `first_slot`, and write the trace."""
         self._open(log, trace)
         self.is_alike = self._are_alike()
+        friends: list[Friends] = []
+        for policy, peers in zip(self.policies, self.peers, strict=True):
+            friends += friends_of(policy, peers, are_alike=self.is_alike)
         self.looks_ahead = self.is_alike and cython.cast(Table, self.table_at[0]).cells.is_flat
         for t in range(self.slots):
             slot = first_slot + t
@@ -406,6 +414,8 @@ class Arena:
             if self.late.pending > 0:
                 self.late.deliver(slot)
         self.alike = cython.cast(Table, self.table_at[0]).cells.used if self.is_alike else 0
+        for each in friends:
+            each.part()
 
     def _move_clocks(self, slot: int) -> None:
         for k in range(self.spaces):

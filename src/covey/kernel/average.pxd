@@ -1,4 +1,5 @@
 cimport cython
+from cpython.object cimport PyObject
 from covey.kernel.beliefs cimport CellBeliefs, CoordinateTrees
 from covey.kernel.cells cimport ARRIVALS, COORDINATES, LEVEL, WIDE_SIDE, Cells, doubles, integers
 from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, FOREVER, OF_PEERS, SERVE, UNPAID, ArmCounters
@@ -22,6 +23,8 @@ cdef extern from *:
     double LEAST_BELIEF "(0.02)"
     double LEAST_MEAN "(0.001)"
     double LEAST_VARIANCE "(4e-9)"
+    double APART "(1e-9)"
+    double NEAR "(1e-6)"
     double UNTOLD "(-1e301)"
     double RECORD_PRIOR "(25.0)"
     double FALL "(0.75)"
@@ -65,7 +68,7 @@ cdef class Average:
     cdef object block
     cdef long long unit, version, place
     cdef double mean, variance, plain, belief_in_record
-    cdef long long *logs, *labelled, *told, *sums, *weighed
+    cdef long long *logs, *labelled, *told, *sums, *weighed, *heard
     cdef double* weights
     cdef long long* stamps
     cdef double* values
@@ -84,6 +87,9 @@ cdef class Average:
     cdef int _learn_at(self, list place, long long function, long long gain) except -1
     cdef void hear(self, long long peer, long long* logs, long long first) noexcept
     cdef void reweigh(self) noexcept
+    cdef double narrow(self, long long row, long long arm, double mean, double highest) noexcept
+    cdef inline int hear_other(self, long long peer, Average other) noexcept
+    cdef void hear_anew(self) noexcept
     cdef void _sum_told(self) noexcept
     cdef void forget(self, long long arms) noexcept
     cdef list state(self)
@@ -107,6 +113,30 @@ cdef class FallTest:
     cdef void restart(self) noexcept
 
 
+@cython.final
+cdef class Replies:
+    cdef object block
+    cdef double* bounds
+    cdef long long functions, slot, first, low, high
+    cdef double low_end, high_begin
+    cdef inline long long pick(self, long long first, double share) noexcept
+    @cython.locals(is_clear=cython.bint)
+    cdef int divide(self, long long first, long long slot) noexcept
+    cdef inline long long taken(self, double share) noexcept
+
+
+@cython.final
+cdef class Friends:
+    cdef AutoPolicy policy
+    cdef list peers
+    cdef PyObject** peer_at
+    cdef bint are_alike
+    @cython.locals(policy=AutoPolicy, is_pending=cython.bint)
+    cdef int choose(self, long long row, long long slot) except? -2
+    @cython.locals(cells=Cells)
+    cdef int _prepare(self, long long number, long long row, long long slot) except -1
+
+
 cdef class AutoPolicy(CellPolicy):
     cdef Average average
     cdef FallTest changes
@@ -117,11 +147,16 @@ cdef class AutoPolicy(CellPolicy):
     cdef object block
     cdef double *offers, *means, *bounds
     cdef long long* judged
+    cdef Replies replies
+    cdef Friends friends
+    cdef readonly bint is_simple
     cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
     cdef double accuracy(self, long long row, long long arm) noexcept
     cdef long long basis(self, long long row) noexcept
     cdef int most_accurate(self, long long row) except -1
     cdef int choose_again(self, long long row, long long slot) except? -2
+    @cython.final
+    cdef int prepare(self, long long row, long long slot) except -1
     @cython.final
     cdef bint _is_usual(self) noexcept
     cdef bint is_waiting(self, long long row, long long slot) except -1
@@ -131,8 +166,6 @@ cdef class AutoPolicy(CellPolicy):
     cdef inline long long _judge(self, long long row, long long slot) noexcept
     @cython.final
     cdef long long _judge_anew(self, long long row, long long slot, long long first) noexcept
-    @cython.final
-    cdef inline long long _pick(self, long long first, long long slot) noexcept
     @cython.final
     cdef double _index(self, long long row, long long arm, long long slot) noexcept
     @cython.final

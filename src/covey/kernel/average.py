@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from array import array
+from typing import Any
 
 import cython
 
@@ -20,6 +21,7 @@ from covey.kernel.rules import Rule, middle_of
 from covey.kernel.table import CellPolicy, Clock, Said
 
 if cython.compiled:
+    from cython.cimports.covey.kernel.cells import items_of
     from cython.cimports.libc.math import exp, log, rint, sqrt
 else:
     from math import exp, log, sqrt
@@ -35,6 +37,9 @@ else:
     LEAST_BELIEF = 0.02  # labels are predicted with probabilities at least this far from 0 and 1
     LEAST_MEAN = 0.001
     LEAST_VARIANCE = 4e-9
+    # Differences that no rounding makes up for: of values, and of shares times their slopes.
+    APART = 1e-9
+    NEAR = 1e-6
     UNTOLD = -1e301  # what a peer is worth on average that has not reported
     CALIBRATED = 256  # labels after which the features of very many contexts are made
     MOST_BEHIND = 3 << 20  # log-likelihood by which one is behind the best after an alarm
@@ -230,7 +235,7 @@ class Average:
         self.width = 4 + 2 * kinds
         lengths = [self.counted, self.counted * self.peers, self.counted, RECORDED * self.judged]
         self.stored = sum(lengths)
-        lengths += [self.counted, kinds, 4 * arms, self.width * arms, self.functions]
+        lengths += [self.counted, kinds, 4 * arms, self.width * arms, self.functions, self.peers]
         firsts = [sum(lengths[:k]) for k in range(len(lengths))]
         self.block = block(8 * sum(lengths))
         self.logs = integers(self.block, firsts[0], lengths[0])
@@ -245,6 +250,7 @@ class Average:
         self.stamps = integers(self.block, firsts[6], lengths[6])
         self.values = doubles(self.block, firsts[7], lengths[7])
         self.labelled = integers(self.block, firsts[8], self.functions)  # a function's last slot
+        self.heard = integers(self.block, firsts[9], lengths[9])  # version of what a peer told
         for function in range(self.functions):
             self.labelled[function] = -1
         self.belief_in_record = 0.5
@@ -323,6 +329,18 @@ class Average:
         labels = float(self.cells.rows[base + self.counters.labels + arm])
         expected = float(self.counters.expected(base, arm))
         return (1.0 + labels) / (1.0 + expected) if expected > labels else 1.0
+
+    def narrow(self, row: int, arm: int, mean: float, highest: float) -> float:
+        """Return the index of a peer when its pending labels narrow it."""
+        narrowed = self.narrowed(row, arm)
+        return mean + (highest - mean) * sqrt(narrowed) if narrowed < 1.0 else highest
+
+    def hear_other(self, peer: int, other: Average) -> int:
+        """Take the log-likelihoods of a peer in this process, if they have changed."""
+        if self.heard[peer] != other.version:
+            self.heard[peer] = other.version
+            self.hear(peer, other.logs, 0)
+        return 0
 
     def is_first(self, function: int, slot: int) -> bool:
         """Return whether a label is the first of its slot, if learners share each instance."""
@@ -422,8 +440,14 @@ class Average:
         self.belief_in_record = 1.0 / (1.0 + exp(min(700.0, float(behind) / UNIT)))
         self.version += 1
 
+    def hear_anew(self) -> None:
+        """Take what peers tell next, although they have told it."""
+        for peer in range(self.peers):
+            self.heard[peer] = -1
+
     def _sum_told(self) -> None:
         """Add up what peers told."""
+        self.hear_anew()
         for k in range(self.counted):
             self.sums[k] = 0
             for peer in range(self.peers):
@@ -595,6 +619,144 @@ class FallTest:
             self.watch[k] = 0
 
 
+class Replies:
+    """What a learner replies to all that ask it in a slot: which function depends on their share.
+
+    `bounds` has four numbers of each function: see `AutoPolicy`.
+    """
+
+    def __init__(self, memory: bytearray, first: int, functions: int) -> None:
+        self.block, self.functions = memory, functions
+        self.bounds = doubles(memory, first, 8 * functions)
+        # Where the first function is, and those that low shares take and high ones.
+        self.slot = self.first = self.low = self.high = 0
+        self.low_end, self.high_begin = -1.0, 2.0
+
+    def pick(self, first: int, share: float) -> int:
+        """Return where the function is that a share takes, in `bounds` from `first` on."""
+        bounds, end = self.bounds, first + 4 * self.functions
+        chosen, largest = first, -1.0
+        for at in range(first, end, 4):
+            mean = bounds[at]
+            value = mean + share * (bounds[at + 1] - mean)
+            if value > largest:
+                largest, chosen = value, at
+        return chosen
+
+    def divide(self, first: int, slot: int) -> int:
+        """Find the shares by which one function is taken, as no rounding can say otherwise.
+
+        What a function may be worth is linear in the share, so that is so on both sides of where
+        the best ones at 0 and 1 are worth the same, if a third one is worth less there.
+        """
+        bounds, low, high, end = self.bounds, first, first, first + 4 * self.functions
+        for at in range(first, end, 4):
+            if bounds[at] > bounds[low]:
+                low = at
+            if bounds[at + 1] > bounds[high + 1]:
+                high = at
+        self.slot, self.first, self.low, self.high = slot, first, low, high
+        behind = bounds[low] - bounds[high]
+        gained = behind + bounds[high + 1] - bounds[low + 1]
+        is_clear = low == high or gained > NEAR
+        turn = behind / gained if gained > NEAR else 1.0
+        most = bounds[low] + turn * (bounds[low + 1] - bounds[low]) - APART
+        for at in range(first, end, 4):
+            if at not in (low, high):
+                mean, highest = bounds[at], bounds[at + 1]
+                is_clear = is_clear and mean + turn * (highest - mean) < most
+                is_clear = is_clear and mean < bounds[low] - APART
+                is_clear = is_clear and highest < bounds[high + 1] - APART
+        self.low_end, self.high_begin = -1.0, 2.0
+        if is_clear:
+            self.low_end = 2.0 if low == high else turn - NEAR
+            self.high_begin = turn + NEAR
+        return 0
+
+    def taken(self, share: float) -> int:
+        """Return where the function is that a share takes."""
+        if share < self.low_end:
+            return self.low
+        if share > self.high_begin:
+            return self.high
+        return self.pick(self.first, share)
+
+
+class Friends:
+    """The peers of a learner while all play in this process: it asks them in one walk."""
+
+    def __init__(self, policy: AutoPolicy, peers: list[AutoPolicy], *, are_alike: bool) -> None:
+        """`are_alike`: they keep the same cells in the same rows, and all decide in every slot."""
+        self.policy, self.peers, self.are_alike = policy, peers, are_alike
+        self.peer_at = items_of(peers) if cython.compiled else peers
+        self.policy.average.hear_anew()
+        self.policy.friends = self
+
+    def part(self) -> None:
+        """Let the learner wait for reports again."""
+        self.policy.friends = None
+
+    def choose(self, row: int, slot: int) -> int:
+        """Return the same as `choose` of the policy when all that it wants have reported.
+
+        A peer is asked if it might be right for sure and be worth more than all own functions.
+        """
+        policy, peer_at = self.policy, self.peer_at
+        costs, share, bounds = policy.counters.costs, policy.share, policy.bounds
+        rows, reals, functions = policy.cells.rows, policy.cells.reals, policy.functions
+        at, is_pending = row * policy.stride + policy.reports, policy.counters.expected_labels > 0
+        # All that are alike have the same instance in a slot; others prepare for each that asks.
+        prepared = slot if self.are_alike else -1
+        chosen = best = min(0, functions - 1)
+        largest = best_mean = -FOREVER
+        for arm in range(functions):
+            mean = bounds[4 * arm]
+            value = mean + share * (bounds[4 * arm + 1] - mean) - costs[arm]
+            if value > largest:
+                largest, chosen = value, arm
+            if mean - costs[arm] > best_mean:
+                best_mean, best = mean - costs[arm], arm
+        enough = max(largest, 1.0 - CLOSED)
+        for arm in range(functions, policy.asked):
+            price = costs[arm]
+            if 1.0 - price > enough:
+                peer = peer_at[arm - functions]
+                if cython.cast(AutoPolicy, peer).replies.slot != prepared:
+                    self._prepare(arm - functions, row, slot)
+                place = cython.cast(AutoPolicy, peer).replies.taken(share)
+                bounds = cython.cast(AutoPolicy, peer).bounds
+                mean = bounds[place + 2]
+                highest = max(bounds[place + 1], mean)
+                rows[at], reals[at + 1], reals[at + 2] = slot, mean, highest
+                reals[at + 3] = bounds[place + 3]
+                policy.average.hear_other(arm - functions, cython.cast(AutoPolicy, peer).average)
+                if is_pending and highest - price > best_mean - APART:  # else it is not chosen
+                    highest = policy.average.narrow(row, arm, mean, highest)
+                value = mean + share * (highest - mean) - price
+                if value > largest:
+                    largest, chosen = value, arm
+                if mean - price > best_mean:
+                    best_mean, best = mean - price, arm
+            at += 4
+        return chosen << 2 | (EXPLOIT if best == chosen else EXPLORE)
+
+    def _prepare(self, number: int, row: int, slot: int) -> int:
+        """Let a peer judge its functions in the cell of a row."""
+        peer, cells = self.peer_at[number], self.policy.cells
+        if not self.are_alike or row >= cython.cast(AutoPolicy, peer).cells.used:
+            row = cython.cast(AutoPolicy, peer).cells.open_for(cells, row, slot)
+        cython.cast(AutoPolicy, peer).prepare(row, slot)
+        return 0
+
+
+def friends_of(policy: CellPolicy, peers: list[CellPolicy], *, are_alike: bool) -> list[Friends]:
+    """Let a policy know its peers, if all are of this kind and no option has to look at each."""
+    if not peers or not all(isinstance(each, AutoPolicy) for each in (policy, *peers)):
+        return []
+    auto: Any = policy
+    return [Friends(auto, peers, are_alike=are_alike)] if auto.is_simple else []  # type: ignore[arg-type]
+
+
 class AutoPolicy(CellPolicy):
     """Chooses by the mean of an arm plus a share of its width; the share changes by the slot."""
 
@@ -616,14 +778,19 @@ class AutoPolicy(CellPolicy):
         self.block = block(8 * (2 * arms + 8 * functions + 8))
         self.offers, self.means = doubles(self.block, 0, arms), doubles(self.block, arms, arms)
         self.largest = 0.0
-        # Mean, index, plain mean and doubt of each own function; then, for reports while labels are
-        # pending, the same by settled labels only. And of what both are: slot, place, weights,
-        # pending labels.
+        # Mean and index of each own function, its mean in reports, and what labels are tested
+        # against there; then, for reports while labels are pending, the same by settled labels
+        # only. And of what both are: slot, place, weights, pending labels.
         self.bounds = doubles(self.block, 2 * arms, 8 * functions)
         self.judged = integers(self.block, 2 * arms + 8 * functions, 8)
         # Per row and peer: the slot of its report, mean, index, and what labels are tested against.
         self.reports = layout.reports
         self.said = Said(1 + self.average.counted)
+        self.replies = Replies(self.block, 2 * arms, functions)
+        self.friends: Friends | None = None
+        has_options = self.floors_training or self.counters.learns_costs
+        has_options = has_options or self.counters.has_rewards
+        self.is_simple = not has_options and arms == self.asked
 
     # -- decisions -----------------------------------------------------------------------------
 
@@ -634,6 +801,8 @@ class AutoPolicy(CellPolicy):
             self.counters.begin_period(0, slot)
         self.share = share_at(slot, self.offset)
         self._judge(row, slot)
+        if self.friends is not None:
+            return self.friends.choose(row, slot)
         for arm in range(self.functions):
             self._offer(row, arm, self.bounds[4 * arm], self.bounds[4 * arm + 1])
         for arm in range(self.asked, self.arms):
@@ -688,7 +857,7 @@ class AutoPolicy(CellPolicy):
         return -1
 
     def _judge(self, row: int, slot: int) -> int:
-        """Return where mean, index and doubt of each own function in a cell are in `bounds`."""
+        """Return where what is believed of the own functions in a cell is in `bounds`."""
         # A local name of an object costs C more than what is looked up here.
         which = 4 if self.average.is_reporting else 0
         judged, place, version = self.judged, row + 1, self.average.version
@@ -709,8 +878,9 @@ class AutoPolicy(CellPolicy):
         for function in range(self.functions):
             at = first + 4 * function
             self.bounds[at + 1] = self._index(row, function, slot)
-            self.bounds[at], self.bounds[at + 2] = average.mean, average.plain
-            self.bounds[at + 3] = doubt_of(average.variance)
+            doubt = doubt_of(average.variance)
+            self.bounds[at], self.bounds[at + 2] = average.mean, average.mean - doubt
+            self.bounds[at + 3] = float(fixed(average.plain - doubt)) / UNIT
         return 0
 
     def _index(self, row: int, arm: int, slot: int) -> float:
@@ -748,10 +918,7 @@ class AutoPolicy(CellPolicy):
             bound = self.clock.logarithm * tree.variances[k]
             highest = min(highest, upper(tree.means[k], bound))
             mean = min(mean, highest)
-        narrowed = self.average.narrowed(row, arm)
-        if narrowed < 1.0:
-            highest = mean + (highest - mean) * sqrt(narrowed)
-        return self._offer(row, arm, mean, highest)
+        return self._offer(row, arm, mean, self.average.narrow(row, arm, mean, highest))
 
     # -- for peers -----------------------------------------------------------------------------
 
@@ -761,19 +928,8 @@ class AutoPolicy(CellPolicy):
         self.latest = max(self.latest, slot)
         if self.weighs:
             self.counters.begin_period(OF_PEERS, slot)
-        return self._pick(self._judge(row, slot), slot)
-
-    def _pick(self, first: int, slot: int) -> int:
-        """Return the function that the asker would take, by `bounds` from `first` on."""
-        share, bounds = share_at(slot, self.asker), self.bounds
-        chosen, largest = 0, -1.0
-        for function in range(self.functions):
-            mean = bounds[first]
-            value = mean + share * (bounds[first + 1] - mean)
-            if value > largest:
-                largest, chosen = value, function
-            first += 4
-        return chosen
+        first = self._judge(row, slot)
+        return (self.replies.pick(first, share_at(slot, self.asker)) - first) // 4
 
     def accuracy(self, row: int, arm: int) -> float:
         at = row * self.stride + self.reports + 4 * (arm - self.functions)
@@ -801,20 +957,25 @@ class AutoPolicy(CellPolicy):
         """
         self.said.arrived = self.cells.rows[row * self.stride + ARRIVALS]
         self.clock.round_up(slot)
-        if self.weighs:
-            self.counters.begin_period(OF_PEERS, slot)
-        # By settled labels: who asks knows what it has asked for.
-        self.average.is_reporting = self.counters.expected_labels > 0
-        first, bounds = self._judge(row, slot), self.bounds
-        self.average.is_reporting = False
-        at = first + 4 * self._pick(first, slot)
-        self.said.lowest = bounds[at] - bounds[at + 3]
-        self.said.highest = bounds[at + 1]
-        self.said.numbers[0] = fixed(bounds[at + 2] - bounds[at + 3])
+        self.prepare(row, slot)
+        at = self.replies.taken(share_at(slot, self.asker))
+        self.said.lowest, self.said.highest = self.bounds[at + 2], self.bounds[at + 1]
+        self.said.numbers[0] = fixed(self.bounds[at + 3])
         if self.told_version != self.average.version:
             self.told_version = self.average.version
             for k in range(self.average.counted):
                 self.said.numbers[1 + k] = self.average.logs[k]
+        return 0
+
+    def prepare(self, row: int, slot: int) -> int:
+        """Judge the own functions in a cell, for the reports of a slot."""
+        if self.weighs:
+            self.counters.begin_period(OF_PEERS, slot)
+        # By settled labels: who asks knows what it has asked for.
+        self.average.is_reporting = self.counters.expected_labels > 0
+        first = self._judge(row, slot)
+        self.average.is_reporting = False
+        self.replies.divide(first, slot)
         return 0
 
     def hear(self, row: int, peer: int, said: Said, slot: int) -> int:

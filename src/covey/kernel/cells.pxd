@@ -1,4 +1,5 @@
 cimport cython
+from cpython.object cimport PyObject
 
 cdef extern from *:
     """
@@ -7,6 +8,7 @@ cdef extern from *:
     #else
     #define COVEY_TOUCH(address) ((void) (address))
     #endif
+    #define COVEY_ITEMS(list) (((PyListObject *) (list))->ob_item)
     static inline char *covey_start(PyObject *memory) {
         Py_buffer view;
         if (PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE) < 0) return NULL;
@@ -15,6 +17,7 @@ cdef extern from *:
     }
     """
     void touch "COVEY_TOUCH" (const void* address) noexcept
+    PyObject** items_of "COVEY_ITEMS" (list items) noexcept
     char* start_of "covey_start" (object memory) except NULL
 
 # The same as in `cells.py`, as literals for C.
