@@ -207,6 +207,8 @@ def test_labels_seen_are_those_of_the_site_and_of_the_source(
     accuracy, labels = statistics.estimate(SOUTH, cell, 9, is_by_context=True)
     assert statistics.recall(SOUTH, cell, 9)[0] == answer
     assert (accuracy * max(1, labels), labels) == (pytest.approx(count), total)
+    table = statistics.of(SOUTH).tables[""]
+    assert [table.record(0, arm) for arm in range(3)] == [(0, 0)] * 3  # no function answered
 
 
 # -- change detection ------------------------------------------------------------------------------
