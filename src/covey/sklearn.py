@@ -136,7 +136,10 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
                     "fitted; fit it first, or give a model that learns from a stream"
                 ) from error
         self._choice = ModelChoice(list(self.models_), self.context, self.policy)
-        self._is_trained = False
+        self._is_trained = not self._learners()  # fitted models have answers from the start
+
+    def _learners(self) -> list[Any]:
+        return [model for model in self.models_.values() if hasattr(model, "partial_fit")]
 
     def _given(self) -> Mapping[str, Any]:
         if self.models is not None:
@@ -151,13 +154,10 @@ class CoveyClassifier(_ClassifierMixin, _BaseEstimator):  # type: ignore[misc]
         codes = np.searchsorted(self.classes_, y)
         if len(self.classes_) < 2:  # there is nothing to choose, and models may refuse it
             return
-        is_known = all(not hasattr(model, "partial_fit") for model in self.models_.values())
-        if self._is_trained or is_known:
+        if self._is_trained:
             for instance, code in zip(self._instances(X, self._said(X)), codes, strict=True):
                 self._choice.learn(*instance, int(code))
-        for model in self.models_.values():
-            if not hasattr(model, "partial_fit"):
-                continue
+        for model in self._learners():
             if self._is_trained:
                 model.partial_fit(X, codes)
             else:

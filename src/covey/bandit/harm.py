@@ -33,17 +33,11 @@ def most_accurate(labels: int, gain: float, level: float) -> int:
     low, high = int(mean * MILLIONTHS), MILLIONTHS
     while high - low > 1:
         middle = (low + high) // 2
-        if divergence(mean, middle / MILLIONTHS) > bound:
-            high = middle
-        else:
-            low = middle
+        other = middle / MILLIONTHS
+        divergence = (1 - mean) * math.log((1 - mean) / (1 - other))
+        divergence += mean * math.log(mean / other) if mean else 0.0
+        low, high = (low, middle) if divergence > bound else (middle, high)
     return high
-
-
-def divergence(mean: float, other: float) -> float:
-    """Return the Kullback-Leibler divergence of two chances, the other one being the larger."""
-    wrong = (1 - mean) * math.log((1 - mean) / (1 - other))
-    return wrong + (mean * math.log(mean / other) if mean > 0 else 0.0)
 
 
 class _Over:

@@ -125,7 +125,7 @@ class Learner:
         self.waits_by_time = isinstance(policy.settings.label_wait, str)
         self.label_wait = policy.settings.live_wait
         self.shares_slots = policy.settings.rules.shares_slots  # the rows of a request
-        self._harm = policy.settings.harm
+        self.harm = policy.settings.harm  # the limit of it; None: there is none
         self.counts_at_once = not policy.settings.rules.counts_labelled  # before the label comes
         self._functions = len(functions)
         self._peers = (*peers, *context_peers)
@@ -185,11 +185,6 @@ class Learner:
     def is_pending(self) -> bool:
         """Whether pending labels are counted."""
         return self.rule.is_pending
-
-    @property
-    def is_limited(self) -> bool:
-        """Whether a limit of harm holds."""
-        return self._harm is not None
 
     @property
     def knows_ends(self) -> bool:
@@ -526,9 +521,9 @@ class Learner:
 
     def _limited(self, table: Any, space: str, rule: Rule) -> Any:
         """Return a table within the limit of harm, which is for own decisions."""
-        if self._harm is None or space != self.space:
+        if self.harm is None or space != self.space:
             return table
-        return Limited(table, self._harm, rule)
+        return Limited(table, self.harm, rule)
 
     def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
         of_policy = {

@@ -618,8 +618,7 @@ class Peeking:
 def _copy(site: "LocalSite", space: str, point: Context) -> Table:
     """Return a copy of a table, with the cells around a point at least."""
     learner = site.learner
-    is_limited = site.learner.is_limited
-    if learner.candidates or learner.rule.inherits or _is_epoched(learner) or is_limited:
+    if learner.candidates or learner.rule.inherits or learner.harm or _is_epoched(learner):
         codes = site.state.open.pending_codes()  # other cells count, too
         tables = learner.empty_tables()
         for name, table in tables.items():

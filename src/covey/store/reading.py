@@ -367,8 +367,7 @@ def _coded(values: Iterable[Any]) -> tuple[list[Any], Array]:
 
 def _phase(row: KnownRow) -> int:
     """Return the phase of a row; an answer from memory has none, and explores nothing."""
-    is_own = row.group.phase in OWN_PHASES
-    return OWN_PHASES.index(row.group.phase) if is_own else Phase.EXPLOIT
+    return OWN_PHASES.index(row.group.phase) if row.group.phase in OWN_PHASES else Phase.EXPLOIT
 
 
 def _timeline(trace: Trace) -> Timeline:
