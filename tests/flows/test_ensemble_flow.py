@@ -18,27 +18,24 @@ GOLDEN = {golden.name: golden for golden in configurations()}
 IN_CELLS, GLOBAL = GOLDEN["votes by majority in cells, cos"], GOLDEN["votes by gradient, cos"]
 
 
-def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only() -> None:
-    async def main() -> tuple[list[Any], Any, Any]:
-        stream = Stream(IN_CELLS)
-        world = World(IN_CELLS.config, stream.functions, dimension=1, trust="full")
-        world.setup = world.setup._replace(ensemble=load(GLOBAL.config).ensemble)
-        world.crash("site0")
-        world.boot("site0")
-        before = world.nodes["site0"].state().ensemble
-        world.crash("site2")
-        answers = []
-        for slot in range(20):
-            node, row = world.nodes["site0"], stream.records[slot]
-            ticket = await node.predict(row, (row["x"],), question=Question("", str(slot)))
-            await node.learn(str(slot), row["label"])
-            answers.append(ticket.label)
-        after = world.nodes["site0"].state().ensemble
-        for node in world.nodes.values():
-            node.stop()
-        return answers, before, after
-
-    answers, before, after = virtual.run(main())
+@virtual.timed
+async def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only() -> None:
+    stream = Stream(IN_CELLS)
+    world = World(IN_CELLS.config, stream.functions, dimension=1, trust="full")
+    world.setup = world.setup._replace(ensemble=load(GLOBAL.config).ensemble)
+    world.crash("site0")
+    world.boot("site0")
+    before = world.nodes["site0"].state().ensemble
+    world.crash("site2")
+    answers = []
+    for slot in range(20):
+        node, row = world.nodes["site0"], stream.records[slot]
+        ticket = await node.predict(row, (row["x"],), question=Question("", str(slot)))
+        await node.learn(str(slot), row["label"])
+        answers.append(ticket.label)
+    after = world.nodes["site0"].state().ensemble
+    for node in world.nodes.values():
+        node.stop()
 
     assert set(answers) == {0, 1}
     assert after[""]["site2"] == before[""]["site2"]

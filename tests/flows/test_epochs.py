@@ -34,27 +34,23 @@ def doubling(preset: str, **policy: Any) -> dict[str, Any]:
     return {**config, "policy": {**usual, **epochs}}
 
 
-def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
-    async def change() -> tuple[list[str], set[str]]:
-        world = virtual.World(
-            doubling("cos", horizon=100), stream.functions, dimension=2, trust="full"
-        )
-        for slot in range(90):
-            node, id_ = world.nodes[stream.at[slot]], str(slot)
-            context = tuple(stream.contexts[slot].tolist())
-            await node.predict(slot, context, question=Question("", id_), slot=slot + 1)
-            await node.learn(id_, int(stream.labels[slot]))
-            await node.drained()
-        world.setup = load(doubling("cos"))
-        world.crash("site0")
-        world.boot("site0")
-        node = world.nodes["site0"]
-        cells = {name.split("@")[1] for name, _ in snapshot_of(node.learner).cells}
-        for one in world.nodes.values():
-            one.stop()
-        return node.plan.lines(), cells
-
-    lines, epochs = virtual.run(change())
+@virtual.timed
+async def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> None:
+    world = virtual.World(doubling("cos", horizon=100), stream.functions, dimension=2, trust="full")
+    for slot in range(90):
+        node, id_ = world.nodes[stream.at[slot]], str(slot)
+        context = tuple(stream.contexts[slot].tolist())
+        await node.predict(slot, context, question=Question("", id_), slot=slot + 1)
+        await node.learn(id_, int(stream.labels[slot]))
+        await node.drained()
+    world.setup = load(doubling("cos"))
+    world.crash("site0")
+    world.boot("site0")
+    node = world.nodes["site0"]
+    epochs = {name.split("@")[1] for name, _ in snapshot_of(node.learner).cells}
+    for one in world.nodes.values():
+        one.stop()
+    lines = node.plan.lines()
 
     assert lines[0] == (
         "changes cells: 3 slices per dimension before, in epochs of 50 slots, doubled, alpha 1.0: "

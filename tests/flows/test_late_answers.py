@@ -147,24 +147,25 @@ def known_of_south(world: virtual.World) -> tuple[int, int]:
     return world.nodes["north"].learner.table.record(0, 2)
 
 
-def test_an_answer_that_came_before_a_restart_counts_with_its_label(log: dict[str, Any]) -> None:
-    async def main() -> tuple[int, int]:
-        world = world_of(log, PATIENT)
-        BusyLink.busy_s = 2.0
-        slot = await asked_south(world)
-        await asyncio.sleep(5.0)  # the answer has come
-        await world.nodes["north"].for_peers.report("g1", 1, source="south")  # and a commit follows
-        await world.nodes["north"].pause()
-        world.crash("north")
-        world.boot("north")
-        truth = int(log["predictions"][2][slot])
-        settled = await world.nodes["north"].learn(str(slot), truth)
-        assert settled.is_right
-        known = known_of_south(world)
-        stopped(([], world))
-        return known
+@virtual.timed
+async def test_an_answer_that_came_before_a_restart_counts_with_its_label(
+    log: dict[str, Any],
+) -> None:
+    world = world_of(log, PATIENT)
+    BusyLink.busy_s = 2.0
+    slot = await asked_south(world)
+    await asyncio.sleep(5.0)  # the answer has come
+    await world.nodes["north"].for_peers.report("g1", 1, source="south")  # and a commit follows
+    await world.nodes["north"].pause()
+    world.crash("north")
+    world.boot("north")
+    truth = int(log["predictions"][2][slot])
+    settled = await world.nodes["north"].learn(str(slot), truth)
+    assert settled.is_right
+    known = known_of_south(world)
+    stopped(([], world))
 
-    assert virtual.run(main()) == (1, 1)
+    assert known == (1, 1)
 
 
 def test_an_answer_that_is_lost_with_a_stop_changes_no_counter(
@@ -187,42 +188,38 @@ def test_an_answer_that_is_lost_with_a_stop_changes_no_counter(
     assert "1 late answers of peers were lost with the last stop" in caplog.text
 
 
-def test_an_answer_that_never_comes_changes_no_counter(log: dict[str, Any]) -> None:
-    async def main() -> tuple[int, int]:
-        world = world_of(log, PATIENT)
-        BusyLink.busy_s = 1e6
-        slot = await asked_south(world)
-        begun_s = asyncio.get_running_loop().time()
-        await world.nodes["north"].learn(str(slot), 1)
-        assert asyncio.get_running_loop().time() - begun_s < PATIENT.late_s + 1
-        known = known_of_south(world)
-        stopped(([], world))
-        return known
+@virtual.timed
+async def test_an_answer_that_never_comes_changes_no_counter(log: dict[str, Any]) -> None:
+    world = world_of(log, PATIENT)
+    BusyLink.busy_s = 1e6
+    slot = await asked_south(world)
+    begun_s = asyncio.get_running_loop().time()
+    await world.nodes["north"].learn(str(slot), 1)
+    assert asyncio.get_running_loop().time() - begun_s < PATIENT.late_s + 1
+    known = known_of_south(world)
+    stopped(([], world))
 
-    assert virtual.run(main()) == (0, 0)
+    assert known == (0, 0)
 
 
 @pytest.mark.parametrize("late_s", [0.0, 5.0])
-def test_labels_of_rows_of_a_dead_peer_count_for_own_functions_unless_its_answer_is_awaited(
+@virtual.timed
+async def test_labels_of_rows_of_a_dead_peer_count_for_own_functions_unless_its_answer_is_awaited(
     log: dict[str, Any], late_s: float
 ) -> None:
     """The reason why late-answer-s is off by default."""
     timeouts = PeerTimeouts(timeout_s=0.3, failures=10**6, late_s=late_s)
 
-    async def main() -> tuple[int, int]:
-        world = world_of(log, timeouts)
-        node, asked = world.nodes["north"], 0
-        for slot in range(20):
-            BusyLink.busy_s = 1e6
-            answer = await node.predict(slot, question=Question("", str(slot)), slot=slot + 1)
-            asked += answer.arm == "south"
-            await node.learn(str(slot), int(log["labels"][slot]))
-        counted = sum(arm.labels for arm in node.state().arms if arm.kind == "own")
-        for one in world.nodes.values():
-            one.stop()
-        return asked, counted
-
-    asked, counted = virtual.run(main())
+    world = world_of(log, timeouts)
+    node, asked = world.nodes["north"], 0
+    for slot in range(20):
+        BusyLink.busy_s = 1e6
+        answer = await node.predict(slot, question=Question("", str(slot)), slot=slot + 1)
+        asked += answer.arm == "south"
+        await node.learn(str(slot), int(log["labels"][slot]))
+    counted = sum(arm.labels for arm in node.state().arms if arm.kind == "own")
+    for one in world.nodes.values():
+        one.stop()
 
     assert counted == 20 - asked
     assert (asked > 0) == (late_s > 0)

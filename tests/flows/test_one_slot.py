@@ -74,44 +74,38 @@ def small_network(function: Any) -> covey.Network:
 
 
 @pytest.mark.parametrize("source", ["own clients", "a peer"])
-def test_a_node_whose_tickets_share_slots_makes_room_for_new_ones(source: str) -> None:
+@virtual.timed
+async def test_a_node_whose_tickets_share_slots_makes_room_for_new_ones(source: str) -> None:
     """Only new tickets let slots pass: by its limit it would refuse for good."""
-
-    async def answered() -> tuple[list[int], list[str]]:
-        table = small_config()
-        world = virtual.World(table, dict.fromkeys("abc", lambda x: 0), dimension=1, trust="full")
-        world.limits, world.peer_tickets = Limits(tickets=20), 20
-        for name in ("north", "south"):
-            world.crash(name)
-            world.boot(name)
-        node = world.nodes["north"]
-        held = []
-        for number in range(1, 12):
-            rows, ids = [0, 1, 2, 3, 4], [f"{number}:{row}" for row in range(5)]
+    table = small_config()
+    world = virtual.World(table, dict.fromkeys("abc", lambda x: 0), dimension=1, trust="full")
+    world.limits, world.peer_tickets = Limits(tickets=20), 20
+    for name in ("north", "south"):
+        world.crash(name)
+        world.boot(name)
+    node = world.nodes["north"]
+    held = []
+    for number in range(1, 12):
+        rows, ids = [0, 1, 2, 3, 4], [f"{number}:{row}" for row in range(5)]
+        if source == "own clients":
+            asked = Question("", str(number))
+            await node.answer(rows, np.full((5, 1), 0.5), question=asked, slot=number)
+        else:
+            asked_rows = [AskRow(one, "g1:0", number, 0) for one in ids]
+            await node.for_peers.assist(asked_rows, source="south")
+        held.append(node.state().open_tickets + node.state().for_peers.open_tickets)
+    outcomes = []
+    for number in (1, 11):
+        try:
             if source == "own clients":
-                asked = Question("", str(number))
-                await node.answer(rows, np.full((5, 1), 0.5), question=asked, slot=number)
+                await node.learn_rows(str(number), [0], [0])
+                outcomes.append("taken")
             else:
-                asked_rows = [AskRow(one, "g1:0", number, 0) for one in ids]
-                await node.for_peers.assist(asked_rows, source="south")
-            held.append(node.state().open_tickets + node.state().for_peers.open_tickets)
-        outcomes = []
-        for number in (1, 11):
-            try:
-                if source == "own clients":
-                    await node.learn_rows(str(number), [0], [0])
-                    outcomes.append("taken")
-                else:
-                    outcomes += await node.for_peers.take_labels(
-                        [(f"{number}:0", 0)], source="south"
-                    )
-            except LateLabel:
-                outcomes.append("late")
-        for one in world.nodes.values():
-            one.stop()
-        return held, outcomes
-
-    held, outcomes = virtual.run(answered())
+                outcomes += await node.for_peers.take_labels([(f"{number}:0", 0)], source="south")
+        except LateLabel:
+            outcomes.append("late")
+    for one in world.nodes.values():
+        one.stop()
 
     assert held == [5, 10, 15] + [20] * 8
     assert outcomes == ["late", "taken"]

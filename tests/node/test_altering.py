@@ -10,6 +10,7 @@ import pytest
 import covey
 from covey.bandit.policies import PRESETS
 from covey.errors import ConfigError
+from support.coroutines import looped
 from support.flow import config_of, recorded_stream
 
 OWN = "support.own_policies"
@@ -221,22 +222,20 @@ def test_mistakes_get_a_sentence_and_change_nothing() -> None:
     assert learnt(sites)["zero"][0] > 0
 
 
-def test_functions_do_not_change_while_requests_wait_for_them() -> None:
+@looped
+async def test_functions_do_not_change_while_requests_wait_for_them() -> None:
     async def slow(x: Any) -> int:
         await asyncio.sleep(0)
         return 1
 
     sites = covey.Network(CONFIG, functions={"zero": slow, "one": one, "two": two}, dimension=1)
 
-    async def play() -> None:
-        task = asyncio.create_task(sites["north"].apredict(0.5, (0.3,)))
-        await asyncio.sleep(0)
-        with pytest.raises(ConfigError, match="requests wait for functions"):
-            sites.retire_function("north", "one")
-        await task
+    task = asyncio.create_task(sites["north"].apredict(0.5, (0.3,)))
+    await asyncio.sleep(0)
+    with pytest.raises(ConfigError, match="requests wait for functions"):
         sites.retire_function("north", "one")
-
-    asyncio.run(play())
+    await task
+    sites.retire_function("north", "one")
 
 
 def test_a_function_that_two_sites_list_is_not_replaced_at_one() -> None:

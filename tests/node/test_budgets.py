@@ -147,7 +147,8 @@ async def test_a_call_without_an_answer_costs_nothing() -> None:
     assert peers_of(later).count("site1") == 10
 
 
-def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
+@virtual.timed
+async def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
     is_broken = False
 
     def own(x: int) -> int:
@@ -155,26 +156,22 @@ def test_a_request_that_fails_after_a_peer_answered_is_not_paid_for() -> None:
             raise ValueError
         return x if x > 1 else 1 - x  # so this cell has its own function, the other one the peer
 
-    async def main() -> None:
-        nonlocal is_broken
-        world = world_of(slices=2, own=own)
-        node = world.nodes["site0"]
-        for k in range(60):
-            request = await node.answer([k % 2, 2], [(0.1,), (0.9,)])
-            await node.learn_rows(request.id, [0, 1], [k % 2, 2])
-        is_broken, failures = True, 0
-        before = node.state().peers[0].spent_today
-        for _ in range(20):
-            with contextlib.suppress(FunctionError):
-                await node.answer([1, 2], [(0.1,), (0.9,)])
-                failures -= 1
-            failures += 1
+    world = world_of(slices=2, own=own)
+    node = world.nodes["site0"]
+    for k in range(60):
+        request = await node.answer([k % 2, 2], [(0.1,), (0.9,)])
+        await node.learn_rows(request.id, [0, 1], [k % 2, 2])
+    is_broken, failures = True, 0
+    before = node.state().peers[0].spent_today
+    for _ in range(20):
+        with contextlib.suppress(FunctionError):
+            await node.answer([1, 2], [(0.1,), (0.9,)])
+            failures -= 1
+        failures += 1
 
-        assert failures == 20
-        assert node.state().peers[0].spent_today == before > 0
-        assert amount(world, "site0", is_ours=True) == round(before * 1e6)
-
-    virtual.run(main())
+    assert failures == 20
+    assert node.state().peers[0].spent_today == before > 0
+    assert amount(world, "site0", is_ours=True) == round(before * 1e6)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -247,7 +244,8 @@ async def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
 
 
 @pytest.mark.parametrize("preset", ["auto", "cos", "dcza"])
-def test_a_peer_that_is_shown_data_or_its_cell_is_two_arms_and_is_paid_for_either(
+@virtual.timed
+async def test_a_peer_that_is_shown_data_or_its_cell_is_two_arms_and_is_paid_for_either(
     preset: str,
 ) -> None:
     rng = random.Random(4)  # noqa: S311
@@ -269,20 +267,16 @@ def test_a_peer_that_is_shown_data_or_its_cell_is_two_arms_and_is_paid_for_eithe
     functions = {"a": lambda x: 0, "b": lambda x: x % 2}
     network = covey.Network(table, functions=functions, dimension=1)
 
-    async def decided() -> list[Any]:
-        world, found = World(table, functions, dimension=1, trust="full"), []
-        for x, context, name in rows:
-            label = x % 2 if context[0] > 0.5 else 0
-            pair = network[name].predict(x, context), await world.nodes[name].predict(x, context)
-            found.append([(one.arm, one.phase, one.function, one.price) for one in pair])
-            network[name].learn(pair[0].ticket, label)
-            await world.nodes[name].learn(pair[1].ticket, label)
-            await world.nodes["north"].drained()
-        paid = amount(world, "north", is_ours=True)
-        answered = [one for _, one in found if one[2] != "a"]  # the cell was answered from memory
-        assert paid == round(1e6 * sum(price for *_, price in answered))
-        return found
-
-    found = virtual.run(decided())
+    world, found = World(table, functions, dimension=1, trust="full"), []
+    for x, context, name in rows:
+        label = x % 2 if context[0] > 0.5 else 0
+        pair = network[name].predict(x, context), await world.nodes[name].predict(x, context)
+        found.append([(one.arm, one.phase, one.function, one.price) for one in pair])
+        network[name].learn(pair[0].ticket, label)
+        await world.nodes[name].learn(pair[1].ticket, label)
+        await world.nodes["north"].drained()
+    paid = amount(world, "north", is_ours=True)
+    answered = [one for _, one in found if one[2] != "a"]  # the cell was answered from memory
+    assert paid == round(1e6 * sum(price for *_, price in answered))
     assert [one for one, _ in found] == [other for _, other in found]
     assert {"south", "south (context)"} & {one[0] for one, _ in found}

@@ -197,7 +197,8 @@ def test_labels_of_a_peer_stay_where_it_names_the_same_cells() -> None:
 
 
 @BOTH_WAYS
-def test_a_site_of_several_contexts_takes_labels_of_open_tickets_after_each_change(
+@virtual.timed
+async def test_a_site_of_several_contexts_takes_labels_of_open_tickets_after_each_change(
     is_restarted: bool,
 ) -> None:
     """Rows of candidates are not stored: they are found again by the cells of the tickets."""
@@ -208,21 +209,18 @@ def test_a_site_of_several_contexts_takes_labels_of_open_tickets_after_each_chan
             learner.pop("context-peers", None)
         return table
 
-    async def main() -> None:
-        world, chance = ChangingWorld(several(), {}, dimension=2), random.Random(5)  # noqa: S311
-        node, waiting = world.nodes["north"], list[str]()
-        for functions in (["a", "b"], ["c", "b", "a"], ["b", "a"]):
-            node = await world.become(several(functions=functions), is_restarted=is_restarted)
-            for id_ in waiting[::2]:
-                assert (await node.learn(id_, 1)).is_new
-            context = [(chance.random(), chance.random()) for _ in range(60)]
-            waiting = [(await node.answer([7], [point])).id for point in context]
-        cells = {name.rpartition("/")[0] for name, _ in snapshot_of(node.learner).cells}
+    world, chance = ChangingWorld(several(), {}, dimension=2), random.Random(5)  # noqa: S311
+    node, waiting = world.nodes["north"], list[str]()
+    for functions in (["a", "b"], ["c", "b", "a"], ["b", "a"]):
+        node = await world.become(several(functions=functions), is_restarted=is_restarted)
+        for id_ in waiting[::2]:
+            assert (await node.learn(id_, 1)).is_new
+        context = [(chance.random(), chance.random()) for _ in range(60)]
+        waiting = [(await node.answer([7], [point])).id for point in context]
+    cells = {name.rpartition("/")[0] for name, _ in snapshot_of(node.learner).cells}
 
-        assert cells == {"x", "y"}
-        assert world.stores["north"].check() == []
-
-    virtual.run(main())
+    assert cells == {"x", "y"}
+    assert world.stores["north"].check() == []
 
 
 def test_a_request_in_the_store_is_answered_again_as_it_was_after_a_change() -> None:

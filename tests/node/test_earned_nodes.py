@@ -44,25 +44,24 @@ def settings(**site: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("trust", "arms"), [("earned", ["good"] * 5), ("full", ["good"] * 5), ("isolated", ["bad"])]
 )
-def test_an_asked_site_learns_from_labels_passed_on(trust: Any, arms: list[str]) -> None:
+@virtual.timed
+async def test_an_asked_site_learns_from_labels_passed_on(trust: Any, arms: list[str]) -> None:
     """Row 3 of the extensions: its first own decision does not explore the bad function."""
+    node = world_of(settings(), trust).nodes["site"]
+    await passed_on(node, "honest", 111, random.Random(1))  # noqa: S311
 
-    async def main() -> list[str]:
-        node = world_of(settings(), trust).nodes["site"]
-        await passed_on(node, "honest", 111, random.Random(1))  # noqa: S311
-        return await arms_of_own_rows(node, len(arms))
-
-    assert virtual.run(main()) == arms
+    assert await arms_of_own_rows(node, len(arms)) == arms
 
 
 @pytest.mark.parametrize(("trust", "arm"), [("earned", "good"), ("isolated", "bad")])
-def test_a_site_without_labels_of_its_own_learns_from_those_passed_on(trust: Any, arm: str) -> None:
-    async def main() -> list[str]:
-        node = world_of(settings(supervised=False), trust).nodes["site"]
-        await passed_on(node, "honest", 60, random.Random(1))  # noqa: S311
-        return await arms_of_own_rows(node, 10, labels=False)
+@virtual.timed
+async def test_a_site_without_labels_of_its_own_learns_from_those_passed_on(
+    trust: Any, arm: str
+) -> None:
+    node = world_of(settings(supervised=False), trust).nodes["site"]
+    await passed_on(node, "honest", 60, random.Random(1))  # noqa: S311
 
-    assert virtual.run(main()) == [arm] * 10
+    assert await arms_of_own_rows(node, 10, labels=False) == [arm] * 10
 
 
 async def poisoned(world: World) -> Node:
@@ -78,21 +77,19 @@ async def poisoned(world: World) -> Node:
     return node
 
 
-def test_a_parted_peer_is_in_the_state_and_in_the_log_before_and_after_a_restart(
+@virtual.timed
+async def test_a_parted_peer_is_in_the_state_and_in_the_log_before_and_after_a_restart(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def main() -> list[Any]:
-        world = world_of(settings(), "earned")
-        with caplog.at_level(logging.WARNING, logger="covey"):
-            node = await poisoned(world)
-        states = [node.state().trust]
-        world.crash("site")
-        world.boot("site")
-        states.append(world.nodes["site"].state().trust)
-        assert world.stores["site"].check() == []
-        return states
-
-    before, after = virtual.run(main())
+    world = world_of(settings(), "earned")
+    with caplog.at_level(logging.WARNING, logger="covey"):
+        node = await poisoned(world)
+    states = [node.state().trust]
+    world.crash("site")
+    world.boot("site")
+    states.append(world.nodes["site"].state().trust)
+    assert world.stores["site"].check() == []
+    before, after = states
 
     assert before == after
     ((name, state, since, _, why),) = [
@@ -105,21 +102,19 @@ def test_a_parted_peer_is_in_the_state_and_in_the_log_before_and_after_a_restart
     assert told == [f"labels of peer liar: parted since slot {since}, {why}"]
 
 
-def test_after_a_peer_is_parted_the_site_decides_as_if_it_had_never_been_there() -> None:
-    async def main() -> list[list[str]]:
-        found = []
-        for trust in ("earned", "isolated"):
-            world = world_of(settings(), "earned")
-            node = await poisoned(world)
-            if trust == "isolated":  # the same store, and nothing pooled
-                world.trust["site"]["liar"] = "isolated"
-                world.crash("site")
-                world.boot("site")
-                node = world.nodes["site"]
-            found.append(await arms_of_own_rows(node, 30))
-        return found
-
-    earned, isolated = virtual.run(main())
+@virtual.timed
+async def test_after_a_peer_is_parted_the_site_decides_as_if_it_had_never_been_there() -> None:
+    found = []
+    for trust in ("earned", "isolated"):
+        world = world_of(settings(), "earned")
+        node = await poisoned(world)
+        if trust == "isolated":  # the same store, and nothing pooled
+            world.trust["site"]["liar"] = "isolated"
+            world.crash("site")
+            world.boot("site")
+            node = world.nodes["site"]
+        found.append(await arms_of_own_rows(node, 30))
+    earned, isolated = found
 
     assert earned == isolated
 

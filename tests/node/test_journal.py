@@ -9,6 +9,7 @@ import pytest
 from covey.errors import StoreError, StoreFull
 from covey.node.functions import RETRY_S, Journal
 from support import virtual
+from support.coroutines import looped
 
 
 class Numbers:
@@ -32,7 +33,8 @@ def journal_of(numbers: Numbers, commit: Callable[[list[int]], Awaitable[None]])
     return Journal(numbers, commit)  # type: ignore[arg-type] # all that it needs of a state
 
 
-def test_changes_during_a_commit_go_into_the_next_one_together() -> None:
+@looped
+async def test_changes_during_a_commit_go_into_the_next_one_together() -> None:
     numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
@@ -45,42 +47,38 @@ def test_changes_during_a_commit_go_into_the_next_one_together() -> None:
         assert any(number in batch for batch in numbers.written)
         return number
 
-    async def main() -> None:
-        journal = journal_of(numbers, commit)
-        first = asyncio.create_task(add(journal, 0))
-        await is_begun.wait()
-        others = [asyncio.create_task(add(journal, number)) for number in range(1, 20)]
-        await asyncio.sleep(0)
-        may_end.set()
-        await asyncio.gather(first, *others)
-
-    asyncio.run(main())
+    journal = journal_of(numbers, commit)
+    first = asyncio.create_task(add(journal, 0))
+    await is_begun.wait()
+    others = [asyncio.create_task(add(journal, number)) for number in range(1, 20)]
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.gather(first, *others)
     assert numbers.written == [[0], list(range(1, 20))]
 
 
-def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
+@looped
+async def test_a_cancelled_caller_does_not_cancel_the_others() -> None:
     numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
         await may_end.wait()
 
-    async def main() -> None:
-        journal = journal_of(numbers, commit)
-        numbers.new.append(1)
-        first, second = (asyncio.create_task(journal.flush()) for _ in range(2))
-        await is_begun.wait()
-        first.cancel()
-        may_end.set()
-        await second
-        assert first.cancelled()
-
-    asyncio.run(main())
+    journal = journal_of(numbers, commit)
+    numbers.new.append(1)
+    first, second = (asyncio.create_task(journal.flush()) for _ in range(2))
+    await is_begun.wait()
+    first.cancel()
+    may_end.set()
+    await second
+    assert first.cancelled()
     assert numbers.written == [[1]]
 
 
 @pytest.mark.parametrize("error", [StoreError("the disk is gone"), RuntimeError("no thread")])
-def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Exception) -> None:
+@looped
+async def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Exception) -> None:
     numbers, is_begun, may_end = Numbers(), asyncio.Event(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
@@ -88,23 +86,20 @@ def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Exceptio
         await may_end.wait()
         raise error
 
-    async def main() -> None:
-        journal = journal_of(numbers, commit)
-        numbers.new.append(1)
-        first = asyncio.create_task(journal.flush())
-        await is_begun.wait()
-        numbers.new.append(2)
-        second = asyncio.create_task(journal.flush())
-        await asyncio.sleep(0)
-        may_end.set()
-        results = await asyncio.gather(first, second, return_exceptions=True)
-        assert [type(one) for one in results] == [StoreError] * 2
-        assert journal.is_broken.is_set()
-        for _ in range(2):
-            with pytest.raises(StoreError):
-                await journal.flush()
-
-    asyncio.run(main())
+    journal = journal_of(numbers, commit)
+    numbers.new.append(1)
+    first = asyncio.create_task(journal.flush())
+    await is_begun.wait()
+    numbers.new.append(2)
+    second = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)
+    may_end.set()
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(one) for one in results] == [StoreError] * 2
+    assert journal.is_broken.is_set()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            await journal.flush()
     assert numbers.written == []
 
 
@@ -148,44 +143,40 @@ def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing(
     assert numbers.written == [[1, 2], [3, 4]]
 
 
-def test_a_full_disk_that_then_fails_is_a_permanent_failure() -> None:
+@virtual.timed
+async def test_a_full_disk_that_then_fails_is_a_permanent_failure() -> None:
     numbers, errors = Numbers(), [StoreFull("full"), StoreError("gone"), StoreError("never tried")]
 
     async def commit(batch: list[int]) -> None:
         raise errors.pop(0)
 
-    async def main() -> None:
-        journal = journal_of(numbers, commit)
-        numbers.new.append(1)
-        with pytest.raises(StoreFull):
-            await journal.flush()
-        await journal.is_broken.wait()
-        with pytest.raises(StoreError, match="gone"):
-            await journal.flush()
-
-    virtual.run(main())
+    journal = journal_of(numbers, commit)
+    numbers.new.append(1)
+    with pytest.raises(StoreFull):
+        await journal.flush()
+    await journal.is_broken.wait()
+    with pytest.raises(StoreError, match="gone"):
+        await journal.flush()
     assert len(errors) == 1
 
 
-def test_a_stopped_journal_writes_no_more_and_releases_all_callers() -> None:
+@looped
+async def test_a_stopped_journal_writes_no_more_and_releases_all_callers() -> None:
     numbers, is_begun = Numbers(), asyncio.Event()
 
     async def commit(batch: list[int]) -> None:
         is_begun.set()
         await asyncio.Event().wait()
 
-    async def main() -> None:
-        journal = journal_of(numbers, commit)
-        numbers.new.append(1)
-        first = asyncio.create_task(journal.flush())
-        await is_begun.wait()
-        second = asyncio.create_task(journal.flush())
-        await asyncio.sleep(0)
-        journal.stop()
-        await asyncio.wait([first, second])
-        assert (first.cancelled(), second.cancelled()) == (True, True)
-        with pytest.raises(StoreError, match="stopped"):
-            await journal.flush()
-
-    asyncio.run(main())
+    journal = journal_of(numbers, commit)
+    numbers.new.append(1)
+    first = asyncio.create_task(journal.flush())
+    await is_begun.wait()
+    second = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)
+    journal.stop()
+    await asyncio.wait([first, second])
+    assert (first.cancelled(), second.cancelled()) == (True, True)
+    with pytest.raises(StoreError, match="stopped"):
+        await journal.flush()
     assert numbers.written == []

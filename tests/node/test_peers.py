@@ -218,37 +218,33 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.message for one in caplog.records if one.name == "covey.node.peers"]
 
 
-def test_a_peer_that_fails_again_and_again_is_logged_once_a_minute(
+@virtual.timed
+async def test_a_peer_that_fails_again_and_again_is_logged_once_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "covey")
     minutes = 5
 
-    async def main() -> None:
-        clock = asyncio.get_running_loop()
-        one = breaker(Scripted(*[PeerBusy("status 503 (busy)", wait_s=2.0), 0.0] * 10_000))
-        while clock.time() < 60 * minutes:
-            await tried(one)
-            await asyncio.sleep(2.0)
-
-    virtual.run(main())
+    clock = asyncio.get_running_loop()
+    one = breaker(Scripted(*[PeerBusy("status 503 (busy)", wait_s=2.0), 0.0] * 10_000))
+    while clock.time() < 60 * minutes:
+        await tried(one)
+        await asyncio.sleep(2.0)
 
     opened = "peer 'south': circuit open (status 503 (busy))"
     assert lines(caplog) == [opened, "peer 'south': circuit closed"] * minutes
 
 
-def test_the_log_says_once_a_minute_why_a_peer_declines_messages(
+@virtual.timed
+async def test_the_log_says_once_a_minute_why_a_peer_declines_messages(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     said = "status 422 (invalid): cell 'z1:0' is not in a grid of 4 slices"
 
-    async def main() -> None:
-        one = breaker(Scripted(*[PeerDeclined(said)] * 40))
-        for _ in range(12):
-            await tried(one)
-            await asyncio.sleep(TIMEOUTS.most_open_s)
-
-    virtual.run(main())
+    one = breaker(Scripted(*[PeerDeclined(said)] * 40))
+    for _ in range(12):
+        await tried(one)
+        await asyncio.sleep(TIMEOUTS.most_open_s)
 
     expected = f"peer 'south' declines messages of this site ({said})"
     assert [line for line in lines(caplog) if "declines" in line] == [expected] * 2

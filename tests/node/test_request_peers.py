@@ -76,7 +76,8 @@ def test_rows_for_which_there_is_no_time_are_decided_without_peers_and_logged(
     live(story, {"preset": "share-ucb", "slices": 64, "pending": True})
 
 
-def test_every_function_and_every_peer_is_called_once() -> None:
+@virtual.timed
+async def test_every_function_and_every_peer_is_called_once() -> None:
     sizes: dict[str, list[int]] = {name: [] for name in "abcd"}
 
     class Counted:
@@ -91,27 +92,27 @@ def test_every_function_and_every_peer_is_called_once() -> None:
             sizes[self.name].append(len(rows))
             return [1] * len(rows)
 
-    async def main() -> None:
-        functions = FUNCTIONS | {name: Counted(name) for name in sizes}
-        world = World(config(GRID), functions, dimension=1, trust="full", link=CountingLink)
-        request = await world.nodes["north"].answer([0] * 60, np.full((60, 1), 0.1))
+    functions = FUNCTIONS | {name: Counted(name) for name in sizes}
+    world = World(config(GRID), functions, dimension=1, trust="full", link=CountingLink)
+    request = await world.nodes["north"].answer([0] * 60, np.full((60, 1), 0.1))
 
-        share = sum(request.group(row).peer == "south" for row in range(60))
-        assert share > 0
-        assert world.counts[f"asked for {share}"] == 1
-        assert world.counts["rows asked"] == share
-        assert [len(sizes[name]) for name in "ab"] == [1, 1]
-        assert sum(sizes["a"] + sizes["b"]) == 60 - share
-        assert max(len(sizes[name]) for name in "cd") == 1
-        assert sum(sizes["c"] + sizes["d"]) == share
-        assert world.stores["south"].size()["requests"] == 1
-
-    virtual.run(main())
+    share = sum(request.group(row).peer == "south" for row in range(60))
+    assert share > 0
+    assert world.counts[f"asked for {share}"] == 1
+    assert world.counts["rows asked"] == share
+    assert [len(sizes[name]) for name in "ab"] == [1, 1]
+    assert sum(sizes["a"] + sizes["b"]) == 60 - share
+    assert max(len(sizes[name]) for name in "cd") == 1
+    assert sum(sizes["c"] + sizes["d"]) == share
+    assert world.stores["south"].size()["requests"] == 1
 
 
 @pytest.mark.parametrize("name", ["grid", "zooming", "inheriting", "auto"])
 @pytest.mark.parametrize("trust", ["full", "isolated"])
-def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: Trust) -> None:
+@virtual.timed
+async def test_a_function_that_fails_leaves_every_counter_as_it_was(
+    name: str, trust: Trust
+) -> None:
     async def story(node: Node, world: World) -> None:
         await node.for_peers.assist([AskRow("x", cell_of(node), 1, 3)], source="south")
         request = await node.answer(ROWS, POINTS)
@@ -132,11 +133,8 @@ def test_a_function_that_fails_leaves_every_counter_as_it_was(name: str, trust: 
 
     functions = dict.fromkeys("abcde", int)
 
-    async def main() -> None:
-        world = World(config(POLICIES[name]), functions, dimension=1, trust=trust)
-        await story(world.nodes["north"], world)
-
-    virtual.run(main())
+    world = World(config(POLICIES[name]), functions, dimension=1, trust=trust)
+    await story(world.nodes["north"], world)
 
 
 def cell_of(node: Node) -> str:
@@ -211,7 +209,10 @@ class HalfDeadLink(Link):
 
 
 @pytest.mark.parametrize("preset", ["auto", "share-ucb", "cos"])
-def test_a_request_is_decided_with_the_other_peers_where_one_cannot_report(preset: str) -> None:
+@virtual.timed
+async def test_a_request_is_decided_with_the_other_peers_where_one_cannot_report(
+    preset: str,
+) -> None:
     policy = fitting({"preset": preset, "slices": 1, "pending": True})
     learners = [
         {"name": "north", "functions": ["a"], "peers": {"south": 0.0, "east": 0.0}},
@@ -219,17 +220,14 @@ def test_a_request_is_decided_with_the_other_peers_where_one_cannot_report(prese
         {"name": "east", "functions": ["c"], "peers": {}},
     ]
 
-    async def main() -> None:
-        setup = {"policy": policy, "learner": learners}
-        world = World(setup, FUNCTIONS, dimension=1, trust="full", link=HalfDeadLink)
-        node = world.nodes["north"]
-        for _ in range(2):
-            request = await node.answer([1] * 40, np.full((40, 1), 0.1))
-            await node.learn_rows(request.id, range(40), [FUNCTIONS["c"](1)] * 40)
-            assert {request.group(row).peer for row in range(40)} - {""} == {"east"}
-        assert node.counters.alone == 0
-
-    virtual.run(main())
+    setup = {"policy": policy, "learner": learners}
+    world = World(setup, FUNCTIONS, dimension=1, trust="full", link=HalfDeadLink)
+    node = world.nodes["north"]
+    for _ in range(2):
+        request = await node.answer([1] * 40, np.full((40, 1), 0.1))
+        await node.learn_rows(request.id, range(40), [FUNCTIONS["c"](1)] * 40)
+        assert {request.group(row).peer for row in range(40)} - {""} == {"east"}
+    assert node.counters.alone == 0
 
 
 class FailingLink(Link):

@@ -145,19 +145,17 @@ def test_an_id_belongs_to_one_question_whatever_its_size() -> None:
 
 
 @EACH_SIZE
-def test_contexts_without_coordinates_are_allowed(count: int) -> None:
-    async def main() -> None:
-        setup = {"policy": GRID, "learner": [{"name": "north", "functions": ["a"]}]}
-        world = World(setup, FUNCTIONS, dimension=0)
-        request = await world.nodes["north"].answer(ROWS[:count])
-        world.crash("north")
-        world.boot("north")
-        await world.nodes["north"].learn_rows(request.id, ROWS[:count], [1] * count)
+@virtual.timed
+async def test_contexts_without_coordinates_are_allowed(count: int) -> None:
+    setup = {"policy": GRID, "learner": [{"name": "north", "functions": ["a"]}]}
+    world = World(setup, FUNCTIONS, dimension=0)
+    request = await world.nodes["north"].answer(ROWS[:count])
+    world.crash("north")
+    world.boot("north")
+    await world.nodes["north"].learn_rows(request.id, ROWS[:count], [1] * count)
 
-        assert world.stores["north"].check() == []
-        assert [labels for labels, _ in world.stores["north"].counters().values()] == [count]
-
-    virtual.run(main())
+    assert world.stores["north"].check() == []
+    assert [labels for labels, _ in world.stores["north"].counters().values()] == [count]
 
 
 def test_the_status_of_a_site_counts_rows_not_requests() -> None:

@@ -129,18 +129,16 @@ def test_labels_of_an_isolated_peer_score_free_functions_for_that_peer_only() ->
     assert records(learner) == [(0, 0)] * 4
 
 
-def test_a_free_function_that_fails_at_a_node_is_not_scored_and_fails_no_request() -> None:
-    async def main() -> None:
-        learner = {"name": "north", "functions": ["a", "b"], "peers": {}, "free": ["b"]}
-        functions = {"a": FUNCTIONS["a"], "b": sys.exit}
-        world = virtual.World({"policy": PLAIN, "learner": [learner]}, functions, dimension=1)
-        node = world.nodes["north"]
-        for k in range(6):
-            await world.predict("north", str(k), k, (0.5,))
-            await world.learn("north", str(k), 1)
-        chosen = sum(arm.decisions for arm in node.state().arms if arm.name == "b")
+@virtual.timed
+async def test_a_free_function_that_fails_at_a_node_is_not_scored_and_fails_no_request() -> None:
+    learner = {"name": "north", "functions": ["a", "b"], "peers": {}, "free": ["b"]}
+    functions = {"a": FUNCTIONS["a"], "b": sys.exit}
+    world = virtual.World({"policy": PLAIN, "learner": [learner]}, functions, dimension=1)
+    node = world.nodes["north"]
+    for k in range(6):
+        await world.predict("north", str(k), k, (0.5,))
+        await world.learn("north", str(k), 1)
+    chosen = sum(arm.decisions for arm in node.state().arms if arm.name == "b")
 
-        assert chosen < 6
-        assert records(node.learner)[1][0] == chosen
-
-    virtual.run(main())
+    assert chosen < 6
+    assert records(node.learner)[1][0] == chosen

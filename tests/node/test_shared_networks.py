@@ -12,6 +12,7 @@ import pytest
 
 import covey
 from covey.errors import ConfigError, FunctionError
+from support.coroutines import looped
 from support.flow import Stream, config_of, recorded_stream
 from support.snapshots import snapshot_of
 
@@ -146,18 +147,17 @@ ASYNC = [slow_sign, SlowSign(), SlowModel(), functools.partial(slow_sign)]
 
 
 @pytest.mark.parametrize("sign", ASYNC, ids=lambda one: type(one).__name__)
-def test_functions_that_are_coroutines_are_awaited(sign: Any) -> None:
+@looped
+async def test_functions_that_are_coroutines_are_awaited(sign: Any) -> None:
     network = covey.Network(CONFIG, functions={**FUNCTIONS, "sign": sign}, dimension=1)
 
-    async def play() -> set[tuple[str, int]]:
-        found = set()
-        for _ in range(60):
-            answer = await network["north"].apredict(0.5, (0.3,))
-            network["north"].learn(answer.ticket, 1)
-            found.add((answer.arm, answer.label))
-        return found
+    found = set()
+    for _ in range(60):
+        answer = await network["north"].apredict(0.5, (0.3,))
+        network["north"].learn(answer.ticket, 1)
+        found.add((answer.arm, answer.label))
 
-    assert asyncio.run(play()) == {("guess", 0), ("south", 1)}
+    assert found == {("guess", 0), ("south", 1)}
 
 
 @pytest.mark.parametrize("sign", ASYNC, ids=lambda one: type(one).__name__)
@@ -229,7 +229,8 @@ def fast_row(network: covey.Network, stream: Stream, slot: int) -> Any:
     return answer, site.learn(answer.ticket, int(stream.labels[slot]))
 
 
-def test_requests_that_wait_for_functions_run_at_the_same_time() -> None:
+@looped
+async def test_requests_that_wait_for_functions_run_at_the_same_time() -> None:
     most, now = [0], [0]
 
     async def busy(x: float) -> int:
@@ -243,18 +244,16 @@ def test_requests_that_wait_for_functions_run_at_the_same_time() -> None:
     config = {"learner": [{"name": "north", "functions": ["busy"]}]}
     north = covey.Network(config, functions={"busy": busy}, dimension=0)["north"]
 
-    async def play() -> list[Any]:
-        answers = await asyncio.gather(*(north.apredict(0.5) for _ in range(10)))
-        return [(answer.ticket, north.learn(answer.ticket, 1)) for answer in answers]
-
-    settled = asyncio.run(play())
+    answers = await asyncio.gather(*(north.apredict(0.5) for _ in range(10)))
+    settled = [(answer.ticket, north.learn(answer.ticket, 1)) for answer in answers]
 
     assert most == [10]
     assert sorted(ticket for ticket, _ in settled) == list(range(1, 11))
     assert all(one.is_new and one.is_right for _, one in settled)
 
 
-def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None:
+@looped
+async def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None:
     async def fails_for_two(x: float) -> int:
         await asyncio.sleep(0)
         if x == 2:
@@ -264,11 +263,8 @@ def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None:
     functions = {**FUNCTIONS, "sign": fails_for_two}
     network = covey.Network(CONFIG, functions=functions, dimension=1)
 
-    async def play() -> list[Any]:
-        calls = [network["south"].apredict(k, (0.3,)) for k in range(5)]
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    answers = asyncio.run(play())
+    calls = [network["south"].apredict(k, (0.3,)) for k in range(5)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
 
     assert [isinstance(one, FunctionError) for one in answers] == [False, False, True, False, False]
     good = [one for one in answers if not isinstance(one, FunctionError)]
@@ -276,7 +272,8 @@ def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None:
     assert network["south"].state.open.pending_rows == 0
 
 
-def test_a_cancelled_request_changes_nothing() -> None:
+@looped
+async def test_a_cancelled_request_changes_nothing() -> None:
     async def never(x: float) -> int:
         await asyncio.Event().wait()
         return 1
@@ -284,13 +281,10 @@ def test_a_cancelled_request_changes_nothing() -> None:
     config = {"learner": [{"name": "north", "functions": ["never"]}]}
     north = covey.Network(config, functions={"never": never}, dimension=0)["north"]
 
-    async def play() -> None:
-        task = asyncio.create_task(north.apredict(0.5))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(play())
+    task = asyncio.create_task(north.apredict(0.5))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert (north.state.open.pending_rows, north.state.latest_slot) == (0, 0)

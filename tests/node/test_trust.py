@@ -234,123 +234,111 @@ async def own_rows(node: Node, chance: random.Random, rows: int) -> None:
         await node.learn(answer.ticket, instance[0])
 
 
-def test_a_peer_that_is_ahead_of_time_expires_its_own_requests_only() -> None:
-    async def main() -> None:
-        node = world_of(config(**{"label-wait": 10})).nodes["site"]
-        own = await node.predict((1, 1, 1), (0.5,))
-        for source in ("honest", "liar"):
-            await node.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source=source)
+@virtual.timed
+async def test_a_peer_that_is_ahead_of_time_expires_its_own_requests_only() -> None:
+    node = world_of(config(**{"label-wait": 10})).nodes["site"]
+    own = await node.predict((1, 1, 1), (0.5,))
+    for source in ("honest", "liar"):
+        await node.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source=source)
 
-        await node.for_peers.assist([AskRow("b", "g1:0", 2**53, (1, 1, 1))], source="liar")
+    await node.for_peers.assist([AskRow("b", "g1:0", 2**53, (1, 1, 1))], source="liar")
 
-        assert node.learner.slot == 1
-        assert (await node.learn(own.ticket, 1)).is_new
-        assert (await node.learn("a", 1, source="honest")).is_new
-        with pytest.raises(LateLabel):
-            await node.learn("a", 1, source="liar")
-
-    virtual.run(main())
+    assert node.learner.slot == 1
+    assert (await node.learn(own.ticket, 1)).is_new
+    assert (await node.learn("a", 1, source="honest")).is_new
+    with pytest.raises(LateLabel):
+        await node.learn("a", 1, source="liar")
 
 
 @pytest.mark.parametrize("trust", ["full", "isolated"])
-def test_a_peer_may_open_a_limited_number_of_cells(trust: Trust) -> None:
-    async def main() -> None:
-        setup = config("dcza", **{"max-cells": 40})
-        world = world_of(setup, trust)
-        world.limits = Limits(cells=20)
-        world.crash("site")
-        world.boot("site")
-        node = world.nodes["site"]
+@virtual.timed
+async def test_a_peer_may_open_a_limited_number_of_cells(trust: Trust) -> None:
+    setup = config("dcza", **{"max-cells": 40})
+    world = world_of(setup, trust)
+    world.limits = Limits(cells=20)
+    world.crash("site")
+    world.boot("site")
+    node = world.nodes["site"]
 
-        for k in range(20):
-            await node.for_peers.report(f"z9:{k}", 1, source="liar")
-        with pytest.raises(LimitError, match="'liar' has opened 20 cells"):
-            await node.for_peers.report("z9:20", 1, source="liar")
-        await node.for_peers.report("z9:7", 1, source="liar")
-        await node.for_peers.report("z9:500", 1, source="honest")
-        requests = [await node.answer([(1, 1, 1)], [(0.7,)]) for _ in range(20)]
+    for k in range(20):
+        await node.for_peers.report(f"z9:{k}", 1, source="liar")
+    with pytest.raises(LimitError, match="'liar' has opened 20 cells"):
+        await node.for_peers.report("z9:20", 1, source="liar")
+    await node.for_peers.report("z9:7", 1, source="liar")
+    await node.for_peers.report("z9:500", 1, source="honest")
+    requests = [await node.answer([(1, 1, 1)], [(0.7,)]) for _ in range(20)]
 
-        assert len({request.group(0).cell for request in requests}) > 1
-
-    virtual.run(main())
+    assert len({request.group(0).cell for request in requests}) > 1
 
 
 @pytest.mark.parametrize("trust", ["full", "isolated"])
-def test_combinations_of_candidate_cells_are_not_counted_as_cells(trust: Trust) -> None:
-    async def main() -> None:
-        setup = config("cos", slices=4) | {"data": {"candidates": ["a", "b"]}}
-        world = World(setup, dict.fromkeys(["bad", "good", "of-honest", "of-liar"], int), **WIDE)
-        world.trust["site"] = {"honest": trust, "liar": trust}
-        world.limits = Limits(cells=8)
-        world.crash("site")
-        world.boot("site")
-        for k in range(16):
-            cell = f"a|b/g4:{k // 4}|g4:{k % 4}@0"
-            await world.nodes["site"].for_peers.assist([AskRow(str(k), cell, 1, 1)], source="liar")
-        before = snapshot_of(world.nodes["site"].learner)
-        world.crash("site")
-        world.boot("site")
-        for k in range(16):
-            await world.nodes["site"].learn(str(k), 1, source="liar")
-        after = snapshot_of(world.nodes["site"].learner)
+@virtual.timed
+async def test_combinations_of_candidate_cells_are_not_counted_as_cells(trust: Trust) -> None:
+    setup = config("cos", slices=4) | {"data": {"candidates": ["a", "b"]}}
+    world = World(setup, dict.fromkeys(["bad", "good", "of-honest", "of-liar"], int), **WIDE)
+    world.trust["site"] = {"honest": trust, "liar": trust}
+    world.limits = Limits(cells=8)
+    world.crash("site")
+    world.boot("site")
+    for k in range(16):
+        cell = f"a|b/g4:{k // 4}|g4:{k % 4}@0"
+        await world.nodes["site"].for_peers.assist([AskRow(str(k), cell, 1, 1)], source="liar")
+    before = snapshot_of(world.nodes["site"].learner)
+    world.crash("site")
+    world.boot("site")
+    for k in range(16):
+        await world.nodes["site"].learn(str(k), 1, source="liar")
+    after = snapshot_of(world.nodes["site"].learner)
 
-        assert {name for name, _ in before.cells} <= CELLS_OF_BOTH
-        labels = {"full": 16, "isolated": 0}[trust]
-        assert sum(sum(counters[3:]) for _, counters in after.cells if "a/" in _) >= labels
-
-    virtual.run(main())
+    assert {name for name, _ in before.cells} <= CELLS_OF_BOTH
+    labels = {"full": 16, "isolated": 0}[trust]
+    assert sum(sum(counters[3:]) for _, counters in after.cells if "a/" in _) >= labels
 
 
-def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own() -> None:
-    async def main() -> list[Any]:
-        setup = config()
-        setup["learner"][0]["context-peers"] = {"site": 0.0}
-        node = world_of(setup).nodes["site"]
-        first = await node.predict((1, 1, 1), (0.5,))
-        await node.learn(first.ticket, 7)
-        for k in range(5):
-            await node.for_peers.assist([AskRow(str(k), "g1:0", 1, NO_INSTANCE)], source="liar")
-            await node.learn(str(k), 9, source="liar")
-        asked = [AskRow("x", "g1:0", 1, NO_INSTANCE)]
-        sources = ("honest", "liar")
-        answers = [await node.for_peers.assist(asked, source=source) for source in sources]
-        estimates = [
-            (await node.for_peers.report("g1:0", 1, "seen", source=source))[:2]
-            for source in sources
-        ]
-        return [[one.label for (one,) in answers], estimates]
+@virtual.timed
+async def test_a_peer_that_shows_the_cell_only_is_answered_from_own_labels_and_its_own() -> None:
+    setup = config()
+    setup["learner"][0]["context-peers"] = {"site": 0.0}
+    node = world_of(setup).nodes["site"]
+    first = await node.predict((1, 1, 1), (0.5,))
+    await node.learn(first.ticket, 7)
+    for k in range(5):
+        await node.for_peers.assist([AskRow(str(k), "g1:0", 1, NO_INSTANCE)], source="liar")
+        await node.learn(str(k), 9, source="liar")
+    asked = [AskRow("x", "g1:0", 1, NO_INSTANCE)]
+    sources = ("honest", "liar")
+    answers = [await node.for_peers.assist(asked, source=source) for source in sources]
+    estimates = [
+        (await node.for_peers.report("g1:0", 1, "seen", source=source))[:2] for source in sources
+    ]
 
-    assert virtual.run(main()) == [[7, 9], [(1, 1.0), (6, 5 / 6)]]
+    assert [[one.label for (one,) in answers], estimates] == [[7, 9], [(1, 1.0), (6, 5 / 6)]]
 
 
-def test_clients_with_a_name_are_own_and_have_ids_of_their_own() -> None:
-    async def main() -> None:
-        node = world_of(config()).nodes["site"]
-        await node.predict((1, 1, 1), (0.5,), question=Question("client/a", "x"))
+@virtual.timed
+async def test_clients_with_a_name_are_own_and_have_ids_of_their_own() -> None:
+    node = world_of(config()).nodes["site"]
+    await node.predict((1, 1, 1), (0.5,), question=Question("client/a", "x"))
 
-        for other in ("client/b", "", "honest"):
-            with pytest.raises(UnknownTicket):
-                await node.learn("x", 1, source=other)
-        assert (await node.learn("x", 1, source="client/a")).is_new
-        assert node.counters.labels.total() == 1
-
-    virtual.run(main())
+    for other in ("client/b", "", "honest"):
+        with pytest.raises(UnknownTicket):
+            await node.learn("x", 1, source=other)
+    assert (await node.learn("x", 1, source="client/a")).is_new
+    assert node.counters.labels.total() == 1
     assert [is_own(one) for one in ("", "client/north", "north")] == [True, True, False]
 
 
-def test_a_peer_that_is_trusted_later_can_still_label_what_it_asked_before() -> None:
-    async def main() -> None:
-        world = world_of(config())
-        site = world.nodes["site"]
-        await site.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source="honest")
-        world.trust["site"]["honest"] = "full"
-        world.crash("site")
-        world.boot("site")
-        site = world.nodes["site"]
+@virtual.timed
+async def test_a_peer_that_is_trusted_later_can_still_label_what_it_asked_before() -> None:
+    world = world_of(config())
+    site = world.nodes["site"]
+    await site.for_peers.assist([AskRow("a", "g1:0", 1, (1, 1, 1))], source="honest")
+    world.trust["site"]["honest"] = "full"
+    world.crash("site")
+    world.boot("site")
+    site = world.nodes["site"]
 
-        assert (await site.learn("a", 1, source="honest")).is_new
-        await site.for_peers.assist([AskRow("b", "g1:0", 2, (1, 1, 1))], source="honest")
+    assert (await site.learn("a", 1, source="honest")).is_new
+    await site.for_peers.assist([AskRow("b", "g1:0", 2, (1, 1, 1))], source="honest")
 
-        assert [site.learner.table.record(0, k) for k in range(2)] == [(1, 1), (0, 0)]
-
-    virtual.run(main())
+    assert [site.learner.table.record(0, k) for k in range(2)] == [(1, 1), (0, 0)]

@@ -14,9 +14,11 @@ from covey.node import functions
 from covey.node.functions import Answering, FunctionThread, ThreadWorkers
 from covey.site.requests import Commit
 from covey.store.store import Store
+from support.coroutines import looped
 
 
-def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
+@looped
+async def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
     seen: list[int] = []
     names = set()
 
@@ -25,65 +27,58 @@ def test_calls_run_in_order_one_at_a_time_and_each_returns_its_result() -> None:
         names.add(threading.current_thread().name)
         return 10 * number
 
-    async def main() -> list[int]:
-        thread = FunctionThread("f")
-        return await asyncio.gather(*(thread.run(partial(note, k)) for k in range(200)))
+    thread = FunctionThread("f")
+    results = await asyncio.gather(*(thread.run(partial(note, k)) for k in range(200)))
 
-    assert asyncio.run(main()) == [10 * k for k in range(200)]
+    assert results == [10 * k for k in range(200)]
     assert seen == list(range(200))
     assert len(names) == 1
     assert threading.current_thread().name not in names
 
 
-def test_calls_longer_than_a_turn_do_not_delay_the_result_of_the_first(
+@looped
+async def test_calls_longer_than_a_turn_do_not_delay_the_result_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(functions, "TURN_S", 0.0)
     has_result = threading.Event()
 
-    async def main() -> None:
-        thread = FunctionThread("f")
+    thread = FunctionThread("f")
 
-        async def first() -> None:
-            await thread.run(int)
-            has_result.set()
+    async def first() -> None:
+        await thread.run(int)
+        has_result.set()
 
-        # The second call ends only when the answer to the first was handed over.
-        _, is_seen = await asyncio.gather(first(), thread.run(partial(has_result.wait, 30.0)))
-        assert is_seen
-
-    asyncio.run(main())
+    # The second call ends only when the answer to the first was handed over.
+    _, is_seen = await asyncio.gather(first(), thread.run(partial(has_result.wait, 30.0)))
+    assert is_seen
 
 
-def test_a_call_that_fails_does_not_fail_the_others() -> None:
-    async def main() -> list[int | BaseException]:
-        thread = FunctionThread("f")
-        calls = (thread.run(partial(int, text)) for text in ("1", "x", "3"))
-        return await asyncio.gather(*calls, return_exceptions=True)
-
-    first, second, third = asyncio.run(main())
+@looped
+async def test_a_call_that_fails_does_not_fail_the_others() -> None:
+    thread = FunctionThread("f")
+    calls = (thread.run(partial(int, text)) for text in ("1", "x", "3"))
+    first, second, third = await asyncio.gather(*calls, return_exceptions=True)
 
     assert (first, third) == (1, 3)
     assert isinstance(second, ValueError)
 
 
-def test_a_cancelled_call_is_not_run() -> None:
+@looped
+async def test_a_cancelled_call_is_not_run() -> None:
     seen: list[int] = []
     may_go = threading.Event()
 
-    async def main() -> None:
-        thread = FunctionThread("f")
-        first, given_up, kept = (
-            asyncio.create_task(thread.run(call))
-            for call in (partial(may_go.wait, 30.0), *(partial(seen.append, k) for k in range(2)))
-        )
-        await asyncio.sleep(0)
-        given_up.cancel()
-        await asyncio.wait([given_up])
-        may_go.set()
-        await asyncio.wait([first, kept])
-
-    asyncio.run(main())
+    thread = FunctionThread("f")
+    first, given_up, kept = (
+        asyncio.create_task(thread.run(call))
+        for call in (partial(may_go.wait, 30.0), *(partial(seen.append, k) for k in range(2)))
+    )
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    may_go.set()
+    await asyncio.wait([first, kept])
     assert seen == [1]
 
 
@@ -113,90 +108,82 @@ async def busy(*calls: Any) -> list[bool]:
     return [isinstance(one, FunctionBusy) for one in results]
 
 
-def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
+@looped
+async def test_a_call_that_is_late_is_given_up_and_so_are_those_that_wait() -> None:
     gate = Gate()
 
-    async def main() -> None:
-        thread = FunctionThread("f", timeout_s=0.05)
-        assert await busy(*(thread.run(partial(gate, k)) for k in range(3))) == [True] * 3
-        assert not thread.is_available
-        assert await busy(thread.run(gate)) == [True]
-        gate.may_return.set()
-
-    asyncio.run(main())
+    thread = FunctionThread("f", timeout_s=0.05)
+    assert await busy(*(thread.run(partial(gate, k)) for k in range(3))) == [True] * 3
+    assert not thread.is_available
+    assert await busy(thread.run(gate)) == [True]
+    gate.may_return.set()
     assert gate.seen == [0]
 
 
-def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
+@looped
+async def test_a_late_function_is_called_again_after_a_pause_with_one_call_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(functions, "FIRST_PAUSE_S", 0.0)
     late, probe = Gate(), Gate()
 
-    async def main() -> None:
-        thread = FunctionThread("f", timeout_s=0.05)
-        assert await busy(thread.run(late)) == [True]
-        late.may_return.set()
-        while not thread.is_available:
-            await asyncio.sleep(0)
-        thread._timeout_s = 30.0
-        again = asyncio.create_task(thread.run(partial(probe, 1), patience_s=30.0))
-        await probe.called()
-        assert await busy(thread.run(int, patience_s=30.0)) == [True]
-        probe.may_return.set()
-        assert await again == 1
-        assert thread.is_available
-
-    asyncio.run(main())
+    thread = FunctionThread("f", timeout_s=0.05)
+    assert await busy(thread.run(late)) == [True]
+    late.may_return.set()
+    while not thread.is_available:
+        await asyncio.sleep(0)
+    thread._timeout_s = 30.0
+    again = asyncio.create_task(thread.run(partial(probe, 1), patience_s=30.0))
+    await probe.called()
+    assert await busy(thread.run(int, patience_s=30.0)) == [True]
+    probe.may_return.set()
+    assert await again == 1
+    assert thread.is_available
 
 
-def test_a_call_does_not_wait_for_one_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+@looped
+async def test_a_call_does_not_wait_for_one_that_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(functions, "TAKEN_S", 0.05)
     gate = Gate()
 
-    async def main() -> None:
-        thread = FunctionThread("f", timeout_s=30.0)
-        first, patient = (asyncio.create_task(thread.run(partial(gate, k))) for k in range(2))
-        await gate.called()
-        assert await busy(thread.run(gate, patience_s=0.05)) == [True]
-        assert not thread.is_available
-        gate.may_return.set()
-        assert await asyncio.gather(first, patient) == [0, 1]
-
-    asyncio.run(main())
+    thread = FunctionThread("f", timeout_s=30.0)
+    first, patient = (asyncio.create_task(thread.run(partial(gate, k))) for k in range(2))
+    await gate.called()
+    assert await busy(thread.run(gate, patience_s=0.05)) == [True]
+    assert not thread.is_available
+    gate.may_return.set()
+    assert await asyncio.gather(first, patient) == [0, 1]
 
 
-def test_a_function_that_never_returns_does_not_keep_the_workers_open(
+@looped
+async def test_a_function_that_never_returns_does_not_keep_the_workers_open(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(functions, "CLOSE_S", 0.0)
     gate = Gate()
     function = as_function(gate, name="gate", owner="north")._replace(timeout_s=0.05)
 
-    async def main() -> None:
-        runner = ThreadWorkers(Store.memory())
-        assert await busy(runner.run(function, function.answer, 1)) == [True]
-        assert not runner.is_available(function)
-        runner.close()
-
-    asyncio.run(main())
+    runner = ThreadWorkers(Store.memory())
+    assert await busy(runner.run(function, function.answer, 1)) == [True]
+    assert not runner.is_available(function)
+    runner.close()
     gate.may_return.set()
     assert "'gate' has not returned; the site stops without it" in caplog.text
 
 
-def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> None:
+@looped
+async def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> None:
     gate = Gate()
     old = as_function(gate, name="f", owner="north")._replace(timeout_s=0.05)
     new = as_function(str, name="f", owner="north")._replace(timeout_s=0.05, version="2")
 
-    async def main() -> None:
-        runner = ThreadWorkers(Store.memory())
-        assert await busy(runner.run(old, old.answer, 1)) == [True]
-        assert runner.is_available(new)
-        assert await runner.run(new, new.answer, 2) == "2"
-        runner.close()
-
-    asyncio.run(main())
+    runner = ThreadWorkers(Store.memory())
+    assert await busy(runner.run(old, old.answer, 1)) == [True]
+    assert runner.is_available(new)
+    assert await runner.run(new, new.answer, 2) == "2"
+    runner.close()
     gate.may_return.set()
 
 
@@ -207,7 +194,8 @@ def answering(function: Any, rows: Sequence[Any], source: str) -> Answering:
     return Answering(as_function(function, name="f", owner="n"), list(rows), source, 30.0)
 
 
-def test_own_clients_come_first_and_peers_take_turns_row_by_row(
+@looped
+async def test_own_clients_come_first_and_peers_take_turns_row_by_row(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(functions, "TURN_S", 0.0)
@@ -217,33 +205,31 @@ def test_own_clients_come_first_and_peers_take_turns_row_by_row(
         gate.seen.append(instance)
         return instance
 
-    async def main() -> list[Any]:
-        thread = FunctionThread("f")
-        first = asyncio.create_task(thread.run(partial(gate, "begin")))
-        await gate.called()
-        calls = [
-            answering(note, rows, source)
-            for source, rows in (
-                ("east", ["e1", "e2", "e3"]),
-                ("east", ["e4"]),
-                ("west", ["w1", "w2"]),
-                ("", ["own1"]),
-                ("client/a", ["own2"]),
-            )
-        ]
-        waiting = [asyncio.create_task(thread.run(one, source=one.source)) for one in calls]
-        await asyncio.sleep(0)
-        gate.may_return.set()
-        await first
-        return await asyncio.gather(*waiting)
-
-    results = asyncio.run(main())
+    thread = FunctionThread("f")
+    first = asyncio.create_task(thread.run(partial(gate, "begin")))
+    await gate.called()
+    calls = [
+        answering(note, rows, source)
+        for source, rows in (
+            ("east", ["e1", "e2", "e3"]),
+            ("east", ["e4"]),
+            ("west", ["w1", "w2"]),
+            ("", ["own1"]),
+            ("client/a", ["own2"]),
+        )
+    ]
+    waiting = [asyncio.create_task(thread.run(one, source=one.source)) for one in calls]
+    await asyncio.sleep(0)
+    gate.may_return.set()
+    await first
+    results = await asyncio.gather(*waiting)
 
     assert gate.seen == ["begin", "own1", "own2", "e1", "w1", "e2", "w2", "e3", "e4"]
     assert results == [["e1", "e2", "e3"], ["e4"], ["w1", "w2"], ["own1"], ["own2"]]
 
 
-def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
+@looped
+async def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(functions, "TURN_S", 0.0)
@@ -253,16 +239,13 @@ def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
         seen.append(instance)
         return gate(instance) if instance == 1 else instance
 
-    async def main() -> None:
-        thread = FunctionThread("f")
-        batch = asyncio.create_task(thread.run(answering(note, [1, 2, 3], "east"), source="east"))
-        await gate.called()
-        own = asyncio.create_task(thread.run(answering(note, ["own"], "")))
-        await asyncio.sleep(0)
-        gate.may_return.set()
-        assert await asyncio.gather(batch, own) == [[1, 2, 3], ["own"]]
-
-    asyncio.run(main())
+    thread = FunctionThread("f")
+    batch = asyncio.create_task(thread.run(answering(note, [1, 2, 3], "east"), source="east"))
+    await gate.called()
+    own = asyncio.create_task(thread.run(answering(note, ["own"], "")))
+    await asyncio.sleep(0)
+    gate.may_return.set()
+    assert await asyncio.gather(batch, own) == [[1, 2, 3], ["own"]]
     assert seen == [1, "own", 2, 3]
 
 
@@ -292,18 +275,14 @@ class Watched(Store):
         self.seen.append((verb, threading.current_thread() is threading.main_thread()))
 
 
-def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_and_nothing_is_read_between() -> (
-    None
-):
+@looped
+async def test_a_commit_computes_here_and_waits_for_the_disk_elsewhere_without_a_read() -> None:
     store = Watched()
 
-    async def main() -> None:
-        runner = ThreadWorkers(store)
-        first, second = (runner.commit(Commit()) for _ in range(2))
-        await asyncio.gather(first, runner.find("", ["a"]), second)
-        runner.close()
-
-    asyncio.run(main())
+    runner = ThreadWorkers(store)
+    first, second = (runner.commit(Commit()) for _ in range(2))
+    await asyncio.gather(first, runner.find("", ["a"]), second)
+    runner.close()
 
     commit = [("write", True), ("sync", False)]
     assert store.seen == [*commit, ("find", False), *commit]
