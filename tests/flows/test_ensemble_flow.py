@@ -34,8 +34,6 @@ async def test_a_site_votes_with_the_peers_that_answer_and_weighs_these_only() -
         await node.learn(str(slot), row["label"])
         answers.append(ticket.label)
     after = world.nodes["site0"].state().ensemble
-    for node in world.nodes.values():
-        node.stop()
 
     assert set(answers) == {0, 1}
     assert after[""]["site2"] == before[""]["site2"]

@@ -48,8 +48,6 @@ async def test_a_site_counts_again_when_its_file_gets_epochs(stream: Stream) -> 
     world.boot("site0")
     node = world.nodes["site0"]
     epochs = {name.split("@")[1] for name, _ in snapshot_of(node.learner).cells}
-    for one in world.nodes.values():
-        one.stop()
     lines = node.plan.lines()
 
     assert lines[0] == (

@@ -97,12 +97,3 @@ def test_the_error_with_a_tenth_of_the_labels_is_near_that_without_pending() -> 
     late = slice(1_000, 2_000)
 
     assert 1 - with_pending.correct[late].mean() <= 1.1 * (1 - without.correct[late].mean())
-
-
-def test_a_first_batch_explores_all_rows_and_spreads_them() -> None:
-    network = covey.Network(alone("cos"), functions=dict.fromkeys("abc", lambda _: 1), dimension=1)
-
-    answers = network["north"].predict_batch([0] * 60, [(0.5,)] * 60)
-
-    assert {answer.phase for answer in answers} == {"explore"}
-    assert Counter(answer.arm for answer in answers) == {"a": 20, "b": 20, "c": 20}

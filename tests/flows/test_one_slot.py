@@ -25,21 +25,6 @@ def test_a_batch_in_one_slot_may_be_longer_than_label_wait() -> None:
     assert all(one.is_new for one in settled)
 
 
-def test_a_context_of_time_is_the_same_in_all_rows_of_a_slot() -> None:
-    table = small_config()
-    table["policy"]["slices"] = 4
-    table["data"] = {"context": [{"scale": "slot", "horizon": 4}]}
-    site = covey.Network(table, functions=dict.fromkeys("abc", lambda x: 0))["north"]
-
-    batches = [site.predict_batch([{}, {}, {}]) for _ in range(3)]
-
-    assert [{site.cell_of(one.ticket) for one in answers} for answers in batches] == [
-        {"g4:1"},
-        {"g4:2"},
-        {"g4:3"},
-    ]
-
-
 def test_a_batch_in_one_slot_that_fails_changes_no_counter() -> None:
     def fails_at_7(x: int) -> int:
         if x == 7:
@@ -104,8 +89,6 @@ async def test_a_node_whose_tickets_share_slots_makes_room_for_new_ones(source: 
                 outcomes += await node.for_peers.take_labels([(f"{number}:0", 0)], source="south")
         except LateLabel:
             outcomes.append("late")
-    for one in world.nodes.values():
-        one.stop()
 
     assert held == [5, 10, 15] + [20] * 8
     assert outcomes == ["late", "taken"]

@@ -31,22 +31,6 @@ def everything(sites: covey.Network) -> list[object]:
     return [snapshot_of(site.learner) for site in sites.values()]
 
 
-def test_an_answer_has_label_ticket_phase_arm_and_price() -> None:
-    answer = network()["north"].predict(0.5, context=(0.3,))
-
-    assert (answer.label, answer.phase, answer.arm, answer.price) == (0, "explore", "guess", 0.0)
-
-
-def test_a_peer_is_asked_at_its_price_and_answers_with_its_own_function() -> None:
-    sites = network()
-    north = sites["north"]
-    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
-
-    answer = north.predict(0.5, (0.3,))
-
-    assert (answer.label, answer.arm, answer.function, answer.price) == (1, "south", "sign", 0.2)
-
-
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_with_every_link_closed_a_site_answers_by_itself(preset: str) -> None:
     setup = {**CONFIG, "policy": fitting({"preset": preset, "slices": 1})}
@@ -65,30 +49,6 @@ def test_a_site_without_labels_and_without_peers_answers_by_itself() -> None:
     answer = covey.Network(setup, functions=FUNCTIONS, dimension=1)["north"].predict(0.5, (0.3,))
 
     assert answer.function == "guess"
-
-
-def test_a_label_is_passed_on_to_the_peer_that_was_asked() -> None:
-    sites = network()
-    north = sites["north"]
-    north.learn(north.predict(0.5, (0.3,)).ticket, 1)
-    answer = north.predict(0.5, (0.3,))
-
-    north.learn(answer.ticket, 1)
-
-    # since, arrivals, own arrivals; labels and right of `sign`
-    assert snapshot_of(sites["south"].learner).cells == [("g1:0", [2, 1, 0, 1, 1])]
-
-
-def test_the_network_learns_to_ask_the_better_site() -> None:
-    sites = network()
-    rng = np.random.default_rng(5)
-    answers = []
-    for x in rng.normal(size=300):
-        answer = sites["north"].predict(x, (0.5,))
-        sites["north"].learn(answer.ticket, int(x > 0))
-        answers.append(answer)
-
-    assert all(answer.arm == "south" for answer in answers[-100:])
 
 
 @pytest.mark.parametrize(

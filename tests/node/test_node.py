@@ -9,13 +9,11 @@ import msgspec
 import pytest
 
 from chaos.states import picture
-from covey.bandit.learner import NO_ANSWER
 from covey.errors import ConflictingLabel, DataError, FunctionError, LimitError
 from covey.kernel.rules import Report
 from covey.node.node import Question
 from covey.node.peers import PeerTimeouts
 from covey.site.requests import (
-    NO_INSTANCE,
     AskRow,
     Assistance,
     CellLine,
@@ -24,7 +22,6 @@ from covey.site.requests import (
     Request,
 )
 from covey.store.store import Store
-from covey.types import MEMORY
 from support import virtual
 from support.presets import fitting
 from support.snapshots import snapshot_of
@@ -198,30 +195,6 @@ async def test_an_answer_that_is_no_label_is_a_failure_of_the_peer(label: Any) -
     requests = await live(world, 30)
 
     assert {request.function(0) for request in requests} == {"f0"}
-
-
-@virtual.timed
-async def test_a_peer_that_is_shown_the_cell_only_never_receives_the_instance() -> None:
-    setup = config()
-    for learner, other in zip(setup["learner"], ("site1", "site0"), strict=True):
-        learner["peers"] = {}
-        learner["context-peers"] = {other: 0.05}
-    seen: list[AskRow] = []
-
-    class Spy(virtual.Link):
-        async def ask(self, rows: Sequence[AskRow]) -> list[Assistance]:
-            seen.extend(rows)
-            return await super().ask(rows)
-
-    world = world_of(setup, link=Spy)
-    await live(world, 20, at="site1")
-    requests = await live(world, 60)
-
-    asked = [one for one in requests if one.group(0).peer]
-    assert seen
-    assert {row.instance for row in seen} == {NO_INSTANCE}
-    assert {one.function(0) for one in asked} <= {MEMORY, "f0"}
-    assert any(one.predictions[0] is not NO_ANSWER for one in asked)
 
 
 @virtual.timed

@@ -58,13 +58,6 @@ async def tried(one: CircuitBreaker) -> str:
     return ""
 
 
-@virtual.timed
-async def test_an_answer_in_time_is_returned() -> None:
-    one = breaker(Scripted(0.9))
-
-    assert await one.report("g1:0", 1) == (5, 0.0, 1.0, ())
-
-
 @pytest.mark.parametrize("step", [1.1, OSError("reset"), ConnectionError("gone"), CoveyError("x")])
 @virtual.timed
 async def test_every_failure_is_a_peer_error(step: Any) -> None:
@@ -198,7 +191,7 @@ async def test_bounds_that_no_site_can_have_are_a_failure(bounds: tuple[float, f
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (0.7, 1.03), (1.0, 1.0), (0.0, 0.0)])
 @virtual.timed
 async def test_bounds_of_few_labels_may_be_wide(bounds: tuple[float, float]) -> None:
-    peer = Scripted(0.0)
+    peer = Scripted(0.9)  # an answer in time
     peer.reported = (5, *bounds, ())
 
     assert await breaker(peer).report("g1:0", 1) == (5, *bounds, ())

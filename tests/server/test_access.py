@@ -302,22 +302,6 @@ def two_sites(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_change_of_the_allow_list_counts_on_an_open_connection(two_sites: Path) -> None:
-    key, other = (keys.show(two_sites / f"{name}.crt").key for name in ("south", "north"))
-    allowed = {"south": key}
-
-    async def main() -> list[int]:
-        async with called_by_south(two_sites, allowed) as call:
-            statuses = []
-            for listed in ({"south": key}, {}, {"south": key}, {"south": other}):
-                allowed.clear()
-                allowed.update(listed)
-                statuses.append((await call())[0])
-            return statuses
-
-    assert asyncio.run(main()) == [200, 403, 200, 403]
-
-
 def test_a_certificate_that_expires_is_refused_on_an_open_connection(two_sites: Path) -> None:
     info = keys.show(two_sites / "south.crt")
     assert info.valid_until is not None

@@ -201,10 +201,3 @@ async def test_an_invalid_label_of_a_peer_is_dropped_and_not_resent() -> None:
     ]
     assert outcomes == [["unfit"], ["taken"]]
     assert pupil.lessons == [0]
-
-
-# -- what was asked alone is row 0 of its request -------------------------------------------------
-
-
-def labels(rows: list[int], truth: list[Any]) -> dict[str, Any]:
-    return {"id": "a", "rows": rows, "truth": truth}

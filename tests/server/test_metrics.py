@@ -5,18 +5,14 @@ import contextlib
 import re
 import shutil
 import subprocess
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from covey.bandit.learner import UNKNOWN
 from covey.errors import PeerBusy
 from covey.server.metrics import Metrics
-from covey.site.requests import CellLine, is_own
-from covey.store.tables import ALL
 from support import virtual
 from support.served import FEEDBACK, INFER, Client, infer, metrics_of, run, served
 from support.virtual import World
@@ -166,18 +162,6 @@ async def test_documented_metrics_and_metrics_agree() -> None:
     assert made == documented
 
 
-def test_what_strangers_send_makes_no_new_series() -> None:
-    metrics = Metrics({"/v2": "/v2"})
-    metrics.answer("front", "/v2", 200, 0.1)
-    metrics.answer("front", "/0", 404, 0.1)
-    size = len(metrics.page().body)
-
-    for k in range(1, 100):
-        metrics.answer("front", f"/{k}", 404, 0.1)
-
-    assert abs(len(metrics.page().body) - size) < 100
-
-
 def test_the_state_of_a_site_is_readable_as_json_and_labels_are_of_all_starts(
     tmp_path: Path,
 ) -> None:
@@ -202,53 +186,6 @@ def test_the_state_of_a_site_is_readable_as_json_and_labels_are_of_all_starts(
 
     run(tmp_path, story)
     run(tmp_path, again)
-
-
-def check(world: World, name: str) -> None:
-    """Compare a node's state with all that its store has."""
-    state, store = world.nodes[name].state(), world.stores[name]
-    requests = store._requests(ALL)
-    rows = [(request, row) for request in requests for row in range(len(request))]
-    assert len(rows) > 100
-    labelled = [
-        (request, row)
-        for request, row in rows
-        if request.truths[row] is not UNKNOWN and request.group(row).is_counted
-    ]
-    waiting = Counter(is_own(one.source) for one, row in rows if one.truths[row] is UNKNOWN)
-    if state.for_peers.open_tickets:  # else those of peers count as own ones
-        assert (state.open_tickets, state.for_peers.open_tickets) == (waiting[True], waiting[False])
-    assert state.open_tickets + state.for_peers.open_tickets == waiting.total() > 10
-    for one in state.arms:
-        right = [
-            request.predictions[row] == request.truths[row]
-            for request, row in labelled
-            if request.group(row).arm == one.name and is_own(request.source)
-        ]
-        assert (one.labels, one.right) == (len(right), sum(right))
-    if state.starts == 1:
-        assert sum(state.phases.values()) == len(rows)
-        answered = Counter(
-            (request.group(row).arm, is_own(request.source)) for request, row in rows
-        )
-        for one in state.arms:
-            assert (one.decisions, one.served) == (
-                answered[one.name, True],
-                answered[one.name, False],
-            )
-        asked = Counter(request.source for request, _ in rows)
-        assert {peer.name: peer.asked for peer in state.peers} == {
-            other: asked[other] for other in world.nodes if other != name
-        }
-        assert sum(one.served for one in state.arms) > 10
-        spent = sum(request.group(row).price for request, row in rows)
-        assert sum(one.spent for one in state.arms) == pytest.approx(spent)
-    own_cells = {
-        cell.name for cell in store.all(CellLine) if not cell.source and cell.counters[0] >= 0
-    }
-    assert state.cells == len(own_cells)
-    assert state.for_peers.labels == sum(not is_own(request.source) for request, _ in labelled)
-    assert [(peer.state, peer.owed) for peer in state.peers] == [("open", 0)] * 2
 
 
 @virtual.timed

@@ -34,29 +34,12 @@ def name_of(found: Token | tokens.Why) -> str:
     return found.name
 
 
-def test_a_token_is_found_with_its_name_and_scopes(path: Path) -> None:
-    secret = make(path, "camera", "infer", "feedback")
-
-    found = find(path, f"Bearer {secret}")
-    assert isinstance(found, Token)
-    assert (found.name, found.scopes) == ("camera", ("infer", "feedback"))
-
-
 def test_a_token_ends_when_its_days_are_over(path: Path) -> None:
     secret = make(path, days=10)
 
     end = NOW + timedelta(days=10)
     assert name_of(find(path, f"Bearer {secret}", end - timedelta(seconds=1))) == "camera"
     assert find(path, f"Bearer {secret}", end) == "expired"
-
-
-def test_a_revoked_token_is_unknown_and_others_stay(path: Path) -> None:
-    gone, kept = make(path, "gone"), make(path, "kept")
-
-    tokens.revoke(path, "gone")
-
-    assert find(path, f"Bearer {gone}") == "unknown"
-    assert name_of(find(path, f"Bearer {kept}")) == "kept"
 
 
 @pytest.mark.parametrize(
