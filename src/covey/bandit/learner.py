@@ -17,6 +17,7 @@ Where `is_supervised` is False, `consult` takes the place of `receive_report` an
 belongs to the table of one context space; methods that take `space` mean the own one by default.
 """
 
+import copy
 import heapq
 import operator
 import zlib
@@ -539,6 +540,12 @@ class Learner:
         for space in self.candidates:
             self.join(tables[space], space, tables.__getitem__)
         return tables
+
+    def with_tables(self, tables: Mapping[str, Table]) -> "Learner":
+        """Return a learner of the same settings and costs that counts in other tables."""
+        other = copy.copy(self)
+        other.tables, other.table, other._names = dict(tables), tables[self.space], {}
+        return other
 
     def join(self, table: Any, space: str, table_at: Callable[[str], Table]) -> None:
         """Let the table of candidates count in the tables of their spaces."""

@@ -33,24 +33,19 @@ from covey.bandit.learner import (
     Choice,
     Learner,
     Settlement,
-    offset_of,
 )
 from covey.bandit.partitions import EpochCells
 from covey.config import LearnerSpec
 from covey.data.contexts import TIME, UNUSABLE, Contexts
 from covey.data.inputs import (
-    ALL,
     PLAIN,
-    FeatureView,
     as_label,
     context_of,
     contexts_of,
     costs_of,
-    cut,
     points_of,
     record_of,
     rows_of,
-    shown,
     truths_of,
 )
 from covey.data.logs import Frame, arrow_module
@@ -90,7 +85,7 @@ from covey.site.requests import (
 from covey.site.state import Learning, RowGroups, SiteState, codes_of
 from covey.site.trust import Record, SourceStatistics
 from covey.store.fingerprint import schema_fingerprint
-from covey.types import MEMORY, Context, Cost, Label
+from covey.types import Context, Cost, Label
 
 Undo = list[tuple[int, int, int]]
 SETTLED = (WRONG, RIGHT)
@@ -514,109 +509,8 @@ def _lines(learner: Learner) -> list[tuple[Any, ...]]:
 # -- what would be decided ------------------------------------------------------------------------
 
 
-class Peeking:
-    """Decides as a site would, on copies of the cells that this depends on."""
-
-    def __init__(
-        self, site: "LocalSite", others: "Mapping[str, LocalSite]", views: Sequence[FeatureView]
-    ) -> None:
-        self._site = site
-        self._others = others
-        self._views = views
-
-    def peek(self, instance: Any, context: Context, slot: int) -> Peek:
-        """Return what the site would answer at a slot; nothing changes."""
-        learner = self._site.learner
-        table = _copy(self._site, learner.space, context)
-        due = {} if learner.prices is None else learner.prices.due(slot)
-        for peer, cost in due.items():
-            table.set_cost(learner.arms.index(peer), cost)
-        code = self._decide(table, context, slot)
-        choice, cell = learner.choice(code), _cell(table, learner.space, row_of(code))
-        place = _cell(table, learner.space, row_of(code), context)
-        view = shown(self._views, choice.arm, context) if self._views else ALL
-        seen = instance if view == ALL else cut(instance, self._views[view].columns)
-        label, function = NO_ANSWER, choice.arm
-        if choice.function >= 0:
-            label = _said(self._site.functions[choice.function], seen)
-        elif choice.is_by_context:
-            label, function = _recalled(self._others[choice.peer], place), MEMORY
-        else:
-            helper = self._others[choice.peer]
-            label, function = _assisted(helper, seen, place, slot, learner.name)
-        if label is NO_ANSWER:
-            label, function = self._fallen_back(table, row_of(code), context, seen)
-        return Peek(
-            None if label is NO_ANSWER else label,
-            choice.phase,
-            choice.arm,
-            function,
-            due.get(choice.arm, choice.price),
-            learner.names.of(cell),
-            _estimates(learner, table, row_of(code), context),
-        )
-
-    def effects(self, names: Sequence[str]) -> list[ContextEffect]:
-        """Return what each context tells of each own function: see `LocalSite.effects`."""
-        site, effects = self._site, list[ContextEffect]()
-        for k, name in enumerate(names):
-            before, after = (0.5,) * k, (0.5,) * (site.learner.dimension - k - 1)
-            ends = [self._believed((*before, end, *after)) for end in (0.25, 0.75)]
-            functions = zip(site.learner.arms[: len(site.functions)], *ends, strict=False)
-            effects += [ContextEffect(name, *each) for each in functions]
-        return sorted(effects, key=lambda effect: -abs(effect.high - effect.low))
-
-    def _believed(self, point: Context) -> list[float]:
-        """Return how right each arm is believed to be at a point; nothing without a cell there."""
-        table = _copy(self._site, self._site.learner.space, point)
-        rows = table.cells.around(point)
-        return table.accuracies(rows[-1], point) if rows else []
-
-    def _decide(self, table: Table, context: Context, slot: int) -> int:
-        learner = self._site.learner
-        code = table.decide(context, slot)
-        while code < 0:
-            row = undecided_row(code)
-            cell = _cell(table, learner.space, row, context)
-            if not learner.is_supervised:
-                return table.consult(row, context, self._told(cell))
-            for peer in table.stale(row, slot):
-                name, _ = learner.behind()[peer]
-                report = _reported(self._others[name], cell, slot, learner.name)
-                table.hear(row, peer, report, slot)
-            code = table.resume(row, context, slot)
-        return code
-
-    def _told(self, cell: Cell) -> list[tuple[float, int]]:
-        """Return what peers say of the accuracy of their answers."""
-        estimates = []
-        for name, is_by_context in self._site.learner.behind():
-            peer = self._others[name]
-            table = _copy_at(peer, cell)
-            row = table.cells.meet(cell, 0)
-            if is_by_context:
-                _, count, labels = _seen(peer, cell)
-                estimates.append((count / labels if labels else 0.0, labels))
-            else:
-                estimates.append(table.estimate(row))
-        return estimates
-
-    def _fallen_back(
-        self, table: Table, row: int, context: Context, instance: Any
-    ) -> tuple[Any, str]:
-        """Return the answer of the best own function that has one."""
-        functions = self._site.functions
-        best = table.best_own(row, context)
-        for k in range(len(functions)):
-            function = functions[(best + k) % len(functions)]
-            label = _said(function, instance)
-            if label is not NO_ANSWER:
-                return label, function.name
-        return NO_ANSWER, functions[best].name
-
-
-def _copy(site: "LocalSite", space: str, point: Context) -> Table:
-    """Return a copy of a table, with the cells around a point at least."""
+def _copies(site: "LocalSite", space: str, point: Context) -> dict[str, Table]:
+    """Return copies of the tables of a site, with the cells around a point of a space at least."""
     learner = site.learner
     if learner.candidates or learner.rule.inherits or learner.harm or _is_epoched(learner):
         codes = site.state.open.pending_codes()  # other cells count, too
@@ -624,74 +518,28 @@ def _copy(site: "LocalSite", space: str, point: Context) -> Table:
         for name, table in tables.items():
             counted = codes.get(name, ()) if learner.is_pending else ()
             table.saved.take_over(learner.tables[name], counted)
-        return tables[space]
-    known, table = learner.tables[space], learner.empty_table(space)
+        return tables
+    tables = {name: learner.empty_table(name) for name in {space, learner.space}}
+    known = learner.tables[space]
     for row in known.cells.around(point):
-        table.saved.copy_row(known, row)
-    take_doubts({space: table}, doubts_of({space: known}))
-    return table
-
-
-def _copy_at(site: "LocalSite", cell: Cell) -> Table:
-    """Return a copy of the table of a peer, with the cells around a cell at least."""
-    learner = site.learner
-    policy = learner.policies.get(cell.space)
-    if policy is None or _is_epoched(learner):
-        return _copy(site, cell.space, ())
-    if learner.tables[cell.space].cells.is_wide:
-        return _copy(site, cell.space, learner.middle(cell))
-    side = policy.partition.levels(policy.dimension)[cell.level].side
-    return _copy(site, cell.space, tuple((k + 0.5) / side for k in cell.coordinates))
+        tables[space].saved.copy_row(known, row)
+    take_doubts(tables, doubts_of({space: known}))
+    return tables
 
 
 def _is_epoched(learner: Learner) -> bool:
     return any(isinstance(policy.partition, EpochCells) for policy in learner.policies.values())
 
 
-def _cell(table: Table, space: str, row: int, context: Context | None = None) -> Cell:
-    """Return the cell of a row; with a context, what a peer is told of it."""
-    if context is not None and table.cells.is_wide:
-        cell = table.cells.place_of(row, context)
-    else:
-        cell = table.cells.cell(row)
-    return cell._replace(space=space) if space else cell
-
-
-def _reported(peer: "LocalSite", cell: Cell, slot: int, asker: str) -> Report:
-    table = _copy_at(peer, cell)
-    return table.report(table.cells.meet(cell, slot), slot, offset_of(asker))
-
-
-def _assisted(
-    peer: "LocalSite", instance: Any, cell: Cell, slot: int, asker: str
-) -> tuple[Any, str]:
-    table = _copy_at(peer, cell)
-    code = table.serve(table.cells.meet(cell, slot), slot, -1, offset_of(asker))
-    function = peer.functions[peer.learner.choice(code).function]
-    return _said(function, instance), function.name
-
-
-def _recalled(peer: "LocalSite", cell: Cell) -> Any:
-    label, _, labels = _seen(peer, cell)
-    return label if labels else NO_ANSWER
-
-
-def _seen(peer: "LocalSite", cell: Cell) -> tuple[Any, int, int]:
-    """Return the label seen most often in a cell, how often, and all labels seen there."""
-    table = peer.learner.tables[cell.space]
-    row = table.cells.find(cell)
-    return table.cells.memory.recall(row) if row >= 0 else (None, 0, 0)
-
-
-def _said(function: Function, instance: Any) -> Label | Any:
-    """Return the answer of a function; `NO_ANSWER`: it has none yet."""
-    try:
-        answer = function.ask(instance)
-    except NoAnswerYet:
-        return NO_ANSWER
-    if type(answer) is not Late:
-        return answer
-    return answer.label() if answer.is_there() else NO_ANSWER
+def _middle(learner: Learner, cell: Cell) -> Context:
+    """Return a point of a cell, in whose space cells are copied one by one; else nothing."""
+    policy = learner.policies.get(cell.space)
+    if policy is None or _is_epoched(learner):
+        return ()
+    if learner.tables[cell.space].cells.is_wide:
+        return learner.middle(cell)
+    side = policy.partition.levels(policy.dimension)[cell.level].side
+    return tuple((k + 0.5) / side for k in cell.coordinates)
 
 
 def _estimates(
@@ -756,7 +604,7 @@ class LocalEffects:
 
     def __init__(
         self,
-        site: "LocalSite",
+        site: "LocalSite | PeekedSite",
         functions: Sequence[Function],
         others: "Mapping[str, LocalSite]",
         wait: Wait | None,
@@ -768,6 +616,10 @@ class LocalEffects:
         trainer = Trainer(functions, _at_once, lambda: site.state.learning.places)
         self.trainable, self.train = trainer.trainable, trainer.train
         self.cell: Callable[[str, int, Context], Cell] = site.learner.place
+
+    def _peer(self, name: str, cell: Cell, slot: int) -> "LocalSite | PeekedSite":
+        """Return what answers for a peer in a cell."""
+        return self._others[name]
 
     def unavailable(self) -> bytes | None:
         return None
@@ -794,8 +646,8 @@ class LocalEffects:
     async def ask(
         self, peer: str, rows: Sequence[AskRow], *, may_be_late: bool = False
     ) -> list[Assistance]:
-        other = self._others[peer]
         cells, slots = [cast("Cell", row.cell) for row in rows], [row.slot for row in rows]
+        other = self._peer(peer, cells[0], slots[0])
         instances = None
         if rows[0].instance is not NO_INSTANCE:
             instances = [row.instance for row in rows]
@@ -808,7 +660,7 @@ class LocalEffects:
         ]
 
     async def query(self, peer: str, cell: Cell, slot: int, what: QueryKind = "arrivals") -> Report:
-        return self._others[peer].state.query(self._site.name, cell, slot, what)
+        return self._peer(peer, cell, slot).state.query(self._site.name, cell, slot, what)
 
     async def together(self, calls: Sequence[Awaitable[Any]]) -> list[Any]:
         results, waiting = [], iter(calls)
@@ -863,6 +715,68 @@ def _is_cancelled() -> bool:
 
 async def _at_once(function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
     return call(*arguments)
+
+
+class PeekedSite:
+    """Answers as a site would, on copies of its tables: nothing changes there or at its peers."""
+
+    def __init__(
+        self,
+        site: "LocalSite",
+        others: "Mapping[str, LocalSite]",
+        space: str,
+        point: Context,
+        slot: int,
+    ) -> None:
+        """Copy the cells around a point of a space at least."""
+        self.name = site.name
+        self.learner = learner = site.learner.with_tables(_copies(site, space, point))
+        if learner.prices is not None:
+            for peer, cost in learner.prices.due(slot).items():
+                learner.reprice(peer, cost)
+        learner.prices, learner.free = None, ()  # no label comes
+        self.state = ticket_state(learner)
+        effects = PeekedEffects(self, site.functions, others, None)
+        self.handler = Handler(self.state, site.views, effects)
+
+    def peek(self, instance: Any, context: Context, slot: int) -> Peek:
+        """Return what is answered to an instance at a slot."""
+        learner = self.learner
+        request = run(self.handler.answer([instance], [context], slot=slot))
+        answer, group = prediction_of(request, 0, 0), request.group(0)
+        estimates = _estimates(learner, learner.table, row_of(group.code), context)
+        return Peek(
+            answer.label,
+            answer.phase,
+            answer.arm,
+            answer.function,
+            answer.price,
+            group.cell,
+            estimates,
+        )
+
+
+class PeekedEffects(LocalEffects):
+    """Lets peers answer on copies too, and takes an answer that has not come for none."""
+
+    def _peer(self, name: str, cell: Cell, slot: int) -> PeekedSite:
+        peer = self._others[name]
+        return PeekedSite(peer, self._others, cell.space, _middle(peer.learner, cell), slot)
+
+    async def run(
+        self, function: int, rows: Any, *, is_served: bool = False
+    ) -> list[Label] | FunctionError:
+        called = self._functions[function]
+        try:
+            label = called.ask(rows[0])
+            if type(label) is Late and not label.is_there():
+                raise NoAnswerYet(f"{called} has not answered yet")
+        except NoAnswerYet as error:
+            return [NO_ANSWER] if is_served else error
+        return [label.label() if type(label) is Late else label]
+
+    def withdraw(self, peer: str, id: Any) -> None:
+        """Do nothing: the peer has answered on a copy."""
 
 
 class Lock(AbstractContextManager[Any], Protocol):
@@ -1145,7 +1059,8 @@ class LocalSite:
         # those that are retired.
         self.arms: list[Arm] = []
         self.aside: list[Record] = []
-        self._peeking = Peeking(self, others, site.views)
+        self.views = site.views
+        self._others = others
         self._effects = LocalEffects(self, functions, others, wait)
         self.handler = Handler(self.state, site.views, self._effects)
         self.rows = RowHandler(
@@ -1234,7 +1149,9 @@ class LocalSite:
             first = self.state.next_slot(slot)
             if context is None and self._requests.contexts is not None:
                 context = self._requests.point(record_of(instance), self._requests.contexts, first)
-            return self._peeking.peek(instance, context_of(context), first)
+            point = context_of(context)
+            peeked = PeekedSite(self, self._others, self.learner.space, point, first)
+            return peeked.peek(instance, point, first)
 
     def observe(
         self,
@@ -1262,8 +1179,20 @@ class LocalSite:
 
         Contexts in whose cells nothing is known yet are left out.
         """
+        learner, effects = self.learner, list[ContextEffect]()
         with self.lock:
-            return self._peeking.effects(self._requests.context_names())
+            for k, name in enumerate(self._requests.context_names()):
+                before, after = (0.5,) * k, (0.5,) * (learner.dimension - k - 1)
+                ends = [self._believed((*before, end, *after)) for end in (0.25, 0.75)]
+                functions = zip(learner.arms[: len(self.functions)], *ends, strict=False)
+                effects += [ContextEffect(name, *each) for each in functions]
+        return sorted(effects, key=lambda effect: -abs(effect.high - effect.low))
+
+    def _believed(self, point: Context) -> list[float]:
+        """Return how right each arm is believed to be at a point; nothing without a cell there."""
+        table = _copies(self, self.learner.space, point)[self.learner.space]
+        rows = table.cells.around(point)
+        return table.accuracies(rows[-1], point) if rows else []
 
     def predict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None, at: Any = None

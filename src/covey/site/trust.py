@@ -77,14 +77,18 @@ class SourceTables:
         }
         self._names: dict[tuple[str, int], str] = {}
         self.alarms: Counter[str] = Counter()  # of the change detection, by context space
-        self._state: SourceState | None
-        self.clear()
-        self._state = None
+        self._state: SourceState | None = None  # as the store has it
+        self._take_rows()
         if tables is not None:
             self._met = self._stored = dict.fromkeys(tables, 0)
 
     def clear(self, latest: tuple[int, Any] | None = None) -> None:
         """Take all for stored, with the slot and the label of the latest own instance."""
+        self._take_rows()
+        self._state = self.state(latest)
+
+    def _take_rows(self) -> None:
+        """Take all rows for stored."""
         self._rows: dict[tuple[str, int], None] = {}  # that may have changed
         # What the store has of rows, if that is known.
         self._written: dict[tuple[str, int], tuple[array[int], Any]] = {}
@@ -96,7 +100,6 @@ class SourceTables:
             space: set(filter(table.cells.is_foreign, range(len(table))))
             for space, table in self.tables.items()
         }
-        self._state = self.state(latest)
 
     @property
     def slot(self) -> int:
