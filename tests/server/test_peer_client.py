@@ -71,15 +71,21 @@ async def site(
 
 
 @asynccontextmanager
-async def north(sites: Path, url: str, key: str, caller: str = "north") -> AsyncIterator[Any]:
-    """Yield the way to south from a site that knows it by this key."""
-    known = {"south": PeerConfig(name="south", key=key, url=url, share="data")}
-    chance = random.Random(2)  # noqa: S311
-    peers = HttpsPeers(known, Identity(*files(sites, caller)[:2]), chance)
+async def known_by(own: Identity, url: str, key: str, **more: Any) -> AsyncIterator[HttpsPeers]:
+    """Yield the peers of a site that knows south by this key."""
+    south = PeerConfig(name="south", key=key, url=url, share="data")
+    peers = HttpsPeers({"south": south}, own, random.Random(2), **more)  # noqa: S311
     try:
-        yield peers.by_name["south"]
+        yield peers
     finally:
         await peers.close()
+
+
+@asynccontextmanager
+async def north(sites: Path, url: str, key: str, **more: Any) -> AsyncIterator[Any]:
+    """Yield the way to south from a site that knows it by this key."""
+    async with known_by(Identity(*files(sites, "north")[:2]), url, key, **more) as peers:
+        yield peers.by_name["south"]
 
 
 def key_of(folder: Path, name: str = "south") -> str:
@@ -131,9 +137,10 @@ async def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_ne
     for file in own:
         file.write_bytes((sites / file.name).read_bytes())
         file.chmod(0o600)
-    async with site(keys.server_context(*files(sites, "south")), look) as (url, _, _):
-        south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-        peers = HttpsPeers({"south": south}, Identity(*own), random.Random(2))  # noqa: S311
+    async with (
+        site(keys.server_context(*files(sites, "south")), look) as (url, _, _),
+        known_by(Identity(*own), url, key_of(sites)) as peers,
+    ):
         await peers.by_name["south"].hello()
         keys.renew(own[0])
         peers.reload()
@@ -141,7 +148,6 @@ async def test_a_new_certificate_is_shown_on_new_connections_and_a_broken_one_ne
         own[0].write_text("nothing")
         peers.reload()
         await peers.by_name["south"].hello()
-        await peers.close()
 
     first, second, third = shown
     assert (first != second, second == third) == (True, True)
@@ -176,17 +182,15 @@ async def test_a_connection_is_not_used_after_the_end_of_the_certificate_that_it
     sites: Path,
 ) -> None:
     moment = [datetime.now(UTC)]
-    async with site(keys.server_context(*files(sites, "south"))) as (url, bodies, _):
-        south = PeerConfig(name="south", key=key_of(sites), url=url, share="data")
-        identity = Identity(*files(sites, "north")[:2])
-        chance = random.Random(2)  # noqa: S311
-        peers = HttpsPeers({"south": south}, identity, chance, now=lambda: moment[0])
-        await peers.by_name["south"].hello()
+    async with (
+        site(keys.server_context(*files(sites, "south"))) as (url, bodies, _),
+        north(sites, url, key_of(sites), now=lambda: moment[0]) as peer,
+    ):
+        await peer.hello()
         moment[0] += timedelta(days=keys.SITE_DAYS + 1)
         for _ in range(2):
             with pytest.raises(PeerRefused, match="site 'south' expired on"):
-                await peers.by_name["south"].hello()
-        await peers.close()
+                await peer.hello()
 
     assert len(bodies) == 1
 
@@ -196,26 +200,13 @@ async def test_a_connection_is_not_used_after_the_end_of_the_certificate_that_it
 async def test_a_site_whose_own_certificate_has_expired_says_so_of_peers_that_hang_up(
     sites: Path, is_up: bool
 ) -> None:
-    async with site(keys.server_context(*files(sites, "south")), _hang_up) as (url, _, _):
+    async with site(keys.server_context(*files(sites, "south")), _gone) as (url, _, _):
         where = url if is_up else "https://127.0.0.1:1"
-        south = PeerConfig(name="south", key=key_of(sites), url=where, share="data")
-        identity = Identity(*files(sites, "north")[:2])
-        chance = random.Random(2)  # noqa: S311
-        peers = HttpsPeers(
-            {"south": south}, identity, chance, fault=lambda: "own certificate expired"
-        )
-        with pytest.raises(PeerError) as refused:
-            await peers.by_name["south"].hello()
-        await peers.close()
-        said = str(refused.value)
+        async with north(sites, where, key_of(sites), fault=lambda: "own one expired") as peer:
+            with pytest.raises(PeerError) as refused:
+                await peer.hello()
 
-    assert (said == "own certificate expired") == is_up
-
-
-async def _hang_up(request: web.Request, body: bytes) -> web.StreamResponse:
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
+    assert (str(refused.value) == "own one expired") == is_up
 
 
 async def _plain(request: web.Request, body: bytes) -> web.StreamResponse:
