@@ -13,7 +13,7 @@ from covey.server import config, connection, http, keys, tokens
 from covey.server.http import AdmissionQueue, HttpProblem
 from support.coroutines import looped
 from support.listening import GET, Port, listened, listening, post, told
-from support.served import INFER, INPUTS, SITE, Client, infer, run
+from support.served import INFER, INPUTS, SITE, Client, infer, run, served
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations" / "operating.md"
 
@@ -203,22 +203,20 @@ async def test_turns_are_taken_in_order() -> None:
     assert order == [0, *range(2, 1 + http.QUEUED)]
 
 
-def test_a_client_above_its_rate_gets_retry_after(tmp_path: Path) -> None:
-    text = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
+RARELY = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
 
-    async def story(client: Client) -> None:
-        assert (await client.get("/v2"))[0] == 200
-        status, told = await client.get("/v2")
-        assert (status, told["code"]) == (429, "too_often")
-        async with client.session.get(client.root + "/v2") as response:
-            assert 900 < int(response.headers["Retry-After"]) <= 1_000
 
-    run(tmp_path, story, text)
+@served(RARELY)
+async def test_a_client_above_its_rate_gets_retry_after(client: Client) -> None:
+    assert (await client.get("/v2"))[0] == 200
+    status, told = await client.get("/v2")
+    assert (status, told["code"]) == (429, "too_often")
+    async with client.session.get(client.root + "/v2") as response:
+        assert 900 < int(response.headers["Retry-After"]) <= 1_000
 
 
 def test_strangers_at_the_page_leave_the_rate_of_the_health_checks(tmp_path: Path) -> None:
-    text = SITE.replace("rows = 100", "rows = 100\nrequests-per-s = 0.001")
-    text = text.replace("dimension", 'tokens = "tokens.json"\ndimension', 1)
+    text = RARELY.replace("dimension", 'tokens = "tokens.json"\ndimension', 1)
     tokens.new(tmp_path / "tokens.json", "camera", scopes=["infer"])
 
     async def story(client: Client) -> None:
@@ -276,13 +274,12 @@ def test_room_for_tickets_that_is_left_out_is_enough_for_the_wait() -> None:
     assert http.read_limits({"tickets": 40, "rows": 10}, label_wait=20).tickets == 40
 
 
-def test_with_as_little_room_as_is_allowed_a_site_never_refuses_for_good(tmp_path: Path) -> None:
-    text = SITE.replace("rows = 100", "rows = 3\ntickets = 26")  # 20 slots, and twice three rows
+# 20 slots, and twice three rows
+@served(SITE.replace("rows = 100", "rows = 3\ntickets = 26"))
+async def test_with_as_little_room_as_is_allowed_a_site_never_refuses_for_good(
+    client: Client,
+) -> None:
     inputs = [{**one, "shape": [3, *one["shape"][1:]], "data": one["data"] * 3} for one in INPUTS]
-
-    async def story(client: Client) -> None:
-        for k in range(100):
-            body = infer(str(k), inputs=inputs) if k % 7 < 4 else infer(str(k))
-            assert (await client.post(INFER, body))[0] == 200
-
-    run(tmp_path, story, text)
+    for k in range(100):
+        body = infer(str(k), inputs=inputs) if k % 7 < 4 else infer(str(k))
+        assert (await client.post(INFER, body))[0] == 200

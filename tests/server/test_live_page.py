@@ -10,7 +10,7 @@ import pytest
 
 from covey.server import tokens
 from covey.server.client_api import FILES
-from support.served import FEEDBACK, INFER, SITE, Client, infer, run
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run, served
 
 STATE = "/v2/models/north/state"
 
@@ -21,40 +21,36 @@ async def send(client: Client, *rows: tuple[str, int]) -> None:
         assert (await client.post(FEEDBACK, {"id": id_, "truth": truth}))[0] == 202
 
 
-def test_the_map_is_made_once_for_all_requests_and_each_gets_no_more_than_it_asks(
-    tmp_path: Path,
+@served()
+async def test_the_map_is_made_once_for_all_requests_and_each_gets_no_more_than_it_asks(
+    client: Client,
 ) -> None:
-    async def story(client: Client) -> None:
-        for number, place in enumerate((0.1, 0.1, 0.9)):
-            *features, context = infer()["inputs"]
-            inputs = [*features, {**context, "data": [[place]]}]
-            await client.post(INFER, infer(f"r{number}", inputs=inputs))
-        assert (await client.get(STATE))[1]["map"] is None
-        whole = (await client.get(f"{STATE}?cells=400"))[1]["map"]
-        await client.post(INFER, infer("later"))
-        first = (await client.get(f"{STATE}?cells=1"))[1]["map"]
+    for number, place in enumerate((0.1, 0.1, 0.9)):
+        *features, context = infer()["inputs"]
+        inputs = [*features, {**context, "data": [[place]]}]
+        await client.post(INFER, infer(f"r{number}", inputs=inputs))
+    assert (await client.get(STATE))[1]["map"] is None
+    whole = (await client.get(f"{STATE}?cells=400"))[1]["map"]
+    await client.post(INFER, infer("later"))
+    first = (await client.get(f"{STATE}?cells=1"))[1]["map"]
 
-        ticks = [[quarter / 4, quarter / 4] for quarter in range(5)]
-        assert whole["axes"] == [{"name": "context 1", "ticks": ticks}]
-        assert [cell["arrivals"] for cell in whole["cells"]] == [2, 1]
-        assert first["cells"] == whole["cells"][:1]
-        assert (whole["cells"][1]["low"], whole["cells"][1]["high"]) == ([0.75], [1.0])
-
-    run(tmp_path, story)
+    ticks = [[quarter / 4, quarter / 4] for quarter in range(5)]
+    assert whole["axes"] == [{"name": "context 1", "ticks": ticks}]
+    assert [cell["arrivals"] for cell in whole["cells"]] == [2, 1]
+    assert first["cells"] == whole["cells"][:1]
+    assert (whole["cells"][1]["low"], whole["cells"][1]["high"]) == ([0.75], [1.0])
 
 
 @pytest.mark.parametrize(
     "query", ["cells=401", "cells=-1", "cells=many", "cells=", "x=1", "%ff=;&"]
 )
-def test_a_query_that_makes_no_sense_is_422_with_what_may_be_asked(
-    tmp_path: Path, query: str
+@served()
+async def test_a_query_that_makes_no_sense_is_422_with_what_may_be_asked(
+    client: Client, query: str
 ) -> None:
-    async def story(client: Client) -> None:
-        status, problem = await client.get(f"{STATE}?{query}")
-        assert (status, problem["code"]) == (422, "invalid")
-        assert "cells, from 0 to 400" in problem["detail"]
-
-    run(tmp_path, story)
+    status, problem = await client.get(f"{STATE}?{query}")
+    assert (status, problem["code"]) == (422, "invalid")
+    assert "cells, from 0 to 400" in problem["detail"]
 
 
 def test_recent_minutes_and_hours_survive_a_restart(tmp_path: Path) -> None:
@@ -76,15 +72,13 @@ def test_recent_minutes_and_hours_survive_a_restart(tmp_path: Path) -> None:
     run(tmp_path, later)
 
 
-def test_events_of_the_log_are_in_the_state_the_latest_first(tmp_path: Path) -> None:
-    async def story(client: Client) -> None:
-        logging.getLogger("covey.server").warning("peer %r: circuit open", "east")
-        _, state = await client.get(STATE)
-        first, *before = state["events"]
-        assert (first["level"], first["text"]) == ("warning", "peer 'east': circuit open")
-        assert before[-1]["at"] <= first["at"] <= state["at"]
-
-    run(tmp_path, story)
+@served()
+async def test_events_of_the_log_are_in_the_state_the_latest_first(client: Client) -> None:
+    logging.getLogger("covey.server").warning("peer %r: circuit open", "east")
+    _, state = await client.get(STATE)
+    first, *before = state["events"]
+    assert (first["level"], first["text"]) == ("warning", "peer 'east': circuit open")
+    assert before[-1]["at"] <= first["at"] <= state["at"]
 
 
 # -- its files ------------------------------------------------------------------------------------
@@ -96,26 +90,23 @@ async def fetched(client: Client, path: str, **headers: str) -> tuple[int, Any, 
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_a_file_of_the_page_is_static_and_allows_nothing_from_elsewhere(
-    tmp_path: Path, path: str
+@served()
+async def test_a_file_of_the_page_is_static_and_allows_nothing_from_elsewhere(
+    client: Client, path: str
 ) -> None:
-    async def story(client: Client) -> None:
-        status, headers, text = await fetched(client, path)
-        assert (status, headers["Content-Type"]) == (200, FILES[path][1])
-        assert headers["X-Content-Type-Options"] == "nosniff"
-        policy = dict(
-            part.strip().partition(" ")[::2]
-            for part in headers["Content-Security-Policy"].split(";")
-        )
-        assert policy.pop("default-src") == "'none'"
-        assert policy.pop("require-trusted-types-for") == "'script'"
-        assert set(policy.values()) == {"'self'", "'none'"}
-        assert "Set-Cookie" not in headers
-        assert re.findall(r"https?://[\w.]+", text) in ([], ["http://www.w3.org"])
-        again = await fetched(client, f"{path}?x=<b>", Cookie="a=b", Authorization="Bearer x")
-        assert again[2] == text
-
-    run(tmp_path, story)
+    status, headers, text = await fetched(client, path)
+    assert (status, headers["Content-Type"]) == (200, FILES[path][1])
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    policy = dict(
+        part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";")
+    )
+    assert policy.pop("default-src") == "'none'"
+    assert policy.pop("require-trusted-types-for") == "'script'"
+    assert set(policy.values()) == {"'self'", "'none'"}
+    assert "Set-Cookie" not in headers
+    assert re.findall(r"https?://[\w.]+", text) in ([], ["http://www.w3.org"])
+    again = await fetched(client, f"{path}?x=<b>", Cookie="a=b", Authorization="Bearer x")
+    assert again[2] == text
 
 
 def test_nothing_of_the_page_is_inline_or_makes_markup_of_text() -> None:
