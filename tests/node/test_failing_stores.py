@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ import pytest
 
 from covey import cli
 from covey.store.store import Store
+from support.ports import is_served
 from support.served import FEEDBACK, INFER, SITE, infer
 
 ROOM = 300_000  # bytes that a file of the site may have: enough for its start, and a few labels
@@ -96,15 +96,6 @@ def test_a_store_that_fails_while_a_site_stops_is_reported_too(tmp_path: Path) -
 
     assert (status, told["code"]) == (503, "store_failed")
     assert process.returncode == 74
-
-
-def is_served(root: str) -> bool:
-    host, _, port = root.removeprefix("http://").partition(":")
-    try:
-        socket.create_connection((host, int(port))).close()
-    except ConnectionError:  # refused, or reset as the port was being closed
-        return False
-    return True
 
 
 def label(number: int) -> dict[str, Any]:

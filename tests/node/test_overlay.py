@@ -323,6 +323,3 @@ def test_loaded_statistics_go_on_as_those_that_were_taken(
             if pending:
                 one.settle(pending[-1], [0], [label])
         pending = pending[:-1]
-
-
-# -- changed cells of the site ---------------------------------------------------------------------

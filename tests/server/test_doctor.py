@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
 import tempfile
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_reload import Logged
 
 from covey import cli
 from covey.errors import ConfigError
@@ -333,32 +333,14 @@ def test_a_peer_whose_settings_do_not_fit_is_a_failure_with_what_differs(
     assert word in found["peer south, settings"].message
 
 
-class _FirstError(logging.Handler):
-    """Keeps the first error about south that is logged."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.sentence: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not self.sentence.done() and record.getMessage().startswith("peer south"):
-            self.sentence.set_result(record.getMessage())
-
-
 @looped
 async def test_a_site_says_at_its_start_that_a_peer_does_not_fit(offices: Offices) -> None:
     north = site(offices, "north", peer="south", asks="data", **BOTH)
     south = site(offices, "south", peer="north", **BOTH).replace('preset = "cos"\nslices = 2', "")
-    log, errors = logging.getLogger("covey"), _FirstError()
-    log.addHandler(errors)
-    try:
-        async with serving_all(offices.folder, {"south": south, "north": north}):
-            sentence = await asyncio.wait_for(errors.sentence, 60)
-    finally:
-        log.removeHandler(errors)
-
-    assert sentence.startswith("peer south does not fit this site:")
-    assert "'cos' here and 'auto' there" in sentence
+    said = Logged("peer south does not fit this site:").line_after(lambda: None)
+    line = asyncio.create_task(said)
+    async with serving_all(offices.folder, {"south": south, "north": north}):
+        assert "'cos' here and 'auto' there" in await line
 
 
 def test_a_peer_that_cannot_be_reached_as_the_file_says_is_named(offices: Offices) -> None:

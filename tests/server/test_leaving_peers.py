@@ -1,17 +1,16 @@
 """A peer leaves, or its key was stolen: its tables are removed while the site serves."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
+from test_reload import told
 
 from covey.errors import PeerError
 from covey.server import keys as site_keys
-from covey.server import tokens
 from covey.site.requests import Arm, AskRow
 from covey.store.store import Store
-from support.served import FEEDBACK, INFER, Client, infer, serving
+from support.served import FEEDBACK, INFER, Client, infer
 from support.site_processes import Offices, table, way
 
 NODE = {"features": {"size": "FP64", "kind": "BYTES"}, "dimension": 1, "tokens": "tokens.json"}
@@ -48,17 +47,6 @@ async def is_let_in(offices: Offices, name: str) -> bool:
             return False
 
 
-def told(offices: Offices, story: Any, text: str) -> None:
-    scopes = ["infer", "feedback", "read", "admin"]
-    secret, _ = tokens.new(offices.folder / "tokens.json", "operator", scopes=scopes)
-
-    async def main() -> None:
-        async with serving(offices.folder, text) as client:
-            await story(client.known_by(secret))
-
-    asyncio.run(asyncio.wait_for(main(), 120))
-
-
 def test_a_peer_that_is_removed_is_refused_at_once_and_the_site_keeps_its_store(
     offices: Offices,
 ) -> None:
@@ -84,7 +72,7 @@ def test_a_peer_that_is_removed_is_refused_at_once_and_the_site_keeps_its_store(
         ]
         assert [(one["name"], one["state"]) for one in state["peers"]] == [("west", "not asked")]
 
-    told(offices, story, north(offices, "south", asks=("south",)))
+    told(offices.folder, story, north(offices, "south", asks=("south",)))
     store = Store(offices.folder / "north.store")
 
     assert [(arm.id, arm.kind, arm.place) for arm in store.all(Arm)] == [
@@ -109,7 +97,7 @@ def test_a_peer_with_a_new_key_continues_and_its_old_key_is_refused(offices: Off
             (folder / "new" / f"south.{end}").replace(folder / f"south.{end}")
         assert await is_let_in(offices, "south")
 
-    told(offices, story, north(offices, "south"))
+    told(offices.folder, story, north(offices, "south"))
 
 
 def test_a_peer_that_joins_is_let_in_without_a_restart(offices: Offices) -> None:
@@ -123,4 +111,4 @@ def test_a_peer_that_joins_is_let_in_without_a_restart(offices: Offices) -> None
         assert await is_let_in(offices, "west")
         assert (await client.post(INFER, infer("a")))[0] == 200  # west is down: decided alone
 
-    told(offices, story, north(offices, "south"))
+    told(offices.folder, story, north(offices, "south"))

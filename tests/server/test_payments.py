@@ -128,9 +128,6 @@ async def test_the_statements_of_two_sites_agree_but_for_answers_that_came_too_l
     assert spent == pytest.approx(0.1 * len(ids))
 
 
-# -- the file of a site -------------------------------------------------------------------------
-
-
 # -- the command --------------------------------------------------------------------------------
 
 NOVEMBER = 20_758  # days since the epoch

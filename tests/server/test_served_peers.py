@@ -104,9 +104,6 @@ async def test_a_peer_that_sends_too_much_or_too_often_is_refused_before_its_bod
     assert all(b"Connection: close" in answer for answer in (too_large, too_often))
 
 
-# -- what the file must say ---------------------------------------------------------------------
-
-
 # -- a peer that hangs --------------------------------------------------------------------------
 
 

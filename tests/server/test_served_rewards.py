@@ -1,14 +1,12 @@
 """A served site with random costs, a loss, a reward of its own, and prices that change."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_reload import RELOAD, WITH_TOKENS, arms_of, labelled, told
 
-from support.served import FEEDBACK, INFER, SITE, Client, infer, serving
+from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 
 POLICY = 'preset = "cos"\nslices = 4\nlabel-wait = 20'
 BOTH = 'functions = ["zero", "one"]'
@@ -19,14 +17,6 @@ def site(*, policy: str = "", learner: str = "", data: str = "", base: str = SIT
     early = 'preset = "cos"\nslices = 1\nexplore = { scale = 0.5, power = 0.0 }'
     text = base.replace(POLICY, f"{early}\n{policy}").replace(BOTH, f"{BOTH}\n{learner}")
     return f"{text}\n[data]\n{data}\n" if data else text
-
-
-def served(folder: Path, text: str, story: Callable[[Client], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with serving(folder, text) as client:
-            await story(client)
-
-    asyncio.run(asyncio.wait_for(main(), 120))
 
 
 async def chosen(client: Client, id_: str, label: Any, **more: Any) -> str:
@@ -57,9 +47,9 @@ def test_costs_that_are_reported_with_labels_are_learnt_and_survive_a_restart(
     async def then(client: Client) -> None:
         last[:] = [await chosen(client, f"b{k}", k % 2, zero=0.9, one=0.05) for k in range(5)]
 
-    served(tmp_path, site(learner=COSTS), first)
+    run(tmp_path, first, site(learner=COSTS))
     assert last == ["one"]
-    served(tmp_path, site(learner=COSTS), then)
+    run(tmp_path, then, site(learner=COSTS))
     assert last == ["one"] * 5  # without costs the two are equally good, and zero comes first
 
 
@@ -85,7 +75,7 @@ def test_a_cost_that_cannot_be_learnt_is_refused_and_the_label_can_be_sent_again
         assert sentence in body["detail"]
         assert (await client.post(FEEDBACK, {"id": "a", "truth": 1}))[0] == 202
 
-    served(tmp_path, site(learner=learner), story)
+    run(tmp_path, story, site(learner=learner))
 
 
 def test_a_reward_beside_the_file_that_fails_is_a_problem_with_a_sentence(tmp_path: Path) -> None:
@@ -109,11 +99,8 @@ def test_a_reward_beside_the_file_that_fails_is_a_problem_with_a_sentence(tmp_pa
         assert "reward 'rewards_of_north:worth' raised ValueError for accuracy 1" in body["detail"]
         assert statuses[:2] == [200, 200]
 
-    served(
-        tmp_path,
-        site(policy='reward = "rewards_of_north:worth"', learner="function-costs = [0.1, 0.1]"),
-        story,
-    )
+    policy, learner = 'reward = "rewards_of_north:worth"', "function-costs = [0.1, 0.1]"
+    run(tmp_path, story, site(policy=policy, learner=learner))
 
 
 def test_prices_and_rewards_change_while_a_site_serves_and_what_it_has_learnt_stays(

@@ -13,6 +13,7 @@ import pytest
 
 from covey.errors import StoreError
 from covey.store.store import Store
+from support.ports import is_served
 from support.served import FEEDBACK, INFER, INPUTS, SITE, Client, infer, run, served
 
 
@@ -319,20 +320,12 @@ def test_a_second_stop_signal_ends_a_node_immediately(tmp_path: Path) -> None:
         client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         with pipe.open("w"):  # the function is at work
             process.send_signal(signal.SIGTERM)
-            while is_served(host, int(port)):
+            while is_served(root):
                 assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             process.communicate()
 
     assert process.returncode == -signal.SIGTERM
-
-
-def is_served(host: str, port: int) -> bool:
-    try:
-        socket.create_connection((host, port)).close()
-    except ConnectionError:  # refused, or reset as the port was being closed
-        return False
-    return True
 
 
 def started(folder: Path) -> tuple[subprocess.Popen[str], str]:

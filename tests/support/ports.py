@@ -16,3 +16,13 @@ def free_port() -> int:
     port: int = reserved.getsockname()[1]
     reserved.detach()  # stays open until this process ends
     return port
+
+
+def is_served(root: str) -> bool:
+    """Return whether anything takes connections at a URL."""
+    host, _, port = root.removeprefix("http://").partition(":")
+    try:
+        socket.create_connection((host, int(port))).close()
+    except ConnectionError:  # refused, or reset as the port was being closed
+        return False
+    return True
