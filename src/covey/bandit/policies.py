@@ -636,23 +636,23 @@ def used_rows(table: Any) -> list[tuple[int, int]]:
 # -- rewards: what an arm is worth, by its accuracy or expected loss, its cost and the context -----
 
 
-def reward_from(given: Reward | str, *, where: str, loss: Loss | None = None) -> AnyReward:
+def reward_from(reward: Reward | str, *, where: str, loss: Loss | None = None) -> AnyReward:
     """Return the reward of a table: a formula, or the function that it names.
 
     A function takes the accuracy or, with a loss, the expected loss.
     """
-    if isinstance(given, Reward):
-        return given
-    if ":" not in given:
+    if isinstance(reward, Reward):
+        return reward
+    if ":" not in reward:
         raise ConfigError(
-            f"{where} is {given!r}; write a table such as {{ cost = 2.0 }}, or module:function"
+            f"{where} is {reward!r}; write a table such as {{ cost = 2.0 }}, or module:function"
         )
-    function = toml.imported(given, where=where)
+    function = toml.imported(reward, where=where)
     if not callable(function):
         raise ConfigError(
-            f"{where} {given!r} is not a function; write one of accuracy, cost and context"
+            f"{where} {reward!r} is not a function; write one of accuracy, cost and context"
         )
-    return CustomReward(given, function, 0.0 if loss is None else loss.bound)
+    return CustomReward(reward, function, 0.0 if loss is None else loss.bound)
 
 
 def check_reward(reward: CustomReward, *, where: str, dimension: int) -> None:

@@ -43,27 +43,29 @@ class CommandParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options with what they may mean, and parse as argparse does."""
-        known = [name for name in self._option_string_actions if name.startswith("--")]
+        options = [name for name in self._option_string_actions if name.startswith("--")]
         for argument in itertools.takewhile("--".__ne__, sys.argv[1:] if args is None else args):
             option = argument.partition("=")[0]
-            is_known = any(name.startswith(option) for name in known)
+            is_known = any(name.startswith(option) for name in options)
             if option.startswith("--") and not is_known and self._subparsers is None:
-                self.error(f"unknown option {option}{_hint(option, known)}")
+                self.error(f"unknown option {option}{_hint(option, options)}")
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         """Print the usage and a message, and exit with 2."""
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if choice is not None:
-            name, known = choice[1], re.findall(r"[\w-]+", choice[2])
-            message = f"unknown command {name!r}{_hint(name, known)}; known: {', '.join(known)}"
+            name, commands = choice[1], re.findall(r"[\w-]+", choice[2])
+            message = (
+                f"unknown command {name!r}{_hint(name, commands)}; known: {', '.join(commands)}"
+            )
         super().error(message)
 
 
-def _hint(given: str, known: Sequence[str]) -> str:
+def _hint(word: str, options: Sequence[str]) -> str:
     from covey.toml import nearest  # not for `covey --help`, which imports little
 
-    return nearest(given, known)
+    return nearest(word, options)
 
 
 class _Version(argparse.Action):

@@ -110,8 +110,8 @@ def _spans(served: SiteConfig, paths: Mapping[str, str], stack: AsyncExitStack) 
         return NO_SPANS
     from covey.server.otel import OtelSpans, exported
 
-    known = {**paths, **{path: path for path in PATHS}}
-    spans = OtelSpans(served.serving.name, known, exported(served.serving.traces))
+    names = {**paths, **{path: path for path in PATHS}}
+    spans = OtelSpans(served.serving.name, names, exported(served.serving.traces))
     stack.push_async_callback(asyncio.to_thread, spans.close)
     return spans
 

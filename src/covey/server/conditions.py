@@ -129,11 +129,11 @@ def of_tokens(path: Path | None, now: datetime) -> Iterator[Condition]:
     if path is None:
         return
     try:
-        known = tokens.listed(path)
+        listed = tokens.listed(path)
     except ConfigError as error:
         yield Condition("tokens", "", f"no client can be known: {error}", "error")
         return
-    for token in known:
+    for token in listed:
         if token.expires is not None and token.expires - now < SOON:
             is_over = token.expires <= now
             end = f"{'ended' if is_over else 'ends'} on {token.expires:%Y-%m-%d}"

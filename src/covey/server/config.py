@@ -67,17 +67,17 @@ def read_peers(tables: object, *, own_name: str, first: int = 1) -> dict[str, Pe
     """
     if not isinstance(tables, list):
         raise ConfigError(f"{WHERE} must be a list of tables; write [[peer]] with two brackets")
-    known: dict[str, PeerConfig] = {}
+    peers: dict[str, PeerConfig] = {}
     for number, table in enumerate(tables, first):
         name = table.get("name") if isinstance(table, Mapping) else None
         where = f"{WHERE} {name!r}" if isinstance(name, str) else f"{WHERE} {number}"
         peer = _checked(toml.read(table, PeerConfig, where=where), where)
         if peer.name == own_name:
             raise ConfigError(f"{where} is this site itself; list other sites only")
-        if peer.name in known:
+        if peer.name in peers:
             raise ConfigError(f"duplicate {where}; keep one table per site")
-        known[peer.name] = peer
-    return known
+        peers[peer.name] = peer
+    return peers
 
 
 def pinned_keys(neighbours: Mapping[str, PeerConfig]) -> dict[str, str]:
@@ -113,12 +113,12 @@ def furnished(
         for neighbour in neighbours.values()
         if neighbour.name not in names
     ]
-    known = {*names, *neighbours}
+    sites = {*names, *neighbours}
     far = dict.fromkeys(far for neighbour in neighbours.values() for far in neighbour.relays)
     others += [
         LearnerTable(name=name, functions=[f"{name}/1"], peers=default)
         for name in far
-        if name not in known
+        if name not in sites
     ]
     return tables._replace(members=[*own, *others])
 
@@ -167,17 +167,17 @@ def check_site(
                 )
 
 
-def _checked(one: PeerConfig, where: str) -> PeerConfig:
+def _checked(peer: PeerConfig, where: str) -> PeerConfig:
     try:
-        keys.check_name(one.name)
+        keys.check_name(peer.name)
     except ConfigError as error:
         raise ConfigError(f"{where} name: {error}") from None
-    keys.check_key(one.key, f"{WHERE} key of {one.name}")
-    if one.asks_by_context and not one.may_ask:
+    keys.check_key(peer.key, f"{WHERE} key of {peer.name}")
+    if peer.asks_by_context and not peer.may_ask:
         raise ConfigError(f"{where} has asks-by-context without may-ask = true; add it")
-    if one.url is None:
-        return one
-    return replace(one, url=_root(one.url, f"{where} url"))
+    if peer.url is None:
+        return peer
+    return replace(peer, url=_root(peer.url, f"{where} url"))
 
 
 def _root(url: str, where: str) -> str:
@@ -376,10 +376,10 @@ def _from_table(
         before=known_functions,
     )
     bounds = table.pop("limits", {})
-    known = read_peers(table.pop("peer", []), own_name=serving.name)
+    neighbours = read_peers(table.pop("peer", []), own_name=serving.name)
     free = [name for name, function in loaded.items() if function.table.free]
     network = config.read(table)
-    tables = furnished(network, known, own_name=serving.name, free=free)
+    tables = furnished(network, neighbours, own_name=serving.name, free=free)
     setup = config.assemble(tables)
     setup = setup._replace(settings=setup.settings.checked())
     names = [site.name for site in setup.sites]
@@ -392,9 +392,9 @@ def _from_table(
     voters = _voters(tables.members[place], setup)
     asked = site._replace(peers=(*site.peers, *(names.index(voter) for voter in voters)))
     relays = relays_of(setup, site)
-    check_site(asked, names, known, relays)
-    _check_keys(serving, asked, known)
-    learner = _learner(serving, setup, place, known)
+    check_site(asked, names, neighbours, relays)
+    _check_keys(serving, asked, neighbours)
+    learner = _learner(serving, setup, place, neighbours)
     functions = functions_of(site, loaded)
     labels = _labels(serving, contexts, functions, setup.data.loss)
     limits = http.read_limits(bounds, label_wait=learner.label_wait)
@@ -405,7 +405,7 @@ def _from_table(
         content=FileContent(
             serving,
             limits,
-            known,
+            neighbours,
             network,
             {name: replace(function.table, carry=0.0) for name, function in loaded.items()},
         ),
@@ -434,7 +434,7 @@ def _from_table(
         tokens=None if serving.tokens is None else folder / serving.tokens,
         identity=identity,
         peer_address=peer_address,
-        neighbours=known,
+        neighbours=neighbours,
         relays=relays,
         is_relay=wiring is not None and site.name in (wiring.links.relays or ()),
         timeouts=PeerTimeouts(timeout_s=serving.timeout_s, late_s=serving.late_answer_s),
@@ -442,7 +442,7 @@ def _from_table(
             serving,
             prices_of(learner),
             relays,
-            known,
+            neighbours,
             are_learnt=wiring is not None and bool(wiring.tolls),
         ),
     )
@@ -461,10 +461,10 @@ def _voters(member: LearnerTable, setup: NetworkConfig) -> list[str]:
 
 
 def _learner(
-    serving: NodeTable, setup: NetworkConfig, place: int, known: Mapping[str, PeerConfig]
+    serving: NodeTable, setup: NetworkConfig, place: int, neighbours: Mapping[str, PeerConfig]
 ) -> Learner:
     width = setup.context.dimension if serving.dimension is None else serving.dimension
-    is_asked_by_context = any(peer.asks_by_context for peer in known.values())
+    is_asked_by_context = any(peer.asks_by_context for peer in neighbours.values())
     learner = learner_of(setup, place, width, is_asked_by_context=is_asked_by_context)
     if setup.settings.pending is None:
         learner.count_pending({})  # concurrent clients must not all explore the same arm
@@ -565,7 +565,7 @@ def _budgets(
     serving: NodeTable,
     prices: Mapping[str, float],
     relays: Mapping[str, str],
-    known: Mapping[str, PeerConfig],
+    neighbours: Mapping[str, PeerConfig],
     *,
     are_learnt: bool,
 ) -> Budgets:
@@ -580,7 +580,7 @@ def _budgets(
             "peers = { south = 0.1 }, or remove the budget"
         )
     peers: dict[str, int] = {}
-    for name, peer in known.items():
+    for name, peer in neighbours.items():
         if peer.budget is None:
             continue
         asked = [arm for arm in prices if relays.get(arm, arm) == name]  # by way of it, too
@@ -597,7 +597,7 @@ def _budgets(
                 f"{where} budget per-day is {peer.budget.per_day:g}, less than the price {price:g} "
                 "of one answer; it would never be asked"
             )
-    askers = sum(peer.may_ask for peer in known.values())
+    askers = sum(peer.may_ask for peer in neighbours.values())
     return Budgets(peers, total, max(1, askers))
 
 
@@ -627,14 +627,14 @@ def _labels(
 
 def _check_errors(loss: Loss | None, classes: Sequence[Label]) -> None:
     """Raise `ConfigError` if a loss names a class that the site does not have."""
-    known = [str(label) for label in classes]
-    errors = {} if loss is None or not known else loss.errors
+    labels = [str(label) for label in classes]
+    errors = {} if loss is None or not labels else loss.errors
     inner = [name for error in errors.values() if isinstance(error, dict) for name in error]
     for name in (*errors, *inner):
-        if name not in known:
+        if name not in labels:
             raise ConfigError(
                 f"[data] loss.errors names the class {name!r}, which is not one of the site's "
-                f"classes{toml.nearest(name, known)}"
+                f"classes{toml.nearest(name, labels)}"
             )
 
 
@@ -688,14 +688,16 @@ def _addresses(serving: NodeTable, identity: Identity | None) -> tuple[Address, 
     return address, Address.parse(serving.peer_address, "[node] peer-address")
 
 
-def _check_keys(serving: NodeTable, site: LearnerSpec, known: Mapping[str, PeerConfig]) -> None:
+def _check_keys(
+    serving: NodeTable, site: LearnerSpec, neighbours: Mapping[str, PeerConfig]
+) -> None:
     """Raise `ConfigError` if the keys or the peer address for the listed peers are missing."""
     if (site.peers or site.context_peers) and serving.certificate is None:
         raise ConfigError(
             f"learner {site.name!r} asks peers; [node] needs certificate and key: create them with "
             "`covey keys new`"
         )
-    for name, neighbour in known.items():
+    for name, neighbour in neighbours.items():
         if neighbour.may_ask and serving.peer_address is None:
             raise ConfigError(
                 f"[[peer]] {name!r} has may-ask = true; [node] needs peer-address, such as "

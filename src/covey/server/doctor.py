@@ -142,15 +142,15 @@ def _tokens(site: SiteConfig) -> Iterator[Finding]:
     if site.tokens is None:
         yield Finding("tokens", OK, "none: all clients on this machine have all scopes")
         return
-    known = tokens.listed(site.tokens)
-    good = [token for token in known if tokens.is_current(token)]
+    listed = tokens.listed(site.tokens)
+    good = [token for token in listed if tokens.is_current(token)]
     if not good:
         yield Finding("tokens", WARNING, f"{site.tokens} admits no client: `covey tokens new`")
     elif site.tokens.stat().st_mode & 0o077:
         text = f"{site.tokens} can be read by others; run: chmod 600 {site.tokens}"
         yield Finding("tokens", WARNING, text)
     else:
-        yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(known)} are good")
+        yield Finding("tokens", OK, f"{site.tokens}: {len(good)} of {len(listed)} are good")
     for condition in of_tokens(site.tokens, datetime.now(UTC)):
         if condition.level == "warning":
             yield Finding("tokens", WARNING, f"{condition.text}; {REMEDIES['tokens']}")

@@ -172,12 +172,12 @@ class Metrics:
     def answer(self, side: str, path: str, status: int, took_s: float) -> None:
         pair = self._answers.get((side, path, status))
         if pair is None:
-            known = self._paths.get(path, OTHER)
+            name = self._paths.get(path, OTHER)
             pair = (
-                self._requests.labels(side, known, str(status)),
-                self._request_s.labels(side, known),
+                self._requests.labels(side, name, str(status)),
+                self._request_s.labels(side, name),
             )
-            if known != OTHER:
+            if name != OTHER:
                 self._answers[side, path, status] = pair  # a look-up costs more than the count
         pair[0].inc()
         pair[1].observe(took_s)

@@ -531,7 +531,7 @@ class Model(NamedTuple):
 
     def config(self) -> ModelConfig:
         """Return the same in the form of Triton."""
-        known = self.metadata()
+        model = self.metadata()
         inputs, outputs = (
             [
                 TensorConfig(
@@ -539,9 +539,9 @@ class Model(NamedTuple):
                 )
                 for item in tensors
             ]
-            for tensors in (known.inputs, known.outputs)
+            for tensors in (model.inputs, model.outputs)
         )
-        return ModelConfig(known.name, known.platform, known.platform, 0, inputs, outputs)
+        return ModelConfig(model.name, model.platform, model.platform, 0, inputs, outputs)
 
     def statistics(self, success: Duration, fail: Duration) -> Statistics:
         stats = dict.fromkeys(("queue", "compute_input", "compute_output"), Duration())
@@ -713,8 +713,8 @@ def _typed(raw: Any, kind: type[Any]) -> Any:
     try:
         message = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
-        known = f"; known: {', '.join(OUTPUTS)}" if "$.outputs" in str(error) else ""
-        raise invalid(f"{error}{known}") from None
+        hint = f"; known: {', '.join(OUTPUTS)}" if "$.outputs" in str(error) else ""
+        raise invalid(f"{error}{hint}") from None
     if not (message.id or "").isprintable():
         raise invalid("id holds a character that cannot be printed")
     return message

@@ -86,10 +86,10 @@ class OtelSpans(Spans):
         self._provider.shutdown()
 
     def request(self, method: str, path: str, headers: Mapping[str, str]) -> Span:
-        known = self._paths.get(path, OTHER)
+        name = self._paths.get(path, OTHER)
         parent = PROPAGATOR.extract(headers, context=Context())
-        noted = {"http.request.method": method, "http.route": known}
-        return OtelSpan(self._begin(f"{method} {known}", "SERVER", noted, parent))
+        noted = {"http.request.method": method, "http.route": name}
+        return OtelSpan(self._begin(f"{method} {name}", "SERVER", noted, parent))
 
     def peer(self, name: str, call: str) -> Span:
         return PeerSpan(self._begin(f"{call} {name}", "CLIENT", {"peer.service": name}))
@@ -99,13 +99,13 @@ class OtelSpans(Spans):
 
     def commit(self, waiting: Sequence[object]) -> Span:
         """Begin a span within the first request that waits, with links to the others."""
-        known = [span for span in waiting if isinstance(span, trace.SpanContext)]
-        if not known:
+        traced = [span for span in waiting if isinstance(span, trace.SpanContext)]
+        if not traced:
             return NO_SPAN  # of nothing that is traced
-        known.sort(key=lambda span: not span.trace_flags.sampled)
-        parent = trace.set_span_in_context(trace.NonRecordingSpan(known[0]), Context())
-        links = [trace.Link(span) for span in known[1:]]
-        noted = {"covey.requests": len(known)}
+        traced.sort(key=lambda span: not span.trace_flags.sampled)
+        parent = trace.set_span_in_context(trace.NonRecordingSpan(traced[0]), Context())
+        links = [trace.Link(span) for span in traced[1:]]
+        noted = {"covey.requests": len(traced)}
         return OtelSpan(self._begin("store commit", "INTERNAL", noted, parent, links))
 
     def here(self) -> object | None:

@@ -277,11 +277,11 @@ def requests_of(query: AskQuery) -> list[AskRow]:
     ]
 
 
-def helped(query: AskQuery, given: Sequence[Assistance]) -> AskReply:
+def helped(query: AskQuery, answers: Sequence[Assistance]) -> AskReply:
     """Return the answer to a question."""
     rows = [
         AskAnswer(None if answer.label is NO_ANSWER else _sent(answer.label), answer.function)
-        for answer in given
+        for answer in answers
     ]
     return AskReply(version=VERSION, request=query.request, given=rows)
 

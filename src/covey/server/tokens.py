@@ -117,7 +117,9 @@ def listed(path: Path) -> tuple[Token, ...]:
         ) from None
 
 
-def find(known: Iterable[Token], header: str | None, *, now: datetime | None = None) -> Token | Why:
+def find(
+    listed: Iterable[Token], header: str | None, *, now: datetime | None = None
+) -> Token | Why:
     """Return the token that an Authorization header holds, or why it is refused."""
     if not header:
         return "missing"
@@ -126,7 +128,7 @@ def find(known: Iterable[Token], header: str | None, *, now: datetime | None = N
         return "malformed"
     digest = _hash(match[1]).encode()
     # Every token is compared, so that the time taken does not show which one is similar.
-    matches = [token for token in known if hmac.compare_digest(token.sha256.encode(), digest)]
+    matches = [token for token in listed if hmac.compare_digest(token.sha256.encode(), digest)]
     if not matches:
         return "unknown"
     return matches[-1] if is_current(matches[-1], now=now) else "expired"

@@ -205,9 +205,9 @@ class KeptWeights(msgspec.Struct):
     cells: dict[str, EnsembleState]  # "": all cells
 
 
-def kept_weights(ensemble: Ensemble, known: ClassCodes) -> KeptWeights:
+def kept_weights(ensemble: Ensemble, codes: ClassCodes) -> KeptWeights:
     cells = {str(cell or ""): state for cell, state in ensemble.standings().items()}
-    return KeptWeights(list(ensemble.learners), known.classes, cells)
+    return KeptWeights(list(ensemble.learners), codes.classes, cells)
 
 
 def restore_weights(ensemble: Ensemble, kept: KeptWeights) -> None:

@@ -196,16 +196,16 @@ class Changes:
     ) -> None:
         groups = [request.group(row) for row in rows if request.peer_answers[row].id]
         for where, count in Counter((group.cell, group.peer) for group in groups).items():
-            known = self.answers.get(where, AnsweredRows(*where))
+            answered = self.answers.get(where, AnsweredRows(*where))
             self.answers[where] = AnsweredRows(
-                *where, known.answers + count * answers, known.labels + count * labels
+                *where, answered.answers + count * answers, answered.labels + count * labels
             )
             self.commit.records.append(self.answers[where])
 
     def answered(self, cell: str, peer: str) -> int:
         """Return how many arrivals a peer must have seen in a cell, as it answered them."""
-        known = self.answers.get((cell, peer), AnsweredRows(cell, peer))
-        return known.answers if self._learner.counts_at_once else known.labels
+        answered = self.answers.get((cell, peer), AnsweredRows(cell, peer))
+        return answered.answers if self._learner.counts_at_once else answered.labels
 
     def take(self, latest: tuple[int, Any] | None) -> Commit | None:
         """Return what has changed since it was last taken; None: nothing."""
@@ -626,7 +626,7 @@ class SiteState(Generic[Holder, Changed]):
         self,
         rows: Sequence[AskRow],
         cells: Sequence[Cell],
-        given: Sequence[Assistance],
+        assistances: Sequence[Assistance],
         *,
         source: str,
         peer: str,
@@ -637,12 +637,12 @@ class SiteState(Generic[Holder, Changed]):
         self.sources.of(source).advance(max(slots))
         names = self.learner.names
         groups = [RowGroup(names.of(cell), RELAY, "", 0.0, peer) for cell in cells]
-        labels, own_ids = [answer.label for answer in given], [row.id for row in rows]
+        labels, own_ids = [answer.label for answer in assistances], [row.id for row in rows]
         contexts: list[tuple[float, ...]] = [()] * len(rows)
         request = _for_peer(source, own_ids, cells, slots, contexts, labels, groups)
         request.peer_answers = {
             k: PeerAnswer(answer.function, id_)
-            for k, (answer, id_) in enumerate(zip(given, ids, strict=True))
+            for k, (answer, id_) in enumerate(zip(assistances, ids, strict=True))
         }
         return self._record(request)
 

@@ -334,7 +334,7 @@ class Counters:
 
 def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm]) -> list[ArmState]:
     """Return the state of each arm; `arms` say under which ids their labels are counted."""
-    known = {arm.name: arm for arm in arms if arm.place >= 0}
+    by_name = {arm.name: arm for arm in arms if arm.place >= 0}
     behind = [peer for peer, _ in learner.behind()]
     peers = [""] * (len(learner.arms) - len(behind)) + behind
     chosen: dict[bool, Counter[str]] = {False: Counter(), True: Counter()}
@@ -348,9 +348,9 @@ def arms_of(learner: Learner, counters: Counters, arms: Iterable[Arm]) -> list[A
             chosen[False][arm],
             chosen[True][arm],
             counters.spent.get(arm, 0.0),
-            counters.labels[known[arm].id],
-            counters.right[known[arm].id],
-            known[arm].version,
+            counters.labels[by_name[arm].id],
+            counters.right[by_name[arm].id],
+            by_name[arm].version,
             peer,
         )
         for (arm, kind), cost, peer in zip(
