@@ -3,6 +3,7 @@
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -45,41 +46,13 @@ _ERROR_TOLERANCE = 1e-12
 _SUM_TOLERANCE = 1e-9
 
 
-class AdaBoost:
-    """Discrete AdaBoost (SAMME) trained once on the first labels; before, a majority vote."""
+class _Boosted:
+    """Votes with weights that a sample of labels sets by AdaBoost (SAMME); before, a majority."""
 
-    name = "adaboost"
-
-    def __init__(self, functions: int, *, training: int = TRAINING, rounds: int = ROUNDS) -> None:
-        self._left = training
+    def __init__(self, functions: int, *, labels: int, rounds: int) -> None:
         self._rounds = rounds
-        self._sample = _Sample(functions, training)
-        self.weights = [1.0] * functions
-
-    def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(elect(self.weights, predictions), predictions)
-
-    def learn(self, guess: BaselineAnswer, label: int) -> None:
-        """Collect the label during training; the last one sets the weights."""
-        if not self._left:
-            return
-        self._sample.count(_is_right(guess.predictions, label), label)
-        self._left -= 1
-        if not self._left:
-            self.weights = self._sample.boost(self._rounds)
-
-
-class SlidingAdaBoost:
-    """AdaBoost retrained in every slot on a window of the latest labels."""
-
-    def __init__(self, functions: int, *, window: int, rounds: int = ROUNDS) -> None:
-        if window < 1:
-            raise ConfigError(f"the window is {window} labels; it must be 1 or more")
-        self.name = f"sliding-adaboost-{window}"
-        self._rounds = rounds
-        self._seen: deque[tuple[tuple[bool, ...], int]] = deque(maxlen=window)
-        self._sample = _Sample(functions, window)
-        self._weights: list[float] | None = [1.0] * functions  # None: the window has changed
+        self._sample = _Sample(functions, labels)
+        self._weights: list[float] | None = [1.0] * functions  # None: the sample has changed
 
     @property
     def weights(self) -> list[float]:
@@ -89,6 +62,34 @@ class SlidingAdaBoost:
 
     def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
         return BaselineAnswer(elect(self.weights, predictions), predictions)
+
+
+class AdaBoost(_Boosted):
+    """AdaBoost trained once on the first labels."""
+
+    name = "adaboost"
+
+    def __init__(self, functions: int, *, training: int = TRAINING, rounds: int = ROUNDS) -> None:
+        super().__init__(functions, labels=training, rounds=rounds)
+        self._left = training
+
+    def learn(self, guess: BaselineAnswer, label: int) -> None:
+        """Collect the label during training; the last one sets the weights."""
+        if self._left:
+            self._sample.count(_is_right(guess.predictions, label), label)
+            self._left -= 1
+            self._weights = self._weights if self._left else None
+
+
+class SlidingAdaBoost(_Boosted):
+    """AdaBoost retrained in every slot on a window of the latest labels."""
+
+    def __init__(self, functions: int, *, window: int, rounds: int = ROUNDS) -> None:
+        if window < 1:
+            raise ConfigError(f"the window is {window} labels; it must be 1 or more")
+        super().__init__(functions, labels=window, rounds=rounds)
+        self.name = f"sliding-adaboost-{window}"
+        self._seen: deque[tuple[tuple[bool, ...], int]] = deque(maxlen=window)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         """Add the label to the window and drop the oldest one."""
@@ -206,14 +207,19 @@ def _features(predictions: Sequence[int]) -> dict[int, str]:
     return {index: str(code) for index, code in enumerate(predictions)}
 
 
-def _river() -> Any:
+def _river(name: str, functions: int, seed: int) -> Baseline:
     try:
-        import river.bandit
-        import river.forest
-        import river.proba
+        from river import bandit, forest, proba
     except ModuleNotFoundError:
         raise MissingExtra(need_of("baselines from River", "river", extra="river")) from None
-    return river
+    if name == "river-forest":
+        return RiverClassifier(name, forest.ARFClassifier(seed=seed))
+    policies: dict[str, Callable[[], Any]] = {
+        "river-epsilon-greedy": lambda: bandit.EpsilonGreedy(epsilon=0.1, seed=seed),
+        "river-ucb": lambda: bandit.UCB(delta=1, seed=seed),
+        "river-thompson": lambda: bandit.ThompsonSampling(reward_obj=proba.Beta(), seed=seed),
+    }
+    return RiverBandit(name, policies[name](), functions)
 
 
 class PreviousLabel:
@@ -347,20 +353,10 @@ BASELINES: dict[str, Make] = {
     "adaboost": lambda functions, seed: AdaBoost(functions),
     "sliding-adaboost-100": lambda functions, seed: SlidingAdaBoost(functions, window=100),
     "sliding-adaboost-1000": lambda functions, seed: SlidingAdaBoost(functions, window=1_000),
-    "river-epsilon-greedy": lambda functions, seed: RiverBandit(
-        "river-epsilon-greedy", _river().bandit.EpsilonGreedy(epsilon=0.1, seed=seed), functions
-    ),
-    "river-ucb": lambda functions, seed: RiverBandit(
-        "river-ucb", _river().bandit.UCB(delta=1, seed=seed), functions
-    ),
-    "river-thompson": lambda functions, seed: RiverBandit(
-        "river-thompson",
-        _river().bandit.ThompsonSampling(reward_obj=_river().proba.Beta(), seed=seed),
-        functions,
-    ),
-    "river-forest": lambda functions, seed: RiverClassifier(
-        "river-forest", _river().forest.ARFClassifier(seed=seed)
-    ),
+    **{
+        name: partial(_river, name)
+        for name in ("river-epsilon-greedy", "river-ucb", "river-thompson", "river-forest")
+    },
 }
 PLAIN = tuple(name for name in BASELINES if not name.startswith("river-"))
 

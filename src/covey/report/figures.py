@@ -15,6 +15,7 @@ import numpy as np
 from covey.errors import MissingExtra, need_of
 from covey.replay.engine import CellView
 from covey.replay.outcome import LearnerOutcome, Timeline
+from covey.replay.outcome import percent as percent_of
 from covey.report.contracts import PricePoint
 from covey.report.text import NONE, shorten
 from covey.simulation.comparison import Score
@@ -160,7 +161,8 @@ def arm_colours(learners: Sequence[LearnerOutcome]) -> dict[str, str]:
     for position, learner in enumerate(learners):
         hue = LEARNER_COLOURS[position % len(LEARNER_COLOURS)]
         colours[learner.name] = hue
-        colours[learner.name + BY_CONTEXT] = _blend(hue, "#ffffff", 0.5)
+        half = (round((int(hue[k : k + 2], 16) + 255) / 2) for k in (1, 3, 5))
+        colours[learner.name + BY_CONTEXT] = "#" + "".join(f"{part:02x}" for part in half)
     # Peers of a site whose own rows are not there.
     peers = dict.fromkeys(pair.peer for learner in learners for pair in learner.numbers.pairs)
     for position, name in enumerate((name for name in peers if name not in colours), len(learners)):
@@ -173,8 +175,11 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
     reach = min(2, len(timeline.slots) // 12)
     buckets = range(len(timeline.slots))
     windows = [slice(max(0, bucket - reach), bucket + reach + 1) for bucket in buckets]
-    errors = [math.fsum(timeline.errors[window]) for window in windows]
-    return _percents(errors, [sum(timeline.judged[window]) for window in windows])
+    shares = [
+        percent_of(math.fsum(timeline.errors[window]), sum(timeline.judged[window]))
+        for window in windows
+    ]
+    return [math.nan if share is None else share for share in shares]
 
 
 def draw_leads(leads: Leads, *, colours: Mapping[str, str], width: int) -> str:
@@ -247,10 +252,17 @@ def draw_errors(learner: LearnerOutcome, *, colour: str, ceiling: float, width: 
     """Draw one learner's smoothed error, its overall error, and the one without peers."""
 
     def draw(figure: "Figure") -> None:
-        axes = _time_axes(figure, learner.timeline, ceiling=ceiling)
+        time, axes = learner.timeline, _slot_axes(figure, left=40, right=14)
+        axes.set(xlim=(0, max(1, len(time.slots) * time.slots_per_bucket)), ylim=(0, ceiling))
+        axes.locator_params(axis="x", nbins=4, integer=True)
+        axes.locator_params(axis="y", nbins=4)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
         _add_errors(axes, learner, colour, alone=FAINT)
         axes.axhline(learner.numbers.error_percent or 0.0, color=colour, linewidth=0.7)
-        marked = sorted({_pixel(slot, axes, width) for slot in learner.alarms})
+        end = axes.get_xlim()[1]
+        pixel = end / width
+        # Rounded to pixels, so that many marks stay few.
+        marked = sorted({min(end, round(slot / pixel) * pixel) for slot in learner.alarms})
         axes.plot(marked, [0] * len(marked), "^", color=INK, markersize=5, clip_on=False, zorder=3)
 
     return svg(draw, size=(width, 176), label=f"error of {learner.name} over time")
@@ -293,16 +305,16 @@ def draw_map(
     named = [*ticks] or [[(0.0, "0"), (0.5, "0.5"), (1.0, "1")]] * 2
 
     def draw(figure: "Figure") -> None:
-        if is_strip:
-            axes = _unit_axes(figure, left=24, bottom=34)
-            axes.set_xlabel(shorten(contexts[0], 40), labelpad=1)
-            axes.set_yticks([])
-        else:
+        left, bottom, letters = 24, 34, 40
+        if not is_strip:
             places, labels = _shown_ticks(named[1], most=max(3, width // 40))
-            letters = max(map(len, labels))
-            axes = _unit_axes(figure, left=max(42, 26 + int(letters * _LETTER)), bottom=36)
-            axes.set_xlabel(shorten(contexts[0], width // 9), labelpad=1)
-            axes.set_ylabel(shorten(contexts[1], width // 9), labelpad=1, rotation_mode="anchor")
+            left, bottom = max(42, 26 + int(max(map(len, labels)) * _LETTER)), 36
+            letters = width // 9
+        axes = axes_in(figure, left=left, bottom=bottom, top=4, right=10)
+        axes.set(facecolor=BLANK, xlim=(0, 1), ylim=(0, 1), yticks=[])
+        axes.set_xlabel(shorten(contexts[0], letters), labelpad=1)
+        if not is_strip:
+            axes.set_ylabel(shorten(contexts[1], letters), labelpad=1, rotation_mode="anchor")
             axes.set_yticks(places, labels)
         longest = max(len(tick(value)) for _, value in named[0])
         fitting = int(0.8 * width / (_LETTER * min(_LONGEST, longest) + 12))
@@ -313,36 +325,12 @@ def draw_map(
     return svg(draw, size=(width, 82 if is_strip else width - 12), label=label)
 
 
-def _time_axes(figure: "Figure", timeline: Timeline, *, ceiling: float) -> "Axes":
-    axes = _slot_axes(figure, left=40, right=14)
-    axes.set_xlim(0, max(1, _edges(timeline)[-1]))
-    axes.set_ylim(0, ceiling)
-    axes.locator_params(axis="x", nbins=4, integer=True)
-    axes.locator_params(axis="y", nbins=4)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}%")
-    return axes
-
-
-def _pixel(slot: int, axes: "Axes", width: int) -> float:
-    """Return a slot rounded to the pixels of a figure, so that many marks stay few."""
-    step = axes.get_xlim()[1] / width
-    return min(axes.get_xlim()[1], round(slot / step) * step)
-
-
 def _slot_axes(figure: "Figure", *, left: int, right: int) -> "Axes":
     axes = axes_in(figure, left=left, bottom=36, top=8, right=right)
     axes.spines["bottom"].set_visible(True)
     axes.xaxis.set_major_formatter(lambda value, _: brief(value))
     axes.set_xlabel("slot", labelpad=1)
     axes.grid(axis="y")
-    return axes
-
-
-def _unit_axes(figure: "Figure", *, left: int, bottom: int) -> "Axes":
-    axes = axes_in(figure, left=left, bottom=bottom, top=4, right=10)
-    axes.set_facecolor(BLANK)
-    axes.set_xlim(0, 1)
-    axes.set_ylim(0, 1)
     return axes
 
 
@@ -367,25 +355,6 @@ def _draw_cells(axes: "Axes", cells: Sequence[CellView], colours: Mapping[str, s
         axes.set_rasterization_zorder(2)
 
 
-def _edges(timeline: Timeline) -> list[int]:
-    return [bucket * timeline.slots_per_bucket for bucket in range(len(timeline.slots) + 1)]
-
-
-def _percents(parts: Sequence[float], wholes: Sequence[int]) -> list[float]:
-    return [
-        100 * part / whole if whole else math.nan for part, whole in zip(parts, wholes, strict=True)
-    ]
-
-
-def _channels(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
-
-
-def _blend(start: str, end: str, share: float) -> str:
-    pairs = zip(_channels(start), _channels(end), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * min(1.0, share)):02x}" for a, b in pairs)
-
-
 # Costs of learning are blue, mistakes are warm.
 CAUSE_COLOURS = ("#17324d", "#7a9cbd", "#c9d3dc", "#b5472d", "#e8a66c")
 
@@ -405,12 +374,22 @@ def draw_growth(
     """Draw the cumulative regret of all policies in one environment, both axes logarithmic."""
 
     def draw(figure: "Figure") -> None:
-        axes = _log_axes(figure, slots=scores[0].slots, limits=limits)
-        top = scores[0].slots[-1], limits[1]
+        axes, slots = _slot_axes(figure, left=44, right=12), scores[0].slots
+        axes.set(xscale="log", yscale="log")
+        axes.set(xlim=(slots[0], max(slots[-1], slots[0] + 1)), ylim=limits)
+        axes.minorticks_off()
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: brief(value))
+        floor, top = limits
         # Anchored at the upper right corner, the same in every panel.
-        axes.plot([1, top[0]], [top[1] / top[0], top[1]], color=FAINT, lw=0.8, ls=(0, (1, 2.5)))
+        axes.plot([1, slots[-1]], [top / slots[-1], top], color=FAINT, lw=0.8, ls=(0, (1, 2.5)))
         for score in scores:
-            _draw_score(axes, score, colours[score.policy], floor=limits[0])
+            regret, colour = score.regret, colours[score.policy]
+            lows = [math.nan if low is None else max(floor, low) for low in regret.low]
+            highs = [math.nan if high is None else high for high in regret.high]
+            axes.fill_between(score.slots, lows, highs, color=colour, alpha=0.18, linewidth=0)
+            marker = "o" if len(score.slots) == 1 else ""
+            axes.plot(score.slots, regret.mean, color=colour, linewidth=1.7, marker=marker)
 
     label = f"regret in {scores[0].environment} over time, on logarithmic axes"
     return svg(draw, size=(width, 250), label=label)
@@ -421,26 +400,6 @@ def regret_limits(scores: Sequence[Score]) -> tuple[float, float]:
     highs = [high or 0.0 for score in scores for high in (*score.regret.high, *score.regret.mean)]
     means = [mean for score in scores for mean in score.regret.mean if mean > 0]
     return (min(means) * 0.7, max(highs) * 1.4) if means else (0.1, 1.0)
-
-
-def _log_axes(figure: "Figure", *, slots: Sequence[int], limits: tuple[float, float]) -> "Axes":
-    axes = _slot_axes(figure, left=44, right=12)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(slots[0], max(slots[-1], slots[0] + 1))
-    axes.set_ylim(*limits)
-    axes.minorticks_off()
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(lambda value, _: brief(value))
-    return axes
-
-
-def _draw_score(axes: "Axes", score: Score, colour: str, *, floor: float) -> None:
-    lows = [max(floor, low) if low is not None else math.nan for low in score.regret.low]
-    highs = [high if high is not None else math.nan for high in score.regret.high]
-    axes.fill_between(score.slots, lows, highs, color=colour, alpha=0.18, linewidth=0)
-    marker = "o" if len(score.slots) == 1 else ""
-    axes.plot(score.slots, score.regret.mean, color=colour, linewidth=1.7, marker=marker)
 
 
 # -- axes for notebooks -----------------------------------------------------------------------
