@@ -46,13 +46,15 @@ def by_row(name: str, slot: int | None = None) -> Any:
 def by_decision(name: str, context: int) -> Any:
     """Return a method of all tables that count a decision.
 
-    `context` is the place of its context among the arguments after the decision; then its slot
-    follows.
+    `context` is the place of its context among the arguments after the decision, if it has any;
+    then its slot can follow.
     """
 
     def call(self: "Several", decision: int, *rest: Any) -> None:
-        for table, code, point, slot in self.inside(decision, *rest[context : context + 2]):
-            getattr(table, name)(code, *rest[:context], point, slot, *rest[context + 2 :])
+        place = rest[context : context + 2]
+        for table, code, *own in self.inside(decision, *place):
+            arguments = (*rest[:context], *own[: len(place)], *rest[context + 2 :])
+            getattr(table, name)(code, *arguments)
 
     return call
 
@@ -112,18 +114,9 @@ class Several:
     settle = by_decision("settle", context=1)
     score = by_decision("score", context=2)
     remember = by_decision("remember", context=1)
-
-    def count(self, decision: int, context: Context) -> None:
-        for table, code, point, _ in self.inside(decision, context):
-            table.count(code, point)
-
-    def expect(self, decision: int) -> None:
-        for table, code, _, _ in self.inside(decision):
-            table.expect(code)
-
-    def forget(self, decision: int) -> None:
-        for table, code, _, _ in self.inside(decision):
-            table.forget(code)
+    count = by_decision("count", context=0)
+    expect = by_decision("expect", context=0)
+    forget = by_decision("forget", context=0)
 
     # -- many rows ------------------------------------------------------------------------------
 
@@ -227,9 +220,7 @@ class Spaces(Several):
 
     def find(self, cell: Cell) -> int:
         """Return the row of cells that all spaces have; -1: one of them has not."""
-        parts = zip(self.tables, self.candidates.parts(cell), strict=True)
-        has_all = min(table.cells.find(part) for table, part in parts) >= 0
-        return self._number(cell) if has_all else -1
+        return self._number(cell) if min(self._found(cell)) >= 0 else -1
 
     def is_foreign(self, row: int) -> bool:
         return False
@@ -281,15 +272,18 @@ class Spaces(Several):
     def _rows(self, row: int) -> tuple[int, ...]:
         rows = self._places.get(row)
         if rows is None:
-            parts = zip(self.tables, self.candidates.parts(self._cells[row]), strict=True)
-            rows = tuple([table.cells.find(part) for table, part in parts])
+            rows = self._found(self._cells[row])
             if min(rows) >= 0:
                 self._places[row] = rows
         return rows
 
+    def _found(self, cell: Cell) -> tuple[int, ...]:
+        """Return the row of cells in each space; -1 where there is none."""
+        parts = zip(self.tables, self.candidates.parts(cell), strict=True)
+        return tuple([table.cells.find(part) for table, part in parts])
+
     def _row_of(self, space: int, rows: Sequence[int]) -> int:
-        pairs = zip(self.tables, rows, strict=True)
-        parts = [table.cells.cell(own) for table, own in pairs]
+        parts = [table.cells.cell(own) for table, own in zip(self.tables, rows, strict=True)]
         row = self._number(self.candidates.whole(space, parts))
         self._places[row] = tuple(rows)
         return row
@@ -371,11 +365,9 @@ class Spaces(Several):
     def best_own(self, row: int, context: Context | None = None) -> int:
         """Return the own function with the largest estimate in any space."""
         points = [None] * len(self.tables) if context is None else self.candidates.points(context)
-        best = []
-        for table, own, point in zip(self.tables, self._rows(row), points, strict=True):
-            function = table.best_own(own, point)
-            best.append((table.worth(own, function), function))
-        return max(best, key=itemgetter(0))[1]
+        places = [*zip(self.tables, self._rows(row), points, strict=True)]
+        best = [(table, own, table.best_own(own, point)) for table, own, point in places]
+        return max(best, key=lambda each: each[0].worth(*each[1:]))[2]
 
     def answer(self, row: int, slot: int, asker: int = 0) -> int:
         """Return the own function for a peer's instance: unexplored, or the most accurate one."""

@@ -3,7 +3,6 @@
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -11,7 +10,7 @@ import numpy as np
 
 from covey.bandit.ensemble import sums_of
 from covey.data.logs import EncodedLog, label_delays
-from covey.errors import ConfigError, MissingExtra, need_of
+from covey.errors import ConfigError, need_of, optional_module
 from covey.toml import nearest
 from covey.types import Array
 
@@ -207,19 +206,9 @@ def _features(predictions: Sequence[int]) -> dict[int, str]:
     return {index: str(code) for index, code in enumerate(predictions)}
 
 
-def _river(name: str, functions: int, seed: int) -> Baseline:
-    try:
-        from river import bandit, forest, proba
-    except ModuleNotFoundError:
-        raise MissingExtra(need_of("baselines from River", "river", extra="river")) from None
-    if name == "river-forest":
-        return RiverClassifier(name, forest.ARFClassifier(seed=seed))
-    policies: dict[str, Callable[[], Any]] = {
-        "river-epsilon-greedy": lambda: bandit.EpsilonGreedy(epsilon=0.1, seed=seed),
-        "river-ucb": lambda: bandit.UCB(delta=1, seed=seed),
-        "river-thompson": lambda: bandit.ThompsonSampling(reward_obj=proba.Beta(), seed=seed),
-    }
-    return RiverBandit(name, policies[name](), functions)
+def _river(part: str) -> Any:
+    missing = need_of("baselines from River", "river", extra="river")
+    return optional_module(f"river.{part}", missing=missing)
 
 
 class PreviousLabel:
@@ -353,10 +342,20 @@ BASELINES: dict[str, Make] = {
     "adaboost": lambda functions, seed: AdaBoost(functions),
     "sliding-adaboost-100": lambda functions, seed: SlidingAdaBoost(functions, window=100),
     "sliding-adaboost-1000": lambda functions, seed: SlidingAdaBoost(functions, window=1_000),
-    **{
-        name: partial(_river, name)
-        for name in ("river-epsilon-greedy", "river-ucb", "river-thompson", "river-forest")
-    },
+    "river-epsilon-greedy": lambda functions, seed: RiverBandit(
+        "river-epsilon-greedy", _river("bandit").EpsilonGreedy(epsilon=0.1, seed=seed), functions
+    ),
+    "river-ucb": lambda functions, seed: RiverBandit(
+        "river-ucb", _river("bandit").UCB(delta=1, seed=seed), functions
+    ),
+    "river-thompson": lambda functions, seed: RiverBandit(
+        "river-thompson",
+        _river("bandit").ThompsonSampling(reward_obj=_river("proba").Beta(), seed=seed),
+        functions,
+    ),
+    "river-forest": lambda functions, seed: RiverClassifier(
+        "river-forest", _river("forest").ARFClassifier(seed=seed)
+    ),
 }
 PLAIN = tuple(name for name in BASELINES if not name.startswith("river-"))
 

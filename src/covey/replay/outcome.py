@@ -168,11 +168,9 @@ def settle_accounts(
 
 def total_account(accounts: Iterable[Account]) -> Account:
     """Return the account of all sites: what they pay each other has no effect on its balance."""
-    sums, right = dict.fromkeys(_SUMMED, 0.0), 0.0
-    for account in accounts:
-        _add(sums, **{name: getattr(account, name) for name in _SUMMED})
-        right += account.right
-    return account_of(right, **sums)
+    every = [*accounts]
+    names = ("right", *_SUMMED)
+    return account_of(**{name: sum((getattr(own, name) for own in every), 0.0) for name in names})
 
 
 _SUMMED = ("bought", "sold", "paid", "earned", "serving_cost", "spent")
@@ -481,11 +479,10 @@ def _sum(numbers: Array) -> int:
 
 def _summed(buckets: Array, numbers: Array, count: int) -> Array:
     """Return the sums of numbers in so many buckets."""
-    if numbers.dtype.kind in "bi":  # nearly all are
-        counts: Array = np.bincount(buckets, numbers, minlength=count).astype(np.int64)
-        return counts * BILLION
-    sums: Array = np.bincount(buckets, _billionths(numbers), minlength=count).astype(np.int64)
-    return sums
+    is_whole = numbers.dtype.kind in "bi"  # nearly all are
+    numbers = numbers if is_whole else _billionths(numbers)
+    sums: Array = np.bincount(buckets, numbers, minlength=count).astype(np.int64)
+    return sums * BILLION if is_whole else sums
 
 
 class OutcomeBuilder:
@@ -696,21 +693,15 @@ class _Learner:
                     self._candidates[space_of(str(trace.names["cell"][cell]))] += times
         bucket = self._bucket(slot)
         own = [np.where(correct < 0, 0, trace.correct_by(function, rows)) for function in self._own]
-        counted = (
-            np.ones(len(slot), np.int8),
-            correct >= 0,
-            _errors(correct),
-            phase == Phase.TRAIN,
-            phase == Phase.EXPLORE,
-            np.where(correct >= 0, cost, 0),
-            *own,
-        )
+        every, is_judged = np.ones(len(slot), np.int8), correct >= 0
+        spent = np.where(is_judged, cost, 0)
+        is_trained, is_explored = phase == Phase.TRAIN, phase == Phase.EXPLORE
+        counted = (every, is_judged, _errors(correct), is_trained, is_explored, spent, *own)
         rows_of_sums = [*range(TRANSFERRED), *range(RIGHT, RIGHT + len(own))]
         for row, weights in zip(rows_of_sums, counted, strict=True):
             self._buckets[row] += _summed(bucket, weights, MOST_BUCKETS)
-        is_judged = correct >= 0
-        judged = (is_judged, np.maximum(0, correct), np.where(is_judged, cost, 0), *own)
-        self._add_pairs(trace.arm[rows], bucket, (np.ones(len(slot), np.int8), cost, *judged))
+        right = np.maximum(0, correct)
+        self._add_pairs(trace.arm[rows], bucket, (every, cost, is_judged, right, spent, *own))
 
     def _bucket(self, slot: Array) -> Array:
         """Return the bucket of each slot; a bucket gets more slots if there are too few."""

@@ -110,7 +110,8 @@ def advise(
                 "advice varies the prices in peers of two learners or more; remove [[link]] "
                 "tables, relays and [ensemble], and list the learners that could trade"
             )
-        base = changed(table, dict.fromkeys((site.name for site in setup.sites), _listed))
+        peers = {site["name"]: dict(site.get("peers") or {}) for site in table["learner"]}
+        base = changed(table, {name: {"peers": own} for name, own in peers.items()})
         source = source_of(data, setup)
         folder = None if out is None else Path(out)
         if folder is not None:
@@ -135,10 +136,6 @@ def advise(
     return Advice(summary, title=title, config=config)
 
 
-def _listed(site: Table) -> Table:
-    return {"peers": dict(site.get("peers") or {})}
-
-
 class _Questions:
     """What is asked about a log, and the answers."""
 
@@ -148,10 +145,8 @@ class _Questions:
         self._setup = load(base)
         self._receivers = [site.name for site in self._setup.sites if site.receives]
         self._is_small = len(self._sites) <= MOST_SITES
-        names = tuple(self._sites)
-        whole, self._alone = self._played({"all": [base, among(base, ())]})["all"]
-        self._networks: dict[tuple[str, ...], Sites] = {names: whole}
-        self._whole = whole
+        self._whole, self._alone = self._played({"all": [base, among(base, ())]})["all"]
+        self._networks: dict[tuple[str, ...], Sites] = {tuple(self._sites): self._whole}
 
     def summary(self) -> AdviceSummary:
         """Answer all questions."""

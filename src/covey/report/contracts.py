@@ -92,12 +92,11 @@ def _point(price: float, sites: Sites, without: Sites, buyer: str, seller: str) 
         if site.name == seller and site.numbers.account is not None
     )
     bought, slots = named[buyer].arms.get(seller, 0), max(1, named[buyer].slots)
-    gain = gain_between(sites, without, [buyer], is_buyer=True)
     return PricePoint(
         price=price,
         bought=bought,
         volume_percent=100 * bought / slots,
-        gain_points=gain or Interval(0.0),
+        gain_points=gain_between(sites, without, [buyer], is_buyer=True) or Interval(0.0),
         earned=round(earned, 9),
         earned_points=round(100 * earned / slots, 9),
     )
@@ -136,25 +135,25 @@ def gains_between(
 
 def priced(base: Table, buyer: str, seller: str, price: float | None) -> Table:
     """Return a configuration with another price of a pair; None: no contract."""
-
-    def change(site: Table) -> Table:
-        peers = {name: own for name, own in site["peers"].items() if name != seller}
-        return {"peers": peers if price is None else {**peers, seller: price}}
-
-    return changed(base, {buyer: change})
+    (before,) = (site["peers"] for site in base["learner"] if site["name"] == buyer)
+    peers = {name: own for name, own in before.items() if name != seller}
+    return changed(base, {buyer: {"peers": peers if price is None else {**peers, seller: price}}})
 
 
 def among(base: Table, members: Collection[str]) -> Table:
     """Return a configuration in which only these sites trade with each other."""
-
-    def change(site: Table) -> Table:
-        is_in = site["name"] in members
-        return {
-            key: {name: own for name, own in site.get(key, {}).items() if is_in and name in members}
+    changes = {
+        site["name"]: {
+            key: {
+                name: price
+                for name, price in site.get(key, {}).items()
+                if site["name"] in members and name in members
+            }
             for key in ("peers", "context-peers")
         }
-
-    return changed(base, {site["name"]: change for site in base["learner"]})
+        for site in base["learner"]
+    }
+    return changed(base, changes)
 
 
 def without_function(base: Table, site: Table, function: str) -> Table:
@@ -169,12 +168,12 @@ def without_function(base: Table, site: Table, function: str) -> Table:
         left["free"] = [name for name in free if name != function]
     for key in ("rewards", "cost-columns"):
         left[key] = {name: own for name, own in site.get(key, {}).items() if name != function}
-    return changed(base, {site["name"]: lambda _: left})
+    return changed(base, {site["name"]: left})
 
 
-def changed(base: Table, changes: Mapping[str, Any]) -> Table:
+def changed(base: Table, changes: Mapping[str, Table]) -> Table:
     """Return a configuration with other keys of some sites."""
-    sites = [{**site, **changes.get(site["name"], lambda _: {})(site)} for site in base["learner"]]
+    sites = [{**site, **changes.get(site["name"], {})} for site in base["learner"]]
     return {**base, "learner": sites}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covey.errors import MissingExtra, need_of
+from covey.errors import need_of, optional_module
 from covey.replay.engine import CellView
 from covey.replay.outcome import LearnerOutcome, Timeline
 from covey.replay.outcome import percent as percent_of
@@ -53,11 +53,9 @@ _FIGURE_STYLE = {
 
 def figure_type() -> "type[Figure]":
     """Return matplotlib's class of figures; raise `MissingExtra` if it is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtra(need_of("figures", "matplotlib", extra="report")) from error
-    return Figure
+    missing = need_of("figures", "matplotlib", extra="report")
+    figure_class: type[Figure] = optional_module("matplotlib.figure", missing=missing).Figure
+    return figure_class
 
 
 def svg(draw: "Callable[[Figure], None]", *, size: tuple[int, int], label: str) -> str:
