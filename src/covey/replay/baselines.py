@@ -238,15 +238,14 @@ class FollowTheLeader:
 
     def __init__(self, functions: int) -> None:
         self._right = [0] * functions
-        self._leader = 0
 
     def predict(self, predictions: tuple[int, ...]) -> BaselineAnswer:
-        return BaselineAnswer(predictions[self._leader], predictions, self._leader)
+        leader = self._right.index(max(self._right))
+        return BaselineAnswer(predictions[leader], predictions, leader)
 
     def learn(self, guess: BaselineAnswer, label: int) -> None:
         for k, prediction in enumerate(guess.predictions):
             self._right[k] += prediction == label
-        self._leader = self._right.index(max(self._right))
 
 
 class BaselineNumbers(msgspec.Struct, frozen=True):

@@ -383,6 +383,9 @@ class EnsembleOutcome(msgspec.Struct, frozen=True):
     mean_weights: dict[str, float]  # over the cells, weighted by their slots
 
 
+_OPTIONAL = ("baselines", "shadow", "contexts", "value")  # fields of a summary
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """What a replay found, or what a store holds: numbers, and what is drawn of them."""
 
@@ -424,8 +427,7 @@ class Outcome(msgspec.Struct, frozen=True):
             learners={learner.name: learner.numbers for learner in self.learners},
             functions=self.functions,
             ensemble=UNSET if self.ensemble is None else self.ensemble.numbers,
-            baselines=UNSET if self.baselines is None else self.baselines,
-            **{name: getattr(self, name) or UNSET for name in ("shadow", "contexts", "value")},
+            **{name: getattr(self, name) or UNSET for name in _OPTIONAL},
         )
 
 
@@ -448,13 +450,9 @@ def total_of(
     accounts = [learner.account for learner in learners if learner.account is not None]
     return TotalNumbers(
         slots=sum(learner.slots for learner in learners),
-        error_percent=mean("error_percent"),
         cost_points=mean("cost_points"),
-        best_own_percent=mean("best_own_percent"),
+        **{f"{name}_percent": mean(f"{name}_percent") for name in _PERCENTS},
         net_gain_points=gain,
-        alone_percent=mean("alone_percent"),
-        train_percent=mean("train_percent"),
-        explore_percent=mean("explore_percent"),
         alarms=AlarmNumbers(
             sum(learner.alarms.count for learner in learners),
             sorted(slot for learner in learners for slot in learner.alarms.slots)[-LATEST:],
@@ -464,6 +462,7 @@ def total_of(
     )
 
 
+_PERCENTS = ("error", "best_own", "alone", "train", "explore")
 LATEST = 100  # alarms whose slots are listed
 MOST_BUCKETS = 256
 BILLION = 10**9  # Sums are whole numbers of billionths: so they do not depend on order or chunks.
@@ -752,24 +751,17 @@ class _Learner:
         for arm, counted in sorted(self._asked.items()):
             sums = counted / BILLION
             asked, paid, judged, right, _, *own = sums.sum(axis=1).tolist()
-            best = int(np.argmax(own)) if own else -1
-            worth = None
+            pair = PairNumbers(self.arms[arm], int(asked), paid, int(judged), _plain(right))
             if own:
-                is_timed = sums.shape[1] > 1
+                best, is_timed = int(np.argmax(own)), sums.shape[1] > 1
                 gained = sums[3] - sums[4] - sums[5 + best]
-                worth = gain_of(gained, rows if is_timed else rows.sum(keepdims=True))
-            pairs.append(
-                PairNumbers(
-                    peer=self.arms[arm],
-                    asked=int(asked),
-                    paid=paid,
-                    judged=int(judged),
-                    right=_plain(right),
-                    best_own=self.arms[self._own[best]] if own else None,
-                    best_own_right=_plain(own[best]) if own else 0,
-                    worth_points=worth,
+                pair = msgspec.structs.replace(
+                    pair,
+                    best_own=self.arms[self._own[best]],
+                    best_own_right=_plain(own[best]),
+                    worth_points=gain_of(gained, rows if is_timed else rows.sum(keepdims=True)),
                 )
-            )
+            pairs.append(pair)
         return sorted(pairs, key=lambda pair: -pair.asked)
 
     def outcome(self, cells: list[CellView], blind: int, alarms: list[int]) -> LearnerOutcome:

@@ -103,12 +103,10 @@ class EnsembleReplay:
     def _play(self, votes: list[int], label: int, cell: Cells, delay: int) -> int:
         answer = self._ensemble.elect(votes, cell)
         self._slot += 1
-        if delay > 0:
+        if delay >= 0:
             self._pending.setdefault(self._slot + delay, []).append((votes, label, cell))
         for late in self._pending.pop(self._slot, ()):
             self._ensemble.move(*late)
-        if delay == 0:
-            self._ensemble.move(votes, label, cell)
         return answer
 
     def _mean(self) -> dict[str, float]:
