@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -356,26 +356,21 @@ class Advice(Shown):
     """What to agree on, and why."""
 
     _files = ("advice.html", "numbers.json")
-
-    def __init__(
-        self, summary: AdviceSummary, *, title: str = "Advice", config: ConfigLike | None = None
-    ) -> None:
-        self._summary, self._title, self._config = summary, title, config
-        self._sections = _sections(summary)
+    _title = "Advice"
 
     def summary(self) -> AdviceSummary:
         """Return the numbers, as `covey advise --json` prints them."""
-        return self._summary
+        return cast("AdviceSummary", self._found)
 
     def _head(self) -> str:
-        return f"{report_text.count(self._summary.peers, 'site')}, {self._summary.slots:,} slots"
+        return f"{report_text.count(self._found.peers, 'site')}, {self._found.slots:,} slots"
 
     def _parts(self) -> list[report_text.Part]:
-        return [*self._sections, *self._summary.conclusions, report_text.sentence("advice")]
+        return [*_sections(self._found), *self._found.conclusions, report_text.sentence("advice")]
 
     def plot(self) -> Any:
         """Draw the gain of each contract over its price, and return matplotlib axes."""
-        return figures.plot_prices({_name(pair): pair.curve for pair in self._summary.contracts})
+        return figures.plot_prices({_name(pair): pair.curve for pair in self._found.contracts})
 
     def report(self, folder: str | Path, *, has_slide: bool = False) -> Path:
         """Write what every result writes, and a slide."""
@@ -389,11 +384,11 @@ class Advice(Shown):
 
         Raises `MissingExtra` if matplotlib or jinja2 is not installed.
         """
-        pairs = sorted(self._summary.contracts, key=lambda pair: -_mean(pair.gain_points))
+        pairs = sorted(self._found.contracts, key=lambda pair: -_mean(pair.gain_points))
         return page.filled(
             "slide",
             title=self._title,
-            summary=self._summary,
+            summary=self._found,
             curve=_panel(pairs[0], width=620, height=430),
         )
 
@@ -403,17 +398,17 @@ class Advice(Shown):
             title=self._title,
             config=self._config,
             extent=self._head(),
-            conclusions=self._summary.conclusions,
-            sections=self._sections,
+            conclusions=self._found.conclusions,
+            sections=_sections(self._found),
             curves=[
-                _panel(pair, width=page.width_of(2), height=230) for pair in self._summary.contracts
+                _panel(pair, width=page.width_of(2), height=230) for pair in self._found.contracts
             ],
             how=report_text.sentence("advice"),
         )
 
     def __repr__(self) -> str:
-        paying = sum(pair.verdict == "yes" for pair in self._summary.contracts)
-        return f"<Advice on {len(self._summary.contracts)} contracts: {paying} pay>"
+        paying = sum(pair.verdict == "yes" for pair in self._found.contracts)
+        return f"<Advice on {len(self._found.contracts)} contracts: {paying} pay>"
 
 
 def _name(pair: PairAdvice) -> str:

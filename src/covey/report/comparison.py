@@ -66,18 +66,11 @@ class ReplayComparison(Shown):
     """Policies that were replayed on the same log; the first is the reference."""
 
     _files = ("comparison.html", "comparison.json")
+    _title = "Comparison"
 
-    def __init__(
-        self,
-        runs: Mapping[str, PolicyRun],
-        *,
-        title: str = "Comparison",
-        config: ConfigLike | None = None,
-    ) -> None:
-        self._config = config
-        self._runs = dict(runs)
-        self._title = title
-        self._reference = next(iter(self._runs))
+    def __init__(self, runs: Mapping[str, PolicyRun], **shown: Any) -> None:
+        super().__init__(runs, **shown)
+        self._runs, self._reference = runs, next(iter(runs))
 
     @property
     def outcomes(self) -> dict[str, Outcome]:

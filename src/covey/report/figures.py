@@ -182,11 +182,11 @@ def smoothed_errors(timeline: Timeline) -> list[float]:
 
 def draw_leads(leads: Leads, *, colours: Mapping[str, str], width: int) -> str:
     """Draw what each policy is ahead of the first one, over time."""
-
-    def draw(figure: "Figure") -> None:
-        _add_leads(_slot_axes(figure, left=60, right=12), leads, colours)
-
-    return svg(draw, size=(width, 260), label="lead of each policy over time")
+    return svg(
+        lambda figure: _add_leads(_slot_axes(figure, left=60, right=12), leads, colours),
+        size=(width, 260),
+        label="lead of each policy over time",
+    )
 
 
 def _add_leads(axes: "Axes", leads: Leads, colours: Mapping[str, str]) -> None:

@@ -40,8 +40,12 @@ class Shown:
     """What results of every kind offer; a notebook shows tables and sentences."""
 
     _files = ("report.html", "summary.json")
-    _title = ""
-    _config: ConfigLike | None = None
+    _title = ""  # if none is given
+
+    def __init__(self, found: Any, *, title: str = "", config: ConfigLike | None = None) -> None:
+        """`found` is what is shown; the page ends with `config`."""
+        self._found, self._config = found, config
+        self._title = title or self._title
 
     def summary(self) -> Any:
         """Return the numbers as a typed record."""
@@ -109,17 +113,12 @@ class Result(Shown):
     `result.trace.arm`.
     """
 
-    def __init__(
-        self,
-        source: Any,
-        *,
-        title: str = "Replay",
-        config: ConfigLike | None = None,
-        data: Any = None,
-    ) -> None:
-        """`source` is an outcome, or has `outcome` and `trace`; `data` is the log of a replay."""
-        self._found, self._data = source, data
-        self._title, self._config = title, config
+    _title = "Replay"
+
+    def __init__(self, found: Any, *, data: Any = None, **shown: Any) -> None:
+        """`found` is an outcome, or has `outcome` and `trace`; `data` is the log of a replay."""
+        super().__init__(found, **shown)
+        self._data = data
 
     @property
     def trace(self) -> Trace:
@@ -188,16 +187,13 @@ class Result(Shown):
 class SimulationResult(Shown, Sequence[Run]):
     """What a simulation found: its runs, in order, and how the policies compare."""
 
-    def __init__(
-        self, scenario: Scenario, runs: Sequence[Run], *, config: ConfigLike | None = None
-    ) -> None:
+    def __init__(self, scenario: Scenario, runs: Sequence[Run], **shown: Any) -> None:
+        super().__init__(list(runs), **shown)
         self._scenario = scenario
-        self._runs = list(runs)
-        self._config = config
 
     @cached_property
     def _comparison(self) -> Comparison:
-        return compared(self._scenario, self._runs)
+        return compared(self._scenario, self._found)
 
     def summary(self) -> Comparison:
         """Return the numbers of the simulation, as `covey simulate --json` prints them."""
@@ -212,7 +208,7 @@ class SimulationResult(Shown, Sequence[Run]):
     @property
     def trace(self) -> Any:
         """The regret by run, slot and cause, as a `pyarrow.Table`; results.parquet holds it too."""
-        return arrow_module("pyarrow", what="Data frames").table(curves_of(self._runs))
+        return arrow_module("pyarrow", what="Data frames").table(curves_of(self._found))
 
     def plot(self) -> Any:
         """Draw the mean regret of each policy in each environment; return matplotlib axes."""
@@ -222,10 +218,10 @@ class SimulationResult(Shown, Sequence[Run]):
         return simulation_report.html(self._comparison, config=self._config)
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._found)
 
     def __getitem__(self, place: Any) -> Any:
-        return self._runs[place]
+        return self._found[place]
 
     def __repr__(self) -> str:
         comparison = self._comparison
@@ -253,7 +249,7 @@ def simulate(
         chosen = scenario if isinstance(scenario, Scenario) else load(scenario)
         runs = runner.simulate(chosen, folder, progress=progress, on=on)
     is_file = isinstance(scenario, str | Path | Mapping)
-    return SimulationResult(chosen, runs, config=scenario if is_file else None)  # type: ignore[arg-type]
+    return SimulationResult(chosen, runs, config=scenario if is_file else None)
 
 
 def replay(
