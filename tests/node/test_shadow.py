@@ -284,7 +284,7 @@ def test_calls_in_the_shadow_come_after_all_others() -> None:
         return Job(None, lambda: None, source, 1.0)  # type: ignore[arg-type]
 
     def taken(sources: Sequence[str]) -> list[str]:
-        queue = FairQueue()
+        queue = FairQueue("f")
         for source in sources:
             queue.add(job(source))
         found = []

@@ -169,21 +169,38 @@ class Job(msgspec.Struct, eq=False):
     patience_s: float  # for which it waits for another call
     is_begun: bool = False
 
+    def fail(self, error: Exception) -> None:
+        """Let those that wait for it get an error."""
+        if not self.result.done():
+            self.result.set_exception(error)
+
 
 class FairQueue:
-    """Jobs by source: own clients first, in order, then peers in turn, then those in the shadow.
+    """Jobs of a function: own clients first, in order, then peers in turn, then the shadow.
 
     Two threads use it.
     """
 
-    def __init__(self) -> None:
-        self._own: deque[Job] = deque()
-        self._peers: dict[str, deque[Job]] = {}  # the first is the next one
-        self._shadow: deque[Job] = deque()
+    def __init__(self, function: str) -> None:
+        self._function = function
+        self._jobs: dict[str, deque[Job]] = {}  # by source; of peers, the first is the next one
         self._lock = threading.Lock()
+        self.is_stopped = False
 
     def __bool__(self) -> bool:
-        return bool(self._own or self._peers or self._shadow)
+        return bool(self._jobs)
+
+    def busy(self) -> FunctionBusy:
+        return FunctionBusy(f"{self._function} is busy; try again later")
+
+    def check_running(self) -> None:
+        if self.is_stopped:
+            raise RuntimeError(f"{self._function} is stopped")
+
+    def stop(self) -> None:
+        """Take no more jobs; those that wait fail."""
+        self.is_stopped = True
+        self.refuse(RuntimeError(f"{self._function} is stopped"))
 
     def add(self, job: Job) -> None:
         with self._lock:
@@ -197,33 +214,30 @@ class FairQueue:
     def take(self) -> Job | None:
         """Remove and return the next job; None: there is none."""
         with self._lock:
-            if self._own:
-                return self._own.popleft()
-            if not self._peers:
-                return self._shadow.popleft() if self._shadow else None
-            source = next(iter(self._peers))
-            jobs = self._peers.pop(source)
+            if not self._jobs:
+                return None
+            source = min(self._jobs, key=lambda source: (source != OWN) + (source == SHADOW))
+            jobs = self._jobs.pop(source)
             job = jobs.popleft()
             if jobs:
-                self._peers[source] = jobs
+                self._jobs[source] = jobs
             return job
 
-    def remove(self, is_wanted: Callable[[Job], bool]) -> list[Job]:
-        """Remove and return the jobs for which this holds."""
+    def refuse(
+        self, error: Exception, is_refused: Callable[[Job], bool] = lambda job: True
+    ) -> None:
+        """Remove the jobs for which this holds; those that wait for them get an error."""
         with self._lock:
-            removed: list[Job] = []
-            for jobs in (self._own, *self._peers.values(), self._shadow):
-                removed += filter(is_wanted, jobs)
-                kept = [job for job in jobs if not is_wanted(job)]
-                jobs.clear()
-                jobs.extend(kept)
-            self._peers = {source: jobs for source, jobs in self._peers.items() if jobs}
-            return removed
+            jobs = list(chain.from_iterable(self._jobs.values()))
+            self._jobs = {}
+            for job in jobs:
+                if is_refused(job):
+                    job.fail(error)
+                else:
+                    self._of(job).append(job)
 
     def _of(self, job: Job) -> deque[Job]:
-        if job.source == SHADOW:
-            return self._shadow
-        return self._own if is_own(job.source) else self._peers.setdefault(job.source, deque())
+        return self._jobs.setdefault(OWN if is_own(job.source) else job.source, deque())
 
 
 class FunctionThread:
@@ -238,12 +252,12 @@ class FunctionThread:
         self._name = name
         self._timeout_s = timeout_s
         self._taken_s = min(TAKEN_S, timeout_s)
-        self._jobs = FairQueue()
+        self._jobs = FairQueue(name)
         self._done: deque[Outcome] = deque()
         self._turns: queue.SimpleQueue[asyncio.AbstractEventLoop | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._is_busy = self._is_stopped = False
+        self._is_busy = False
         self._running: Job | None = None
         self._began_s = math.inf  # the call in progress
         self._has_overrun = False  # a call of this turn
@@ -266,10 +280,9 @@ class FunctionThread:
 
         The call waits for its turn unless one before it takes longer than `patience_s`.
         """
-        if self._is_stopped:
-            raise RuntimeError(f"{self._name} is stopped")
+        self._jobs.check_running()
         if self._is_stuck or (patience_s < math.inf and not self.is_available):
-            raise FunctionBusy(f"{self._name} is busy; try again later")
+            raise self._jobs.busy()
         loop = asyncio.get_running_loop()
         result = loop.create_future()
         self._jobs.add(Job(result, call, source, patience_s))
@@ -281,7 +294,7 @@ class FunctionThread:
 
     def stop(self) -> None:
         """Run no further calls."""
-        self._is_stopped = True
+        self._jobs.is_stopped = True
         self._turns.put(None)
 
     def has_ended(self, within_s: float) -> bool:
@@ -293,8 +306,8 @@ class FunctionThread:
     # -- in the event loop ----------------------------------------------------------------------
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._is_stopped:
-            release(RuntimeError(f"{self._name} is stopped"), self._jobs.remove(is_any))
+        if self._jobs.is_stopped:
+            self._jobs.stop()
             self._is_busy = False
             return
         if self._thread is None:
@@ -313,8 +326,7 @@ class FunctionThread:
             self._pause_s = min(LONGEST_PAUSE_S, 2 * self._pause_s)
             if self._is_stuck:
                 log.warning("%s has returned, after its deadline", self._name)
-            busy = FunctionBusy(f"{self._name} is busy; try again later")
-            release(busy, self._jobs.remove(lambda job: job.patience_s < math.inf))
+            self._jobs.refuse(self._jobs.busy(), lambda job: job.patience_s < math.inf)
         else:
             self._is_late, self._pause_s = False, FIRST_PAUSE_S
         self._is_stuck = False
@@ -332,8 +344,9 @@ class FunctionThread:
             self._give_up()
             return
         if busy_s >= self._taken_s:
-            waiting = self._jobs.remove(lambda job: not job.is_begun and job.patience_s <= busy_s)
-            release(FunctionBusy(f"{self._name} is busy; try again later"), waiting)
+            self._jobs.refuse(
+                self._jobs.busy(), lambda job: not job.is_begun and job.patience_s <= busy_s
+            )
         left_s = (self._taken_s if busy_s < self._taken_s else self._timeout_s) - busy_s
         self._timer = loop.call_later(left_s, self._watch, loop)
 
@@ -345,8 +358,9 @@ class FunctionThread:
             self._timeout_s,
         )
         self._resolve()
-        running = [] if self._running is None else [self._running]
-        release(self._late(), [*running, *self._jobs.remove(is_any)])
+        if (running := self._running) is not None:  # the thread may end its turn meanwhile
+            running.fail(self._late())
+        self._jobs.refuse(self._late())
 
     def _late(self) -> FunctionBusy:
         return FunctionBusy(f"{self._name} did not return within {self._timeout_s:g} s")
@@ -396,17 +410,6 @@ class FunctionThread:
             return (job.result, job.result.set_result, call.result) if call.step() else None
         except BaseException as error:
             return job.result, job.result.set_exception, error
-
-
-def is_any(job: Job) -> bool:
-    return True
-
-
-def release(error: Exception, jobs: Sequence[Job]) -> None:
-    """Let those that wait for jobs get an error."""
-    for job in jobs:
-        if not job.result.done():
-            job.result.set_exception(error)
 
 
 class Answering(Steps):
@@ -589,10 +592,10 @@ class FunctionProcesses:
         self._function, self._name = function, str(function)
         self._timeout_s = function.timeout_s
         self._taken_s = min(TAKEN_S, function.timeout_s)
-        self._jobs = FairQueue()
+        self._jobs = FairQueue(self._name)
         self._processes = [FunctionProcess(function) for _ in range(function.processes.number)]
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_stopped = False
+        self.stop = self._jobs.stop
 
     async def open(self) -> None:
         """Return when every process has loaded the function; raise `ConfigError` if one cannot."""
@@ -613,11 +616,10 @@ class FunctionProcesses:
 
         Raises `FunctionBusy` if a process is late, as `FunctionThread` does.
         """
-        if self._is_stopped:
-            raise RuntimeError(f"{self._name} is stopped")
+        self._jobs.check_running()
         count = sum(process.is_up for process in self._processes)
         if not count or (patience_s < math.inf and not self.is_available):
-            raise self._busy()
+            raise self._jobs.busy()
         loop, size = asyncio.get_running_loop(), -(-len(call.rows) // count)
         jobs = []
         for begin in range(0, len(call.rows), size):
@@ -634,11 +636,6 @@ class FunctionProcesses:
         failures = [result for result in results if isinstance(result, CoveyError)]
         return failures[0] if failures else list(chain.from_iterable(results))
 
-    def stop(self) -> None:
-        """Run no further calls."""
-        self._is_stopped = True
-        release(RuntimeError(f"{self._name} is stopped"), self._jobs.remove(is_any))
-
     def has_ended(self, within_s: float) -> bool:
         """End the processes; return True, as one that does not return is killed."""
         until_s = time.monotonic() + within_s
@@ -648,7 +645,7 @@ class FunctionProcesses:
 
     async def _work(self, process: FunctionProcess) -> None:
         """Run jobs in a process until there are none."""
-        while not self._is_stopped and (job := self._jobs.take()) is not None:
+        while not self._jobs.is_stopped and (job := self._jobs.take()) is not None:
             if not job.result.done():
                 await self._run_one(process, job)
         process.is_free = process.is_up
@@ -660,7 +657,7 @@ class FunctionProcesses:
         try:
             answer = await self._answered(process, answering.rest(MOST_ROWS))
         except FunctionError as error:
-            release(error, [job])
+            job.fail(error)
             await self._replace(process)
             return
         process.began_s, process.losses = math.inf, 0
@@ -675,7 +672,7 @@ class FunctionProcesses:
             answer = process.answer(rows)
             await asyncio.wait([answer], timeout=self._taken_s)
             if not answer.done() and not self.is_available:
-                release(self._busy(), self._jobs.remove(lambda job: job.patience_s < math.inf))
+                self._jobs.refuse(self._jobs.busy(), lambda job: job.patience_s < math.inf)
             await asyncio.wait([answer], timeout=self._timeout_s - self._taken_s)
             result, cause = answer.result()
         except asyncio.InvalidStateError:  # there is none yet
@@ -698,21 +695,18 @@ class FunctionProcesses:
         process.leave()
         process.began_s = math.inf
         if not any(process.is_up for process in self._processes):
-            release(self._busy(), self._jobs.remove(is_any))
-        while not (process.is_up or self._is_stopped):
+            self._jobs.refuse(self._jobs.busy())
+        while not (process.is_up or self._jobs.is_stopped):
             if process.losses:
                 pause_s = FIRST_PAUSE_S * 2.0 ** min(process.losses - 1, 6)
                 await asyncio.sleep(min(LONGEST_PAUSE_S, pause_s))
             process.losses += 1
-            if not self._is_stopped:
+            if not self._jobs.is_stopped:
                 try:
                     await process.start()
                 except ConfigError as error:
                     log.error("%s", error)
         process.is_free = False
-
-    def _busy(self) -> FunctionBusy:
-        return FunctionBusy(f"{self._name} is busy; try again later")
 
 
 def _retrieved(answer: "asyncio.Future[Any]") -> None:

@@ -263,71 +263,50 @@ class KnownRequests:
             raise self._journal.failure
 
 
-class Labels:
+class Labels(msgspec.Struct, frozen=True, eq=False):
     """Trains functions with labels, and settles them."""
 
-    def __init__(
-        self,
-        state: StoredState,
-        handler: Handler,
-        training: Sections,
-        shadow: Shadow,
-        valid: LabelSet,
-    ) -> None:
-        self._state = state
-        self._handler = handler
-        self._training = training
-        self._shadow = shadow
-        self._valid = valid
-        self.late = LateAnswers(state)
+    state: StoredState
+    handler: Handler
+    training: Sections
+    shadow: Shadow
+    valid: LabelSet
+    late: LateAnswers
 
     def check(self, labels: Sequence[Label], source: str) -> None:
-        (self._valid.check_own if is_own(source) else self._valid.check)(labels)
+        (self.valid.check_own if is_own(source) else self.valid.check)(labels)
 
     async def take(self, request: Request, truths: Truths, costs: Costs = None) -> Settlements:
         """Train and settle; that is not durable yet."""
         key = (request.source, request.id)
         if self.late.joins:
             await self.late.settled(request)
-        await self._training.free(key)
+        await self.training.free(key)
         if request.training:
-            await self._training.run(key, self._handler.prepare(request, truths))
-        self._state.check(request, truths)  # label-wait may have expired in training
-        settled = self._state.settle(request, truths, costs)
-        self._shadow.settled(request, truths)
+            await self.training.run(key, self.handler.prepare(request, truths))
+        self.state.check(request, truths)  # label-wait may have expired in training
+        settled = self.state.settle(request, truths, costs)
+        self.shadow.settled(request, truths)
         return settled
 
 
-class PeerRequests:
+class PeerRequests(msgspec.Struct, frozen=True, eq=False):
     """What peers ask of a site, and the labels that they deliver."""
 
-    def __init__(
-        self,
-        name: str,
-        state: StoredState,
-        handler: Handler,
-        effects: NodeEffects,
-        known: KnownRequests,
-        labels: Labels,
-        payments: PaymentCounters,
-        journal: Journal,
-        ways: Mapping[str, CircuitBreaker] | None,
-    ) -> None:
-        """`ways` lead to the peers to which the site forwards requests; None: it forwards none."""
-        self.name = name
-        self._learner = state.learner
-        self._state = state
-        self._handler = handler
-        self._effects = effects
-        self._known = known
-        self._labels = labels
-        self._payments = payments
-        self._journal = journal
-        self._ways = ways
+    name: str
+    state: StoredState
+    handler: Handler
+    effects: NodeEffects
+    known: KnownRequests
+    labels: Labels
+    payments: PaymentCounters
+    journal: Journal
+    # That lead to the peers to which the site forwards requests; None: it forwards none.
+    ways: Mapping[str, CircuitBreaker] | None
 
     def has_asked(self, source: str) -> bool:
         """Return whether a peer has ever asked this site."""
-        return self._known.open.has_asked(source)
+        return self.known.open.has_asked(source)
 
     async def assist(
         self, rows: Sequence[AskRow], *, source: str, route: RelayRoute | None = None
@@ -340,7 +319,7 @@ class PeerRequests:
         """
         if route is not None:
             self.next_hop(route, source)
-        names = self._learner.names
+        names = self.state.learner.names
         cells = [names.parse_place(str(row.cell)) for row in rows]
         slots = [checked_slot(row.slot) for row in rows]
         if any(cell.space != cells[0].space for cell in cells):
@@ -351,20 +330,18 @@ class PeerRequests:
             raise DataError("the ids of rows must differ")
 
         async def answer() -> Request:
-            self._effects.begin(source)
+            self.effects.begin(source)
             if route is not None:
                 request = await self._forward(rows, cells, route, source)
             else:
-                request = await self._handler.assist(
-                    instances, cells, slots, source=source, ids=ids
-                )
+                request = await self.handler.assist(instances, cells, slots, source=source, ids=ids)
             # Nothing runs between the record of the request and this, so one commit has both.
             request.price = rows[0].price
-            self._state.changes.commit.records += self._payments.earned(request)
+            self.state.changes.commit.records += self.payments.earned(request)
             return request
 
         asked = Question(source, ids[0])
-        request = await self._known.once(
+        request = await self.known.once(
             asked, answer, is_new=False, rows=len(rows), more_ids=ids[1:]
         )
         if (request.row_ids or [request.id]) != ids:
@@ -379,15 +356,15 @@ class PeerRequests:
         So the same question gets the same answer, a label is durable here before it goes on, and
         every site pays the next one.
         """
-        first = self._effects.new_id()
+        first = self.effects.new_id()
         ids = [f"{first}:{k}" if len(rows) > 1 else first for k in range(len(rows))]
         sent = [
             msgspec.structs.replace(row, id=id_, price=0)
             for row, id_ in zip(rows, ids, strict=True)
         ]
-        with along(route), self._payments.forwarding(route.to, rows, source):
-            answers = await self._effects.ask(route.to, sent)
-        return self._state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
+        with along(route), self.payments.forwarding(route.to, rows, source):
+            answers = await self.effects.ask(route.to, sent)
+        return self.state.relay(rows, cells, answers, source=source, peer=route.to, ids=ids)
 
     async def report(
         self,
@@ -401,15 +378,15 @@ class PeerRequests:
         """Return what a peer asks to know of a cell, which is known from now on; or forward it."""
         at = checked_slot(slot)
         if route is None:
-            return self._state.query(source, self._learner.names.parse_place(cell), at, what)
+            return self.state.query(source, self.state.learner.names.parse_place(cell), at, what)
         peer = self.next_hop(route, source)
-        self._effects.begin(source)
+        self.effects.begin(source)
         with along(route):
             return await peer.report(cell, at, what)
 
     def next_hop(self, route: RelayRoute, source: str) -> CircuitBreaker:
         """Return the way to the site that a route leads to; raise as `assist` does."""
-        if self._ways is None:
+        if self.ways is None:
             raise PeerDeclined(f"{self.name!r} forwards nothing: it has no relay = true")
         if not route.via or route.via[-1] != source:
             raise DataError(f"the route does not end with {source!r}, which sends the request")
@@ -417,7 +394,7 @@ class PeerRequests:
             raise DataError("the route leads in a circle; the request is not forwarded")
         if len(route.via) > MOST_HOPS:
             raise DataError(f"the route has passed {len(route.via)} sites; at most {MOST_HOPS} may")
-        peer = self._ways.get(route.to)
+        peer = self.ways.get(route.to)
         if peer is None:
             raise PeerDeclined(f"{self.name!r} does not ask {route.to!r}, and cannot forward to it")
         return peer
@@ -433,28 +410,28 @@ class PeerRequests:
                 outcomes += [self._take_alarm(id_, source) for id_, _ in part]
             else:
                 outcomes += await self._take_labels(list(part), source)
-        await self._journal.flush()  # what a refusal is based on must not be lost either
+        await self.journal.flush()  # what a refusal is based on must not be lost either
         return outcomes
 
     def _take_alarm(self, id: str, source: str) -> str:
         slot, cell = alarm_of(id)
-        space = self._learner.names.parse(cell).space
-        is_new = self._state.sources.hear_alarm(source, space, checked_slot(slot))
+        space = self.state.learner.names.parse(cell).space
+        is_new = self.state.sources.hear_alarm(source, space, checked_slot(slot))
         return TAKEN if is_new else REPEATED
 
     async def _take_labels(self, labels: Sequence[tuple[str, Label]], source: str) -> list[str]:
         outcomes: list[str] = [""] * len(labels)
         parts: dict[int, tuple[Request, dict[int, Any], list[tuple[int, int]]]] = {}
-        known = await self._known.find(source, [id_ for id_, _ in labels])
+        known = await self.known.find(source, [id_ for id_, _ in labels])
         for k, (id_, label) in enumerate(labels):
             try:
                 plain = plain_label(label)
-                self._labels.check([plain], source)
+                self.labels.check([plain], source)
                 if id_ not in known:
                     raise UnknownTicket(f"unknown id {id_!r}")
                 request, row = known[id_]
                 row = 0 if row is None else row
-                self._state.check(request, {row: plain})
+                self.state.check(request, {row: plain})
                 part = parts.setdefault(id(request), (request, {}, []))
                 if part[1].setdefault(row, plain) != plain:
                     raise ConflictingLabel(f"{id_!r} is given two labels")
@@ -463,7 +440,7 @@ class PeerRequests:
                 outcomes[k] = OUTCOME_OF[type(error)]
         for request, truths, places in parts.values():
             try:
-                settled = await self._labels.take(request, truths)
+                settled = await self.labels.take(request, truths)
             except tuple(OUTCOME_OF):  # since the check a label has come, or label-wait has expired
                 again = await self._take_labels([labels[k] for k, _ in places], source)
                 for (k, _), outcome in zip(places, again, strict=True):
@@ -565,7 +542,12 @@ class Node:
         )
         self._shadow.continue_from(store, dependencies.rng)
         self._labels = Labels(
-            self._state, self._handler, self._known.training, self._shadow, labels
+            self._state,
+            self._handler,
+            self._known.training,
+            self._shadow,
+            labels,
+            LateAnswers(self._state),
         )
         self.for_peers = PeerRequests(
             site.name,

@@ -381,15 +381,20 @@ class LabelDelivery:
         await self._empty.wait()
 
     async def _deliver(self, peer: str) -> None:
-        pause_s, delay, queue = FIRST_PAUSE_S, None, self._queues[peer]
+        loop, queue = asyncio.get_running_loop(), self._queues[peer]
+        pause_s, since_s = FIRST_PAUSE_S, math.inf
         while True:
             await self._arrived[peer].wait()
             try:
                 await self._deliver_some(peer, list(islice(queue, DELIVERY_ROWS)))
-                pause_s, delay = FIRST_PAUSE_S, None
+                pause_s, since_s = FIRST_PAUSE_S, math.inf
             except (PeerError, StoreFull) as error:
-                delay = _Delay(peer) if delay is None else delay
-                delay.warn(len(queue), error)
+                if since_s == math.inf:
+                    since_s = loop.time()
+                    throttle = LogThrottle(NEXT_WARNING_S, since_s + FIRST_WARNING_S)
+                if throttle.is_due():
+                    line = "peer %r: %d labels undelivered for %.0f s (%s)"
+                    log.warning(line, peer, len(queue), loop.time() - since_s, error)
                 if isinstance(error, PeerBusy):
                     await asyncio.sleep(error.wait_s)
                 else:
@@ -410,21 +415,6 @@ class LabelDelivery:
             self._arrived[peer].clear()
         if not len(self):
             self._empty.set()
-
-
-class _Delay:
-    """Logs labels that cannot be delivered for long: after a minute, then every ten."""
-
-    def __init__(self, peer: str) -> None:
-        self._peer = peer
-        self._since_s = asyncio.get_running_loop().time()
-        self._throttle = LogThrottle(NEXT_WARNING_S, self._since_s + FIRST_WARNING_S)
-
-    def warn(self, labels: int, error: CoveyError) -> None:
-        if self._throttle.is_due():
-            waited_s = asyncio.get_running_loop().time() - self._since_s
-            line = "peer %r: %d labels undelivered for %.0f s (%s)"
-            log.warning(line, self._peer, labels, waited_s, error)
 
 
 # -- late answers: they join the request that fell back to an own function ------------------------

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -69,9 +69,7 @@ class Shadow:
         own = learner.arms[: len(learner.arms) - len(learner.behind())]
         self._ids = [state.learning.id_of(function) for function in own]
         self._span = ShadowSpan(1, 0.0, "", [])
-        self._waiting: deque[_Waiting] = deque()
-        self._has_rows, self._is_idle = asyncio.Event(), asyncio.Event()
-        self._is_idle.set()
+        self._waiting: asyncio.Queue[_Waiting] = asyncio.Queue(MOST_WAITING)
         self._is_running = self._is_unwritten = False
         self._task: asyncio.Task[None] | None = None
         self._counts: Counter[str] = Counter()  # rows since the start, by what became of them
@@ -133,7 +131,7 @@ class Shadow:
             complete=counts[COMPLETE],
             incomplete=counts[INCOMPLETE],
             dropped=counts[DROPPED],
-            waiting=len(self._waiting),
+            waiting=self._waiting.qsize(),
         )
 
     # -- life -----------------------------------------------------------------------------------
@@ -148,7 +146,7 @@ class Shadow:
         if self._task is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FINISH_S):
-                    await self._is_idle.wait()
+                    await self._waiting.join()
         self.stop()
 
     def stop(self) -> None:
@@ -156,11 +154,11 @@ class Shadow:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._counts[DROPPED] += len(self._waiting) + self._is_running
-        self._waiting.clear()
+        self._counts[DROPPED] += self._waiting.qsize() + self._is_running
         self._is_running = False
-        self._is_idle.set()
-        self._has_rows.clear()
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+            self._waiting.task_done()
 
     def take_over(self, old: "Shadow") -> None:
         """Continue what was counted since the start."""
@@ -176,10 +174,8 @@ class Shadow:
                     self._add(_Waiting(request, row, share_of(rows, [row])))
 
     def _add(self, one: _Waiting) -> None:
-        if len(self._waiting) < MOST_WAITING and self._task is not None:
-            self._waiting.append(one)
-            self._has_rows.set()
-            self._is_idle.clear()
+        if self._task is not None and not self._waiting.full():
+            self._waiting.put_nowait(one)
             return
         self._counts[DROPPED] += 1
         if self._throttle.is_due():
@@ -191,20 +187,19 @@ class Shadow:
         while True:
             try:
                 async with asyncio.timeout(WRITE_S if self._is_unwritten else None):
-                    await self._has_rows.wait()
+                    drawn = await self._waiting.get()
             except TimeoutError:
                 # Requests of clients write them along, if there are any.
                 self._is_unwritten = False
                 with contextlib.suppress(StoreError):
                     await self._journal.flush()
                 continue
-            drawn = self._waiting.popleft()
             self._is_running = True
-            await self._run(drawn)
+            try:
+                await self._run(drawn)
+            finally:
+                self._waiting.task_done()
             self._is_running = False
-            if not self._waiting:
-                self._has_rows.clear()
-                self._is_idle.set()
 
     async def _run(self, one: _Waiting) -> None:
         request, row = one.request, one.row

@@ -402,6 +402,12 @@ def outdated(lines: Sequence[SeriesLine]) -> list[tuple[int, int]]:
 # -- requests -----------------------------------------------------------------------------------
 
 
+STORED_AS_IS = (
+    *("number", "source", "id", "digest", "slot", "slots", "space", "groups", "predictions"),
+    *("row_ids", "price", "is_open"),
+)
+
+
 def line_of(request: Request) -> RequestLine:
     """Return a request as it is stored."""
     contexts: Any = request.contexts
@@ -413,24 +419,13 @@ def line_of(request: Request) -> RequestLine:
     # Before the predictions: an answer that comes meanwhile must not count as one that is known.
     helped = dict(request.peer_answers) or None
     return RequestLine(
-        request.number,
-        request.source,
-        request.id,
-        request.digest,
-        request.slot,
-        len(request),
-        request.space,
-        request.groups,
-        of_row,
-        request.slots,
-        contexts.tobytes(),
-        request.predictions,
-        None if request.answers is request.predictions else request.answers,
-        dict(request.scored) or None,
-        helped,
-        request.row_ids,
-        request.price,
-        request.is_open,
+        rows=len(request),
+        group_of=of_row,
+        contexts=contexts.tobytes(),
+        answers=None if request.answers is request.predictions else request.answers,
+        scored=dict(request.scored) or None,
+        peer_answers=helped,
+        **{name: getattr(request, name) for name in STORED_AS_IS},
     )
 
 
@@ -438,25 +433,14 @@ def request_of(line: RequestLine) -> Request:
     """Return a request without its labels."""
     rows = line.rows
     return Request(
-        number=line.number,
-        source=line.source,
-        id=line.id,
-        digest=line.digest,
-        slot=line.slot,
-        slots=line.slots,
-        space=line.space,
-        groups=line.groups,
         group_of=_group_of(line.group_of, rows),
         contexts=_contexts(line.contexts, rows),
-        predictions=line.predictions,
         answers=line.predictions if line.answers is None else line.answers,
         peer_answers=line.peer_answers or NONE,
-        row_ids=line.row_ids,
         truths=[UNKNOWN] * rows,
         scored=line.scored or NONE,
-        price=line.price,
-        is_open=line.is_open,
         is_stored=True,
+        **{name: getattr(line, name) for name in STORED_AS_IS},
     )
 
 
