@@ -26,7 +26,6 @@ from covey.site.requests import (
     ShadowRow,
     ShadowSpan,
     SourceState,
-    StoreChange,
 )
 from covey.store import tables
 from covey.store.database import VERSION
@@ -360,13 +359,13 @@ def test_a_configuration_that_changes_a_store_is_loaded_again(store: Store) -> N
     cells = [CellLine("", "", 0, cell, [7]) for cell in ("g4:1", "g4:2")]
     store.commit(Commit([kept, cells[0], Belief("", "", "f", b"1"), BeliefNotes("", "", "f", [1])]))
 
-    store.change(StoreChange("arm: g", arms, [SourceState("", 3), new]))
+    store.change(Commit([*arms, SourceState("", 3), new]), "arm: g")
     loaded = load(store)
     assert (loaded.fingerprint, loaded.of(Arm)) == ("arm: g", arms)
     assert (loaded.of(CellLine), loaded.of(CountedArm)) == (cells[:1], [kept, new])
     assert len(loaded.of(Belief)) == len(loaded.of(BeliefNotes)) == 1
 
-    store.change(StoreChange("arm: g", arms, [cells[1], new], is_recounted=True))
+    store.change(Commit([*arms, cells[1], new]), "arm: g", is_recounted=True)
     loaded = load(store)
     assert (loaded.of(CellLine), loaded.of(CountedArm)) == (cells[1:], [new])
     assert (loaded.of(Belief), loaded.of(BeliefNotes)) == ([], [])

@@ -947,9 +947,10 @@ def altered(
         WantedArm(name, kind, versions.get(name, known.get(name, "")), carry)
         for name, kind in kinds_of(learner).items()
     ]
-    _, change = planned(Store.memory(), loaded_of(saved), learner, wanted, meaning, {})
-    records = [*saved.records, *change.records]
-    return msgspec.structs.replace(saved, meaning=meaning, arms=change.arms, records=records)
+    _, commit = planned(Store.memory(), loaded_of(saved), learner, wanted, meaning, {})
+    arms = commit.of(Arm)
+    records = [*saved.records, *commit.records[len(arms) :]]
+    return msgspec.structs.replace(saved, meaning=meaning, arms=arms, records=records)
 
 
 # -- configurations -------------------------------------------------------------------------------

@@ -1123,9 +1123,9 @@ class Journal:
             for future in (*waiting, *self._waiting):
                 future.cancel()
         except StoreError as error:
-            self._fail(error, waiting)
+            self.fail(error, waiting)
         except Exception as error:  # the state of the disk is unknown then, too
-            self._fail(StoreError(f"a commit failed: {error!r}"), waiting)
+            self.fail(StoreError(f"a commit failed: {error!r}"), waiting)
         finally:
             self._writing = None
 
@@ -1136,7 +1136,7 @@ class Journal:
                 await self._commit(commit)
                 break
             except StoreFull as full:
-                self._fail(full, waiting)
+                self.fail(full, waiting)
                 if self._throttle.is_due():
                     log.error("%s", full)
             await asyncio.sleep(RETRY_S)
@@ -1145,11 +1145,8 @@ class Journal:
             self.failure, self._throttle = None, LogThrottle(FULL_WARNING_S)
             log.info("the store can be written again: the disk has room")
 
-    def fail(self, failure: StoreError) -> None:
-        """Take a failure of the store that was met outside a commit."""
-        self._fail(failure, ())
-
-    def _fail(self, failure: StoreError, waiting: Sequence[Waiting]) -> None:
+    def fail(self, failure: StoreError, waiting: Sequence[Waiting] = ()) -> None:
+        """Take a failure of the store, also one that was met outside a commit."""
         self.failure = failure
         if not isinstance(failure, StoreFull):
             self.is_broken.set()

@@ -443,15 +443,6 @@ class Arm(msgspec.Struct, frozen=True):
     number: int = 0  # that no other arm ever has
 
 
-class StoreChange(msgspec.Struct):
-    """What another configuration changes in a store; written together, or not at all."""
-
-    fingerprint: str
-    arms: list[Arm]
-    records: list[msgspec.Struct] = []
-    is_recounted: bool = False  # there are no other cells, counters and beliefs
-
-
 class SeriesLine(msgspec.Struct, frozen=True):
     """What the arms of a site did in a span of time."""
 

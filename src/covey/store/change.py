@@ -23,11 +23,11 @@ from covey.site.requests import (
     RECALL,
     Arm,
     ArmKind,
+    Commit,
     CountedArm,
     Loaded,
     Request,
     RowGroup,
-    StoreChange,
     add_counts,
     is_own,
 )
@@ -132,9 +132,9 @@ def adopt(
 
     Raises `StoreError` if nothing of it could be used; then nothing has changed.
     """
-    plan, change = planned(store, loaded, learner, wanted, fingerprint, trust)
-    if plan.is_change or change.arms != loaded.of(Arm):
-        store.change(change)
+    plan, commit = planned(store, loaded, learner, wanted, fingerprint, trust)
+    if plan.is_change or commit.of(Arm) != loaded.of(Arm):
+        store.change(commit, fingerprint, is_recounted=bool(plan.settings))
         loaded = store.load_again(loaded.requests)
     return plan, loaded
 
@@ -146,22 +146,22 @@ def planned(
     wanted: Sequence[WantedArm],
     fingerprint: str,
     trust: Mapping[str, Trust],
-) -> tuple[Plan, StoreChange]:
+) -> tuple[Plan, Commit]:
     """Return what `adopt` would change in a store, in words and in records; raise as it does."""
     settings = _changed_settings(store.path, loaded.fingerprint, fingerprint)
     if settings:  # what was counted by other settings is not carried
         wanted = [arm._replace(carry=0.0) for arm in wanted]
     steps, arms = _steps(wanted, loaded)
     labels = sum(counter[0] for counter in loaded.counters.values())
-    plan, change = Plan(learner.name, steps, settings, labels), StoreChange(fingerprint, arms)
+    plan, commit = Plan(learner.name, steps, settings, labels), Commit([*arms])
     if settings:
         recount = _Recount(learner, ArmPlaces(learner, arms), trust)
         recount.take(store.requests())
-        change.records, change.is_recounted = recount.records(loaded), True
+        commit.records += recount.records(loaded)
         plan = msgspec.structs.replace(plan, counted=recount.counted)
     else:
-        change.records = list(_carried(steps, loaded))
-    return plan, change
+        commit.records += _carried(steps, loaded)
+    return plan, commit
 
 
 def _carried(steps: Sequence[ArmStep], loaded: Loaded) -> Iterator[CountedArm]:

@@ -48,6 +48,7 @@ from covey.site.requests import (
     RowGroup,
     ShadowRow,
     ShadowSpan,
+    add_counts,
     is_drawn,
     is_own,
     known_answers,
@@ -171,11 +172,9 @@ def _counters(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Return cell -> arm -> labels and right ones, of own rows."""
     by_cell: dict[str, dict[str, tuple[int, int]]] = {}
-    for (cell, source, id_), (labels, right) in counts.items():
+    for (cell, source, id_), counted in counts.items():
         if is_own(source):
-            arms, arm = by_cell.setdefault(cell, {}), names.get(id_, id_)
-            before = arms.get(arm, (0, 0))
-            arms[arm] = (before[0] + labels, before[1] + right)
+            add_counts(by_cell.setdefault(cell, {}), {names.get(id_, id_): counted})
     return by_cell
 
 
@@ -227,7 +226,11 @@ class StoredSite(msgspec.Struct, frozen=True, dict=True):
     @property
     def context_sizes(self) -> list[tuple[str, int | None]]:
         """Of contexts that the site makes of features, how many numbers those are; None: one."""
-        return _sizes(self.fingerprint)
+        lines = [line for line in self.fingerprint.splitlines() if line.startswith("context: ")]
+        parts = [line.removeprefix("context: ").rpartition(" (") for line in lines]
+        sizes = [re.match(r"\w+, size (\d+)", scale) for _, _, scale in parts]
+        pairs = zip(parts, sizes, strict=True)
+        return [(name, None if size is None else int(size[1])) for (name, _, _), size in pairs]
 
     @cached_property
     def trace(self) -> Trace:
@@ -422,15 +425,6 @@ def _ancestors(cell: str) -> list[str]:
     ]
 
 
-def _sizes(fingerprint: str) -> list[tuple[str, int | None]]:
-    """Return the names of the contexts in a fingerprint, and the sizes of vectors."""
-    lines = [line for line in fingerprint.splitlines() if line.startswith("context: ")]
-    parts = [line.removeprefix("context: ").rpartition(" (") for line in lines]
-    sizes = [re.match(r"\w+, size (\d+)", scale) for _, _, scale in parts]
-    pairs = zip(parts, sizes, strict=True)
-    return [(name, None if size is None else int(size[1])) for (name, _, _), size in pairs]
-
-
 # -- what other choices would have done, by rows that were run in the shadow ----------------------
 
 
@@ -559,14 +553,11 @@ class _Located:
     def __init__(
         self, cells: Sequence[CellView], counters: CellCounters, ids: Mapping[str, str]
     ) -> None:
-        totals: Counter[str] = Counter()
-        rights: Counter[str] = Counter()
+        totals: dict[str, tuple[int, int]] = {}
         for counts in counters.values():
-            for arm, (labels, right) in counts.items():
-                totals[arm] += labels
-                rights[arm] += right
+            add_counts(totals, counts)
         # The best own function over all cells stands in for one where none has a label.
-        self.overall = _preferred({arm: (totals[arm], rights[arm]) for arm in totals}, ids)
+        self.overall = _preferred(totals, ids)
         of_cells = (counters.get(cell.name, {}) for cell in cells)
         self.arms = [_preferred(counts, ids) or self.overall for counts in of_cells]
         self._places = {cell.name: place for place, cell in enumerate(cells)}

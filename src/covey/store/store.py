@@ -26,7 +26,6 @@ from covey.site.requests import (
     SeriesLine,
     SiteRecord,
     SourceState,
-    StoreChange,
     add_counts,
 )
 from covey.store import tables
@@ -210,26 +209,23 @@ class Store:
         with self._sentences("read"):
             return self._requests("number IN (SELECT request FROM shadow_rows)")
 
-    def change(self, change: StoreChange) -> None:
-        """Write what another configuration changes.
+    def change(self, commit: Commit, fingerprint: str, *, is_recounted: bool = False) -> None:
+        """Write what another configuration changes; counted again: in place of all counters.
 
         Raises `StoreFull`, and then nothing has changed, or `StoreFailed`, and then it is not known
         what is on the disk.
         """
         try:
-            self._change(change)
+            with self._sentences("written"), self._transaction():
+                (site,) = self.all(SiteRecord)
+                for table in tables.COUNTED_AGAIN if is_recounted else ():
+                    self._base.execute(f"DELETE FROM {table}")
+                self._put([msgspec.structs.replace(site, fingerprint=fingerprint)])
+                self._write(commit)
         except StoreFull:
             raise
         except StoreError as error:
             raise StoreFailed(str(error)) from error
-
-    def _change(self, change: StoreChange) -> None:
-        with self._sentences("written"), self._transaction():
-            (site,) = self.all(SiteRecord)
-            site = msgspec.structs.replace(site, fingerprint=change.fingerprint)
-            for table in tables.COUNTED_AGAIN if change.is_recounted else ():
-                self._base.execute(f"DELETE FROM {table}")
-            self._put([site, *change.arms, *change.records])
 
     def check(self) -> list[str]:
         """Return a sentence for all damage, and for each counter that is not the sum of labels."""
