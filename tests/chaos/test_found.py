@@ -35,9 +35,9 @@ class Broken:
 class SlowDisk(Disk):
     """A second for a commit, two for a call of a function."""
 
-    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+    async def run(self, function: Any, call: Callable[..., Any], **how: Any) -> Any:
         await asyncio.sleep(2.0)
-        return call(*arguments)
+        return call()
 
     async def commit(self, commit: Any) -> None:
         await asyncio.sleep(1.0)

@@ -231,11 +231,11 @@ class StormWorkers:
         self._network, self._name = network, name
         self._disk = network.disks[name]
 
-    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+    async def run(self, function: Any, call: Callable[..., Any], **how: Any) -> Any:
         if isinstance(call, Training):
             await self._pause()
         await asyncio.sleep(0.0)
-        result = call(*arguments)
+        result = call()
         await asyncio.sleep(0.0)
         return result
 

@@ -46,7 +46,7 @@ def run(function: Function, story: Callable[..., Awaitable[None]]) -> None:
             await workers.open([function])
 
             async def answered(*rows: Any) -> list[Any]:
-                found = await workers.run(function, Answering(function, list(rows), patience_s=60))
+                found = await workers.run(function, Answering(function, list(rows)), patience_s=60)
                 if isinstance(found, CoveyError):
                     raise found
                 assert isinstance(found, list)

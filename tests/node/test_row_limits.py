@@ -32,9 +32,9 @@ class Asked(NamedTuple):
 
 
 class SlowDisk(Disk):
-    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
+    async def run(self, function: Any, call: Callable[..., Any], **how: Any) -> Any:
         await asyncio.sleep(cast("Answering", call).rows[0])
-        return await super().run(function, call, *arguments)
+        return await super().run(function, call, **how)
 
 
 class Slow(World):

@@ -219,10 +219,10 @@ def test_the_interval_of_the_net_gain_holds_the_truth_in_93_percent_of_streams_o
 @virtual.timed
 async def test_a_function_that_fails_has_the_answer_none_and_a_busy_one_has_no_answer() -> None:
     class Busy(Disk):
-        async def run(self, function: Any, call: Any, /, *arguments: Any) -> Any:
-            if function.name == "high" and getattr(call, "source", "") == SHADOW:
+        async def run(self, function: Any, call: Any, **how: Any) -> Any:
+            if function.name == "high" and how.get("source") == SHADOW:
                 raise FunctionBusy("busy")
-            return call(*arguments)
+            return call()
 
     class Crowded(Drawn):
         def disk(self, name: str) -> Any:

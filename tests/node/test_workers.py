@@ -166,7 +166,7 @@ async def test_a_function_that_never_returns_does_not_keep_the_workers_open(
     function = as_function(gate, name="gate", owner="north")._replace(timeout_s=0.05)
 
     runner = ThreadWorkers(Store.memory())
-    assert await busy(runner.run(function, function.answer, 1)) == [True]
+    assert await busy(runner.run(function, partial(function.answer, 1))) == [True]
     assert not runner.is_available(function)
     runner.close()
     gate.may_return.set()
@@ -180,9 +180,9 @@ async def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> No
     new = as_function(str, name="f", owner="north")._replace(timeout_s=0.05, version="2")
 
     runner = ThreadWorkers(Store.memory())
-    assert await busy(runner.run(old, old.answer, 1)) == [True]
+    assert await busy(runner.run(old, partial(old.answer, 1))) == [True]
     assert runner.is_available(new)
-    assert await runner.run(new, new.answer, 2) == "2"
+    assert await runner.run(new, partial(new.answer, 2)) == "2"
     runner.close()
     gate.may_return.set()
 
@@ -190,8 +190,8 @@ async def test_a_new_version_does_not_wait_for_an_earlier_one_that_hangs() -> No
 # -- fair shares --------------------------------------------------------------------------------
 
 
-def answering(function: Any, rows: Sequence[Any], source: str) -> Answering:
-    return Answering(as_function(function, name="f", owner="n"), list(rows), source, 30.0)
+def answering(function: Any, rows: Sequence[Any]) -> Answering:
+    return Answering(as_function(function, name="f", owner="n"), list(rows))
 
 
 @looped
@@ -208,8 +208,8 @@ async def test_own_clients_come_first_and_peers_take_turns_row_by_row(
     thread = FunctionThread("f")
     first = asyncio.create_task(thread.run(partial(gate, "begin")))
     await gate.called()
-    calls = [
-        answering(note, rows, source)
+    waiting = [
+        asyncio.create_task(thread.run(answering(note, rows), source=source))
         for source, rows in (
             ("east", ["e1", "e2", "e3"]),
             ("east", ["e4"]),
@@ -218,7 +218,6 @@ async def test_own_clients_come_first_and_peers_take_turns_row_by_row(
             ("client/a", ["own2"]),
         )
     ]
-    waiting = [asyncio.create_task(thread.run(one, source=one.source)) for one in calls]
     await asyncio.sleep(0)
     gate.may_return.set()
     await first
@@ -240,9 +239,9 @@ async def test_an_own_row_does_not_wait_for_the_end_of_a_peer_s_batch(
         return gate(instance) if instance == 1 else instance
 
     thread = FunctionThread("f")
-    batch = asyncio.create_task(thread.run(answering(note, [1, 2, 3], "east"), source="east"))
+    batch = asyncio.create_task(thread.run(answering(note, [1, 2, 3]), source="east"))
     await gate.called()
-    own = asyncio.create_task(thread.run(answering(note, ["own"], "")))
+    own = asyncio.create_task(thread.run(answering(note, ["own"])))
     await asyncio.sleep(0)
     gate.may_return.set()
     assert await asyncio.gather(batch, own) == [[1, 2, 3], ["own"]]

@@ -312,8 +312,8 @@ class Disk:
     def __init__(self, world: World, name: str) -> None:
         self._world, self._name = world, name
 
-    async def run(self, function: Any, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        return call(*arguments)
+    async def run(self, function: Any, call: Callable[..., Any], **how: Any) -> Any:
+        return call()
 
     def is_available(self, function: Any) -> bool:
         return True

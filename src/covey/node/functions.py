@@ -418,14 +418,9 @@ class Answering(Steps):
     A function that takes one row at a time is called row by row, others all at once.
     """
 
-    def __init__(
-        self, function: Function, rows: Rows, source: str = OWN, patience_s: float = math.inf
-    ) -> None:
-        """`patience_s` is how long the function may be taken by one call before this one begins."""
+    def __init__(self, function: Function, rows: Rows) -> None:
         self._function = function
         self.rows = rows
-        self.source = source
-        self.patience_s = patience_s
         self._labels: list[Label] = []
         self.result: list[Label] | CoveyError = self._labels
 
@@ -730,9 +725,12 @@ class Workers(Protocol):
 
     spans: Spans
 
-    async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Return `call(*arguments)`, which uses an own function; one call of it at a time.
+    async def run(
+        self, function: Function, call: Any, *, source: str = OWN, patience_s: float = math.inf
+    ) -> Any:
+        """Return `call()`, which uses an own function for a source; one call of it at a time.
 
+        `patience_s` is how long the function may be taken by one call before this one begins.
         Raises `FunctionBusy` if the function does not return in time, or is not free.
         """
 
@@ -767,18 +765,16 @@ class ThreadWorkers:
         self._runners: dict[tuple[object, ...], FunctionThread | FunctionProcesses] = {}
         self._lock = asyncio.Lock()  # of the store
 
-    async def run(self, function: Function, call: Callable[..., Any], /, *arguments: Any) -> Any:
-        """Return `call(*arguments)`; a function that returns instantly needs no thread."""
+    async def run(
+        self, function: Function, call: Any, *, source: str = OWN, patience_s: float = math.inf
+    ) -> Any:
+        """Return `call()`; a function that returns instantly needs no thread."""
         if function.is_instant:
             try:
-                return call(*arguments)
+                return call()
             except KeyboardInterrupt as error:  # the site takes signals of the process itself
                 raise FunctionError(f"{function} raised KeyboardInterrupt") from error
-        runner = self._runner(function)
-        if isinstance(call, Answering):
-            return await runner.run(call, source=call.source, patience_s=call.patience_s)
-        assert isinstance(runner, FunctionThread)  # a function in processes does not learn
-        return await runner.run(partial(call, *arguments) if arguments else call)
+        return await self._runner(function).run(call, source=source, patience_s=patience_s)
 
     def is_available(self, function: Function) -> bool:
         return self._runner(function).is_available
@@ -960,10 +956,10 @@ class NodeEffects:
         # Where there is no other function, own clients wait for it.
         can_wait = len(self._functions) == 1 and is_own(source)
         patience_s = math.inf if can_wait else TAKEN_S
-        answering = Answering(own, _as_taken(own, rows), source, patience_s)
+        call = Answering(own, _as_taken(own, rows))
         try:
             with self._workers.spans.function(own.name, len(rows)):
-                labels = await self._workers.run(own, answering)
+                labels = await self._workers.run(own, call, source=source, patience_s=patience_s)
         except FunctionError as error:
             labels = error
         if isinstance(labels, list) and self._valid.unfit(labels):
