@@ -6,6 +6,7 @@ network can run in one process under a virtual one.
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -48,6 +49,7 @@ from covey.node.peers import (
     CircuitBreaker,
     LabelDelivery,
     LateAnswers,
+    LogThrottle,
     PaymentCounters,
     Peer,
     PeerTimeouts,
@@ -93,7 +95,7 @@ from covey.site.state import Costs, OpenRequests, Settlements, StoredState, Trut
 from covey.site.status import ServedState, State, arms_of
 from covey.site.trust import Trust
 from covey.store import change
-from covey.store.fingerprint import HorizonWatch, schema_fingerprint
+from covey.store.fingerprint import after_horizon, schema_fingerprint
 from covey.store.store import Store
 from covey.types import MILLIONTHS, Context, Cost, Label
 
@@ -483,7 +485,8 @@ class Node:
             )
         self.name = site.name
         self.learner = learner
-        self._horizon = HorizonWatch(learner.policies[learner.own_spaces[0]].settings.slots)
+        self._horizon = learner.policies[learner.own_spaces[0]].settings.slots
+        self._after_horizon = LogThrottle(math.inf)  # once
         self._started_s: float | None = None
         self._dependencies = dependencies
         self._limits = Limits() if limits is None else limits
@@ -631,7 +634,7 @@ class Node:
             spent_today=payments.total() / MILLIONTHS,
             budget=in_units(payments.budgets.total),
             account=payments.account(),
-            horizon=self._horizon.slots,
+            horizon=self._horizon,
             trust=[] if sources.earned is None else sources.earned.states(),
             ensemble=None if self._ensemble is None else self._ensemble.weights(),
             shadow=self._shadow.state(),
@@ -834,8 +837,9 @@ class Node:
         await self._dependencies.workers.commit(commit)
         if self.counters.is_alarmed():
             log.warning("change detected at slot %d: arms are reset", self.learner.alarms[-1])
-        if self._horizon.slots is not None:
-            self._horizon.look(self.learner.slot)
+        slot, horizon = self.learner.slot, self._horizon
+        if horizon is not None and slot > horizon and self._after_horizon.is_due():
+            log.warning("slot %d: %s", slot, after_horizon(horizon))
         earned = self._state.sources.earned
         turned: list[TrustState] = []
         if earned is not None:

@@ -181,7 +181,7 @@ class CircuitBreaker:
             if task.done():
                 raise
             function = Function(self.name, "this site", lambda _: None, None, None, None)
-            late = Late(function, LateAnswer(task))
+            late = Late(function, asyncio.get_running_loop().create_task(late_label(task)))
             return [Assistance(late, "", is_awaited=True) for _ in rows]
         except BaseException:
             task.cancel()
@@ -420,22 +420,12 @@ class LabelDelivery:
 # -- late answers: they join the request that fell back to an own function ------------------------
 
 
-class LateAnswer:
-    """The answer of a peer to one row, which is still on its way."""
-
-    def __init__(self, answers: "asyncio.Task[list[Assistance]]") -> None:
-        self.answers = answers
-
-    def done(self) -> bool:
-        """Return whether the answer is available."""
-        return self.answers.done()
-
-    def result(self) -> Label:
-        """Return the answer, or raise the error that prevented it."""
-        (answer,) = self.answers.result()
-        if not answer.is_given:
-            raise PeerError("the peer gave no label")
-        return answer.label
+async def late_label(answers: "asyncio.Task[list[Assistance]]") -> Label:
+    """Return the label of a peer for one row, which is still on its way."""
+    (answer,) = await answers
+    if not answer.is_given:
+        raise PeerError("the peer gave no label")
+    return answer.label
 
 
 class LateAnswers:
@@ -471,7 +461,7 @@ class LateAnswers:
 
     async def _join(self, request: Request, late: Any) -> None:
         try:
-            await asyncio.wait([late.handle.answers])
+            await asyncio.wait([late.handle])
             label = late.label()
             self._state.join_answer(request, label)
         except (CoveyError, OSError, TimeoutError, asyncio.CancelledError) as error:
@@ -481,7 +471,7 @@ class LateAnswers:
             if self._throttle.is_due():
                 log.warning("a late answer never came (%s); its label is not counted", error)
         finally:
-            late.handle.answers.cancel()
+            late.handle.cancel()
             self.joins.pop(request.number, None)
 
 

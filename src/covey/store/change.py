@@ -7,7 +7,7 @@ mean other counters: these are counted again from the requests that are still in
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -217,7 +217,7 @@ def _steps(wanted: Sequence[WantedArm], loaded: Loaded) -> tuple[list[ArmStep], 
         arms.append(msgspec.structs.replace(arm, place=place, until=None))
         instead_of = before.id if before is not None and what != "keep" else ""
         carry = want.carry if what == "renew" else 0.0
-        steps.append(_step(what, arms[-1], totals, instead_of, carry))
+        steps.append(_step(what, arms[-1], totals, instead_of=instead_of, carry=carry))
     stays = {arm.id for arm in arms}
     gone = [
         msgspec.structs.replace(arm, place=-1, until=slot) for arm in present if arm.id not in stays
@@ -238,15 +238,9 @@ def _new_id(want: WantedArm, taken: set[str]) -> str:
     return id_
 
 
-def _step(
-    what: Step,
-    arm: Arm,
-    totals: Mapping[str, tuple[int, int]],
-    instead_of: str = "",
-    carry: float = 0.0,
-) -> ArmStep:
-    labels, right = totals.get(arm.id, (0, 0))
-    return ArmStep(what, arm.name, arm.kind, arm.version, arm.id, labels, right, instead_of, carry)
+def _step(what: Step, arm: Arm, totals: Mapping[str, tuple[int, int]], **more: Any) -> ArmStep:
+    counts = totals.get(arm.id, (0, 0))
+    return ArmStep(what, arm.name, arm.kind, arm.version, arm.id, *counts, **more)
 
 
 def _sentence(step: ArmStep) -> str:

@@ -1,7 +1,6 @@
 """What the counters of a site mean, as a text that its store keeps; and for how many slots."""
 
 import hashlib
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from covey.bandit.partitions import Dyadic, EpochCells, Uniform, Zooming
 from covey.bandit.policies import Policy
 from covey.data.contexts import SCALES, VECTOR_SCALES, Scale
 
-log = logging.getLogger(__name__)
 NOT_NAMED = ("column", "vector", "clip")  # fields of a scale; the column is its name
 
 
@@ -138,20 +136,6 @@ def _change(before: list[str], now: list[str]) -> str:
 def _listed(values: list[str]) -> str:
     more = f" and {len(values) - 3} more" if len(values) > 3 else ""
     return ", ".join(values[:3]) + more if values else "nothing"
-
-
-class HorizonWatch:
-    """Logs once that the slots have passed the horizon of the policy."""
-
-    def __init__(self, slots: int | None) -> None:
-        self.slots = slots
-        self._is_logged = False
-
-    def look(self, slot: int) -> None:
-        """Log if `slot` is the first one seen after the horizon."""
-        if self.slots is not None and slot > self.slots and not self._is_logged:
-            self._is_logged = True
-            log.warning("slot %d: %s", slot, after_horizon(self.slots))
 
 
 def after_horizon(slots: int) -> str:
