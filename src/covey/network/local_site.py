@@ -231,14 +231,6 @@ def ticket_state(learner: Learner) -> TicketState:
     return SiteState(groups, learning, OpenTickets(learning, groups), None)
 
 
-class Site(Protocol):
-    """A site that can be asked within the call."""
-
-    @property
-    def rows(self) -> "RowHandler":
-        """What answers its requests of one row."""
-
-
 class RowHandler:
     """Answers and settles requests of one row that nobody has to wait for."""
 
@@ -246,7 +238,7 @@ class RowHandler:
         self,
         state: TicketState,
         functions: Sequence[Function],
-        others: Mapping[str, Site],
+        others: "Mapping[str, LocalSite]",
         *,
         trainable: Collection[int],
         has_views: bool,
@@ -1204,27 +1196,30 @@ class LocalSite:
         slot (`batch = "slot"`). Raises as `predict` does, and `DataError` for rows that do not fit
         together; then every counter is as before.
         """
-        if not len(rows := rows_of(instances)):
-            contexts_of(contexts, rows)
-            return []
         with self.lock:
-            self._times.move(at)
-            begun = self._requests.begin_rows(rows, contexts, slot)
-            self._count_pending()
-            return self._answers(run(begun))
+            begun = self._begin_rows(instances, contexts, slot, at)
+            return [] if begun is None else self._answers(run(begun))
 
     async def apredict_batch(
         self, instances: Any, contexts: Any = None, *, slot: int | None = None, at: Any = None
     ) -> list[Prediction]:
         """Return one answer per row as `predict_batch` does; coroutines are awaited in turn."""
+        with self.lock:
+            begun = self._begin_rows(instances, contexts, slot, at)
+        return [] if begun is None else self._answers(await self._awaited(begun))
+
+    def _begin_rows(
+        self, instances: Any, contexts: Any, slot: int | None, at: Any
+    ) -> Coroutine[Any, Any, Request] | None:
+        """Begin a batch; None: it has no rows."""
         if not len(rows := rows_of(instances)):
             contexts_of(contexts, rows)
-            return []
-        with self.lock:
-            self._times.move(at)
-            begun = self._requests.begin_rows(rows, contexts, slot)
-            self._count_pending()
-        return self._answers(await self._awaited(begun))
+            return None
+        self._times.move(at)
+        begun = self._requests.begin_rows(rows, contexts, slot)
+        if not self.learner.shares_slots:  # or the rows of the batch would all explore one arm
+            self.state.open.count_pending()
+        return begun
 
     def _answers(self, request: Request) -> list[Prediction]:
         rows = range(len(request))
@@ -1259,11 +1254,6 @@ class LocalSite:
         finally:
             with self.lock:
                 self.in_flight -= 1
-
-    def _count_pending(self) -> None:
-        """Count pending labels, without which the rows of a batch would all explore one arm."""
-        if not self.learner.shares_slots:
-            self.state.open.count_pending()
 
     def learn(self, ticket: int, label: Label, cost: Cost = None) -> Settlement:
         """Settle `ticket` with its true label, at the peer that was asked too.

@@ -710,15 +710,9 @@ def restore_site(site: LocalSite, saved: SavedSite) -> None:
     StoredTables(learner, loaded, arms).fill(OWN, learner.tables)
     if learner.prices is not None and saved.prices is not None:
         learner.prices.restore(saved.prices, learner.reprice)
-    for (peer, is_by_context), cost, now in zip(
-        learner.behind(),
-        saved.costs[-len(learner.behind()) :],
-        learner.costs[-len(learner.behind()) :],
-        strict=False,
-    ):
-        before = math.inf if cost is None else cost
-        if before != now and not is_by_context:
-            learner.reprice(peer, before)
+    costs, peers = [math.inf if cost is None else cost for cost in saved.costs], learner.behind()
+    own = learner.costs[: len(learner.costs) - len(peers)]  # as the configuration says
+    learner.use_costs([*own, *costs[len(costs) - len(peers) :]])
     state.latest_slot = saved.latest_slot
     of_arms = [
         record for record in saved.records if isinstance(record, CountedArm | Belief | BeliefNotes)
