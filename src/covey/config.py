@@ -384,6 +384,32 @@ def tables_in(source: str | Path | Mapping[str, Any], *, policy: Any = None) -> 
     return tables if policy is None else {**tables, "policy": policy_table(policy)}
 
 
+def changed(
+    table: Mapping[str, Any], changes: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Return a configuration with other keys of some learners."""
+    learners = [{**learner, **changes.get(learner["name"], {})} for learner in table["learner"]]
+    return {**table, "learner": learners}
+
+
+def without_function(
+    table: Mapping[str, Any], learner: Mapping[str, Any], function: str
+) -> Mapping[str, Any]:
+    """Return a configuration in which a learner lacks one of its functions."""
+    place = learner["functions"].index(function)
+    left: dict[str, Any] = {
+        key: [*values[:place], *values[place + 1 :]]
+        for key in ("functions", "function-costs")
+        if (values := learner.get(key))
+    }
+    if isinstance(free := learner.get("free"), list):
+        left["free"] = [name for name in free if name != function]
+    for key in ("rewards", "cost-columns"):
+        if key in learner:
+            left[key] = {name: own for name, own in learner[key].items() if name != function}
+    return changed(table, {learner["name"]: left})
+
+
 def read(table: Mapping[str, Any]) -> Tables:
     """Return the tables of a configuration as records."""
     check_tables(table)

@@ -7,6 +7,7 @@ decisions.
 """
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import (
     Awaitable,
@@ -19,9 +20,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -771,14 +771,6 @@ class PeekedEffects(LocalEffects):
         """Do nothing: the peer has answered on a copy."""
 
 
-class Lock(AbstractContextManager[Any], Protocol):
-    """A lock that a thread can acquire again."""
-
-    def acquire(self) -> bool: ...
-
-    def release(self) -> None: ...
-
-
 class TicketTimes:
     """When tickets of a network were given, where `label-wait` is a duration: they expire by it."""
 
@@ -1031,7 +1023,7 @@ class LocalSite:
         others: "Mapping[str, LocalSite]",
         wait: Wait | None,
         contexts: Contexts | None,
-        lock: Lock,
+        lock: threading.RLock,
         times: "TicketTimes",
     ) -> None:
         """`contexts` makes the contexts of records; None: they are given.

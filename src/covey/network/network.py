@@ -21,7 +21,15 @@ from covey import files
 from covey.bandit.ensemble import ABSTAINED, Ensemble, Weighing
 from covey.bandit.learner import NO_ANSWER, RIGHT, UNKNOWN, WRONG, Learner, Settlement
 from covey.bandit.links import PriceState
-from covey.config import LearnerSpec, NetworkConfig, learners_of, load, tables_in
+from covey.config import (
+    LearnerSpec,
+    NetworkConfig,
+    changed,
+    learners_of,
+    load,
+    tables_in,
+    without_function,
+)
 from covey.data.inputs import plain_label, truths_of
 from covey.errors import (
     ConfigError,
@@ -63,7 +71,6 @@ from covey.types import Context, Label
 FORMAT = 1
 KIND = "covey network"
 LATER = 0  # a slot before all others: nothing expires while rows are restored
-BY_ARM = ("rewards", "cost-columns")  # keys of a learner that are by the names of arms
 SITE = "here"  # the site of a `ModelChoice`
 
 
@@ -482,7 +489,12 @@ class Network(Mapping[str, LocalSite]):
     def retire_function(self, site: str, name: str) -> None:
         """Let a site have a function no more; what was learnt of it stays."""
         with self._lock:
-            config = without_function(self._given.config, self[site].name, name)
+            own = _listing(self._given.config, self[site].name, name)
+            if len(own["functions"]) == 1:
+                raise ConfigError(
+                    f"{name!r} is the last function of learner {site!r}; add another first"
+                )
+            config = without_function(self._given.config, own, name)
             self._alter(site, config, {name: None}, {})
 
     def _alter(
@@ -954,37 +966,19 @@ def with_function(
     tables: Mapping[str, Any], site: str, name: str, cost: float
 ) -> Mapping[str, Any]:
     """Return a configuration in which a learner lists one more function."""
-    own, changed = _learner(tables, site)
+    own = _learner(tables, site)
     if name in own["functions"]:
         raise ConfigError(f"learner {site!r} has a function {name!r}; replace it, or name another")
-    costs = own.get("function-costs") or [0.0] * len(own["functions"])
-    own["functions"] = [*own["functions"], name]
+    more: dict[str, Any] = {"functions": [*own["functions"], name]}
     if cost or "function-costs" in own:
-        own["function-costs"] = [*costs, cost]
-    return changed
-
-
-def without_function(tables: Mapping[str, Any], site: str, name: str) -> Mapping[str, Any]:
-    """Return a configuration in which a learner does not list a function."""
-    own, changed = _learner(tables, site)
-    place = _place(own, site, name)
-    if len(own["functions"]) == 1:
-        raise ConfigError(f"{name!r} is the last function of learner {site!r}; add another first")
-    own["functions"] = [function for function in own["functions"] if function != name]
-    if own.get("function-costs"):
-        own["function-costs"] = [cost for k, cost in enumerate(own["function-costs"]) if k != place]
-    for key in BY_ARM:
-        if name in own.get(key, {}):
-            own[key] = {arm: value for arm, value in own[key].items() if arm != name}
-    if isinstance(own.get("free"), list):
-        own["free"] = [function for function in own["free"] if function != name]
-    return changed
+        costs = own.get("function-costs") or [0.0] * len(own["functions"])
+        more["function-costs"] = [*costs, cost]
+    return changed(tables, {site: more})
 
 
 def check_alone(tables: Mapping[str, Any], site: str, name: str) -> None:
     """Raise `ConfigError` unless a learner lists a function, and no other does."""
-    own, _ = _learner(tables, site)
-    _place(own, site, name)
+    _listing(tables, site, name)
     for other in tables["learner"]:
         if other["name"] != site and name in other["functions"]:
             raise ConfigError(
@@ -992,19 +986,18 @@ def check_alone(tables: Mapping[str, Any], site: str, name: str) -> None:
             )
 
 
-def _learner(tables: Mapping[str, Any], site: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the table of a learner, and a configuration with that table: both may be changed."""
-    learners = [dict(table) for table in tables["learner"]]
-    own = next(learner for learner in learners if learner["name"] == site)
-    return own, {**tables, "learner": learners}
+def _learner(tables: Mapping[str, Any], site: str) -> Mapping[str, Any]:
+    own: Mapping[str, Any] = next(table for table in tables["learner"] if table["name"] == site)
+    return own
 
 
-def _place(own: Mapping[str, Any], site: str, name: str) -> int:
-    functions: list[str] = list(own["functions"])
-    if name not in functions:
-        hint = nearest(name, functions)
+def _listing(tables: Mapping[str, Any], site: str, name: str) -> Mapping[str, Any]:
+    """Return the table of a learner; raise `ConfigError` unless it lists a function."""
+    own = _learner(tables, site)
+    if name not in own["functions"]:
+        hint = nearest(name, own["functions"])
         raise ConfigError(f"learner {site!r} has no function {name!r}{hint}")
-    return functions.index(name)
+    return own
 
 
 # -- models of another library --------------------------------------------------------------------

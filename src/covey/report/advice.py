@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgspec
 
 from covey import files
-from covey.config import load, tables_in
+from covey.config import changed, load, tables_in, without_function
 from covey.errors import ConfigError
 from covey.jobs.running import claim, path_of, worked
 from covey.replay.replay import ConfigLike, Progress
@@ -29,13 +29,11 @@ from covey.report.contracts import (
     Verdict,
     among,
     break_even,
-    changed,
     gain_between,
     more_labels,
     play,
     sweep,
     verdict_of,
-    without_function,
 )
 from covey.report.results import Shown
 from covey.report.text import shorten, signed

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from covey.config import load
+from covey.config import changed, load
 from covey.replay.engine import ReplayEngine
 from covey.replay.outcome import LearnerOutcome, OutcomeBuilder, aligned, gain_of
 from covey.replay.replay import Log
@@ -154,27 +154,6 @@ def among(base: Table, members: Collection[str]) -> Table:
         for site in base["learner"]
     }
     return changed(base, changes)
-
-
-def without_function(base: Table, site: Table, function: str) -> Table:
-    """Return a configuration in which a site lacks one of its functions."""
-    place = site["functions"].index(function)
-    left: dict[str, Any] = {
-        key: [*values[:place], *values[place + 1 :]]
-        for key in ("functions", "function-costs")
-        if (values := site.get(key))
-    }
-    if isinstance(free := site.get("free"), list):
-        left["free"] = [name for name in free if name != function]
-    for key in ("rewards", "cost-columns"):
-        left[key] = {name: own for name, own in site.get(key, {}).items() if name != function}
-    return changed(base, {site["name"]: left})
-
-
-def changed(base: Table, changes: Mapping[str, Table]) -> Table:
-    """Return a configuration with other keys of some sites."""
-    sites = [{**site, **changes.get(site["name"], {})} for site in base["learner"]]
-    return {**base, "learner": sites}
 
 
 def verdict_of(gain: Interval | None) -> Verdict:
