@@ -4,7 +4,7 @@ There are two: a file of SQLite (`store_file`) and a database of PostgreSQL (`po
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import parse_qsl
@@ -15,16 +15,6 @@ APPLICATION = 0x636F7679  # "covy"
 VERSION = 1  # of the tables
 CANNOT = "cannot be {verb}: {error}"
 TAKEN_OVER = "was taken over by another node (start {start} is not the latest), so this one stops"
-
-
-class ResultRows(Protocol):
-    """What a statement returned."""
-
-    def fetchone(self) -> Any: ...
-
-    def fetchall(self) -> list[Any]: ...
-
-    def __iter__(self) -> Iterator[Any]: ...
 
 
 class Form(NamedTuple):
@@ -53,11 +43,11 @@ class Database(Protocol):
     # What errors mean, and what to do, by their codes.
     sentences: Mapping[str, tuple[type[StoreError], str]]
     # Runs a query on what is committed, at once and also while `commit` runs; None: none does.
-    lookup: Callable[..., ResultRows] | None = None
+    lookup: Callable[..., Any] | None = None
     start: int | None = None  # of the node that writes
 
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> ResultRows:
-        """Run a statement now, after all that was written before it."""
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
+        """Run a statement now, after all that was written before it; return its rows."""
 
     def stream(self, query: str, values: Sequence[Any] = (), /) -> Iterable[Any]:
         """Return the rows of a query, which need not fit into memory; they must be read first."""

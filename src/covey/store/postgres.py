@@ -24,7 +24,6 @@ from covey.store.database import (
     DatabaseUrl,
     Dialect,
     Form,
-    ResultRows,
 )
 
 FORM = "covey_store"  # the table that says what the others are
@@ -198,13 +197,10 @@ class PostgresDatabase(Database):
 
     # -- statements -----------------------------------------------------------------------------
 
-    def execute(self, statement: str, values: Sequence[Any] = (), /) -> ResultRows:
+    def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
         if self._is_begun:
             self._send()
-        rows: ResultRows = self._base.execute(
-            numbered(statement), values, prepare=False, binary=True
-        )
-        return rows
+        return self._base.execute(numbered(statement), values, prepare=False, binary=True)
 
     def stream(self, query: str, values: Sequence[Any] = (), /) -> Iterator[Any]:
         if self._is_begun:
