@@ -93,6 +93,24 @@ def test_a_frozen_function_is_not_taught() -> None:
     assert pupil.lessons == []
 
 
+def test_a_network_logs_that_a_function_which_failed_three_times_is_trained_no_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pupil = Pupil()
+    north = network(guess=pupil)["north"]
+    ticket, pupil.is_refusing = north.predict("mail", (0.5,)).ticket, True
+
+    for _ in range(3):
+        assert caplog.messages == []
+        with pytest.raises(FunctionError, match="not today"):
+            north.learn(ticket, 0)
+    north.learn(ticket, 0)
+
+    (line,) = caplog.messages
+    assert "raised ValueError" in line
+    assert "training failed 3 times in a row and stops until the next start" in line
+
+
 def test_an_instance_is_held_no_longer_than_its_label_is_waited_for() -> None:
     config = {**CONFIG, "policy": {**CONFIG["policy"], "label-wait": 5}}
     functions = {"guess": Pupil(), "other": Pupil(), "sign": Pupil()}

@@ -89,18 +89,11 @@ class Trainer:
         functions: Sequence[Function],
         run: Callable[..., Awaitable[Any]],
         places: Callable[[], Mapping[str, int]],
-        given_up: Callable[[Function, FunctionError], None] = lambda function, error: None,
-        untrained: Callable[[Function, int], None] = lambda function, labels: None,
     ) -> None:
-        """`run(function, call)` runs a call; `places` returns functions by what they count as.
-
-        `given_up` gets the last failure, `untrained` how many labels a busy function did not get.
-        """
+        """`run(function, call)` runs a call; `places` returns functions by what they count as."""
         self._functions = functions
         self._run = run
         self._places = places
-        self._given_up = given_up
-        self._untrained = untrained
         self._failures: Counter[int] = Counter()  # of each function, in a row
         self.trainable = {k for k, function in enumerate(functions) if function.teach is not None}
 
@@ -125,14 +118,23 @@ class Trainer:
             try:
                 await self._run(function, training_of)
             except FunctionBusy:
-                self._untrained(function, len(part) - training_of.done)
+                log.warning(
+                    "%s is busy; %d labels count and do not train it",
+                    function,
+                    len(part) - training_of.done,
+                )
             except FunctionError as error:
                 done = training_of.done
                 training.update(list(part.items())[done:])
                 self._failures[number] = 1 if done else self._failures[number] + 1
                 if self._failures[number] >= MOST_FAILURES and number in self.trainable:
                     self.trainable.discard(number)
-                    self._given_up(function, error)
+                    log.error(
+                        "%s: training failed %d times in a row and stops until the next start; "
+                        "labels still count",
+                        _raised(function, error.__cause__ or error),
+                        MOST_FAILURES,
+                    )
                 raise
             else:
                 self._failures[number] = 0
@@ -871,18 +873,6 @@ def _raised(function: Function, error: BaseException) -> str:
     return f"{function} raised {error if isinstance(error, RaisedElsewhere) else raised_in(error)}"
 
 
-def _log_given_up(function: Function, error: FunctionError) -> None:
-    log.error(
-        "%s: training failed %d times in a row and stops until the next start; labels still count",
-        _raised(function, error.__cause__ or error),
-        MOST_FAILURES,
-    )
-
-
-def _log_untrained(function: Function, labels: int) -> None:
-    log.warning("%s is busy; %d labels count and do not train it", function, labels)
-
-
 # -- the effects of a handler -------------------------------------------------------------------
 
 # The source of a request that is being answered: own clients, or a peer.
@@ -913,9 +903,7 @@ class NodeEffects:
         self._breakers = breakers
         self.new_id = new_id
         self.cell = state.learner.place_name
-        trainer = Trainer(
-            functions, workers.run, lambda: state.learning.places, _log_given_up, _log_untrained
-        )
+        trainer = Trainer(functions, workers.run, lambda: state.learning.places)
         self.trainable, self.train = trainer.trainable, trainer.train
         self.failures = Counter({function.name: 0 for function in functions})  # calls, by function
         self._unlogged = 0  # rows decided without peers since that was last logged
