@@ -4,21 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import covey
 from covey.bandit.harm import most_accurate
 from covey.errors import ConfigError
-from support.effort import effort
-from support.networks import Case, kernel_rows, limited_cases, reference_rows
 
 OWN, PRICE, POINTS = 0.8, 0.05, 4.0
-
-
-@settings(max_examples=effort(120, plain=60, long=400))
-@given(case=limited_cases())
-def test_every_decision_equals_that_of_the_reference(case: Case) -> None:
-    assert kernel_rows(case) == reference_rows(case)
 
 
 def played(preset: str, peer: float, *, seed: int, slots: int, **policy: Any) -> covey.Trace:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from covey.data.logs import ArmTable, DecisionColumns, EncodedLog, Trace, TraceFile
+from covey.data.logs import ArmTable, DecisionColumns, Trace, TraceFile
 from covey.errors import ConfigError, DataError
+from support.streams import log_of
 
 COLUMNS = [
     *("slot", "learner", "cell", "phase", "arm", "function"),
@@ -33,13 +34,7 @@ BOTH_KINDS = pytest.mark.parametrize("name", ["trace.csv", "trace.parquet", "tra
 
 def trace_of(*, at: list[int] | None = None, receivers: tuple[int, ...] = (0, 1)) -> Trace:
     """Make the trace of two slots, the second of them without a label, from slot 5 on."""
-    log = EncodedLog(
-        contexts=memoryview(np.zeros(2)),
-        predictions=memoryview(np.array([[0, 1], [1, 1]], np.int32)),
-        labels=memoryview(np.array([1, -1], np.int32)),
-        at=None if at is None else memoryview(np.array(at, np.int32)),
-        delays=None,
-    )
+    log = log_of([[0, 1], [1, 1]], [1, -1], at=at)
     rows = 2 if at is not None else 2 * len(receivers)
     decided = DecisionColumns(
         cell=memoryview(np.array([0, 0, 1, 1], np.int32)[:rows]),
@@ -113,13 +108,8 @@ def drawn_trace(
     paid = rng.integers(0, 1_000_000, rows if kinds.get("is_paid") else 0).astype(np.int32)
     gained = rng.integers(-1, 11 if kinds.get("is_graded") else 2, rows).astype(np.int32)
     codes = rng.integers(-1, len(labels), slots).astype(np.int32)
-    log = EncodedLog(
-        contexts=memoryview(np.zeros(slots)),
-        predictions=memoryview(rng.integers(0, len(labels), (2, slots)).astype(np.int32)),
-        labels=memoryview(np.full_like(codes, -1) if kinds.get("is_unlabelled") else codes),
-        at=None,
-        delays=None,
-    )
+    said = rng.integers(0, len(labels), (2, slots))
+    log = log_of(said, np.full_like(codes, -1) if kinds.get("is_unlabelled") else codes)
     decided = DecisionColumns(
         cell=memoryview(rng.integers(0, cells, rows).astype(np.int32)),
         phase=memoryview(rng.integers(0, 3, rows).astype(np.int8)),

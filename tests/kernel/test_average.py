@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from covey import kernel
 from covey.bandit.policies import policy_from
 from covey.config import load
-from covey.data.logs import EncodedLog
 from covey.kernel import Table, arm_of, phase_of, row_of
 from covey.kernel.rules import Cell as KernelCell
 from covey.replay.engine import ReplayEngine
@@ -22,6 +21,7 @@ from reference.average import WHOLE, Learner, Place, Report, Tree, above, of_one
 from reference.owners import index_setup
 from reference.records import Cell, level_of
 from support.effort import effort
+from support.streams import log_of
 from support.tables import plain_kernel, rows_of
 
 PHASES = ("train", "explore", "exploit", "serve")
@@ -543,16 +543,6 @@ def test_a_table_that_was_replayed_waits_for_reports_when_it_decides_by_itself()
     ]
     setup = load({"policy": {"preset": "auto"}, "learner": learners})
     engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
-    labels = np.zeros(20, np.int32)
-    predictions = np.stack([labels, 1 - labels])
-    engine.play(
-        EncodedLog(
-            contexts=np.linspace(0.0, 0.9, 20).data,
-            predictions=predictions.data,
-            labels=labels.data,
-            at=None,
-            delays=None,
-        )
-    )
+    engine.play(log_of([[0] * 20, [1] * 20], [0] * 20, contexts=np.linspace(0.0, 0.9, 20)))
 
     assert engine.tables[1][0].decide((0.5,), 21) < 0

@@ -31,8 +31,10 @@ def test_the_requested_kernel_runs() -> None:
     assert wish is None or kernel.is_compiled() == (wish == "compiled")
 
 
-def test_plain_disables_the_compiled_kernel() -> None:
-    assert run(SHOW, COVEY_KERNEL="plain").stdout == "False\n"
+def test_plain_disables_the_compiled_kernel_and_needs_no_cython() -> None:
+    code = f"import sys; sys.modules['cython'] = None; {SHOW}"
+
+    assert run(code, COVEY_KERNEL="plain").stdout == "False\n"
 
 
 def test_a_required_compiled_kernel_loads_or_gives_a_message() -> None:
@@ -46,12 +48,6 @@ def test_a_required_compiled_kernel_loads_or_gives_a_message() -> None:
 
 def test_another_kernel_name_is_rejected() -> None:
     assert "set it to compiled or plain" in run(SHOW, COVEY_KERNEL="fast").stderr
-
-
-def test_the_plain_kernel_needs_no_cython() -> None:
-    code = "import sys; sys.modules['cython'] = None; import covey.kernel; print('fine')"
-
-    assert run(code, COVEY_KERNEL="plain").stdout == "fine\n"
 
 
 @pytest.mark.skipif(not any(Path(kernel.__file__).parent.glob("*.so")), reason="not built")

@@ -11,7 +11,18 @@ from covey.bandit.policies import DCZA, CoS, PolicyRecord
 from covey.errors import LimitError
 from covey.kernel import Clock, Table, table_of
 from support.effort import effort
-from support.networks import Case, cases, kernel_rows, reference_rows
+from support.networks import (
+    Case,
+    cases,
+    crowded_case,
+    extended_cases,
+    free_cases,
+    index_cases,
+    kernel_rows,
+    limited_cases,
+    reading_cases,
+    reference_rows,
+)
 
 
 def table(
@@ -23,9 +34,31 @@ def table(
     return table_of(Clock(*policy.curves()), rule)
 
 
+DRAWN = {
+    "plain": cases(),
+    "every extension": extended_cases(),
+    "other readings": reading_cases(),
+    "index policies": index_cases(),
+    "free functions": free_cases(),
+    "limits of harm": limited_cases(),
+}
+
+
+@pytest.mark.parametrize("drawn", DRAWN.values(), ids=DRAWN)
 @settings(max_examples=effort(100, plain=60, long=300))
-@given(case=cases())
-def test_every_decision_equals_that_of_the_reference(case: Case) -> None:
+@given(data=st.data())
+def test_every_decision_equals_that_of_the_reference(
+    drawn: st.SearchStrategy[Case], data: st.DataObject
+) -> None:
+    case = data.draw(drawn)
+
+    assert kernel_rows(case) == reference_rows(case)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_kernel_keeps_to_the_reference_where_everybody_asks_everybody(seed: int) -> None:
+    case = crowded_case(seed)
+
     assert kernel_rows(case) == reference_rows(case)
 
 
@@ -80,18 +113,6 @@ def test_small_and_large_grids_find_the_same_cells(slices: int) -> None:
     assert cells == [(math.floor(x * slices), math.floor(y * slices)) for x, y in contexts]
 
 
-def test_a_batch_decides_as_one_at_a_time_without_labels_in_between() -> None:
-    contexts = np.random.default_rng(1).random((50, 2))
-    batched, single = (table(CoS(slices=3, pending=True), dimension=2) for _ in range(2))
-    decisions = np.zeros(50, np.int64)
-
-    batched.decide_batch(contexts.reshape(-1).data, 1, decisions.data)
-
-    assert decisions.tolist() == [
-        single.decide(tuple(point), slot) for slot, point in enumerate(contexts.tolist(), start=1)
-    ]
-
-
 def test_a_batch_spreads_its_exploration_where_pending_labels_count() -> None:
     arms = table(CoS(slices=1, explore={"scale": 0, "power": 0}, pending=True), functions=4)
     decisions = np.zeros(4, np.int64)
@@ -99,16 +120,6 @@ def test_a_batch_spreads_its_exploration_where_pending_labels_count() -> None:
     arms.decide_batch(np.zeros(4).data, 1, decisions.data)
 
     assert [decision >> 2 & 0x3FFFF for decision in decisions.tolist()] == [0, 1, 2, 3]
-
-
-def test_the_cap_on_cells_is_an_error_that_names_the_setting() -> None:
-    small = table(CoS(slices=10, max_cells=3))
-
-    for slot in range(3):
-        small.decide((slot / 10,), slot + 1)
-
-    with pytest.raises(LimitError, match="3 cells are in use, which is the cap; raise max-cells"):
-        small.decide((0.9,), 4)
 
 
 def test_the_cap_on_levels_is_an_error_that_names_the_setting() -> None:

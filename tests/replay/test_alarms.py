@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 
 import covey
@@ -16,9 +15,17 @@ from covey.report.page import replay_page
 from covey.simulation.environment import Drift, Environment
 from covey.simulation.run import play
 from support.outcomes import small_learner, small_outcome
+from support.streams import log_of
 
 POLICY = {"preset": "share-ucb", "slices": 1, "alarm": 1.8}
 ONE: dict[str, Any] = {"policy": POLICY, "learner": [{"name": "north", "functions": ["a"]}]}
+TWO: dict[str, Any] = {
+    "policy": POLICY,
+    "learner": [
+        {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
+        {"name": "south", "functions": ["b"], "peers": {}},
+    ],
+}
 # After twenty right answers one wrong one, ln(25 / 4) = 1.83, is enough; then it begins anew.
 RIGHT = [1] * 20 + [0] + [1] * 20 + [0] + [1] * 10
 SLOTS = [21, 42]
@@ -50,40 +57,23 @@ def test_an_alarm_of_a_late_label_is_at_the_slot_in_which_it_arrives() -> None:
 
 def test_an_alarm_of_a_learner_that_only_served_is_at_its_next_own_row() -> None:
     # South errs in slot 41, in a row of north; its own next row is slot 44.
-    config = {
-        "policy": POLICY,
-        "learner": [
-            {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
-            {"name": "south", "functions": ["b"], "peers": {}},
-        ],
-    }
     at = ["north"] * 43 + ["south"] * 3
     right = [1] * 40 + [0] + [1] * 5
 
-    assert traced(config, [[0] * 46, right], at=at)["south"] == [44]
+    assert traced(TWO, [[0] * 46, right], at=at)["south"] == [44]
 
 
-def chunk(right: list[int], at: list[int]) -> EncodedLog:
-    slots = len(right)
-    return EncodedLog(
-        contexts=np.full(slots, 0.5).data,
-        predictions=np.array([[0] * slots, right], np.int32).data,
-        labels=np.ones(slots, np.int32).data,
-        at=np.array(at, np.int32).data,
-        delays=None,
-    )
+def chunk(at: list[int], *right: list[int]) -> EncodedLog:
+    slots = len(at)
+    return log_of(right, [1] * slots, at=at, contexts=[0.5] * slots)
 
 
 def test_an_alarm_is_marked_in_a_later_chunk_if_the_learner_has_no_row_before() -> None:
-    learners = [
-        {"name": "north", "functions": ["a"], "peers": {"south": 0.0}},
-        {"name": "south", "functions": ["b"], "peers": {}},
-    ]
-    setup = load({"policy": POLICY, "learner": learners})
+    setup = load(TWO)
     engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
 
-    first = engine.play(chunk([1] * 40 + [0], [0] * 41))
-    second = engine.play(chunk([1] * 4, [0, 1, 1, 0]))
+    first = engine.play(chunk([0] * 41, [0] * 41, [1] * 40 + [0]))
+    second = engine.play(chunk([0, 1, 1, 0], [0] * 4, [1] * 4))
 
     assert engine.alarms()[1] == [41]
     assert (first.alarm[first.learner == 1].tolist(), second.alarm.tolist()) == ([], [0, 1, 0, 0])
@@ -95,9 +85,7 @@ def test_an_alarm_in_the_first_or_last_slot_of_a_chunk_is_marked(cut: int) -> No
     engine = ReplayEngine(setup, setup.sites, 1, [0, 1])
     marked = []
     for right in (RIGHT[:cut], RIGHT[cut:]):
-        log = chunk(right, [0] * len(right))
-        log = log._replace(predictions=np.array([right], np.int32).data)
-        marked += engine.play(log).alarm.tolist()
+        marked += engine.play(chunk([0] * len(right), right)).alarm.tolist()
 
     assert [slot for slot, is_marked in enumerate(marked, 1) if is_marked] == SLOTS
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.data.logs import EncodedLog, until_end_of_batch
+from covey.data.logs import until_end_of_batch
 from covey.errors import ConfigError
+from support.streams import log_of
 from support.two_sites import stream
 
 FOUR = (0.6, 0.7, 0.65, 0.9)  # accuracies
@@ -24,14 +25,8 @@ def two_sites(policy: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_labels_of_a_batch_come_at_its_end_at_the_earliest_also_hidden_ones() -> None:
-    log = EncodedLog(
-        contexts=memoryview(b""),
-        predictions=np.zeros((1, 4), np.int32).data,
-        labels=np.zeros(4, np.int32).data,
-        at=None,
-        delays=np.array([-1, 0, -6, -1]).data,  # a hidden label has the delay -1 - delay
-        batches=np.array([0, 0, 0, 1]).data,
-    )
+    delays = [-1, 0, -6, -1]  # a hidden label has the delay -1 - delay
+    log = log_of([[0] * 4], [0] * 4, delays)._replace(batches=np.array([0, 0, 0, 1]).data)
 
     assert np.asarray(until_end_of_batch(log).delays).tolist() == [-3, 1, -6, -1]
 

@@ -19,7 +19,7 @@ from covey.replay.baselines import (
     elect,
     make,
 )
-from support.streams import cut, log_of, stream
+from support.streams import log_of, stream
 
 Row = tuple[tuple[int, ...], int]  # what functions said, label
 rows_of = st.lists(
@@ -156,38 +156,6 @@ def test_every_answer_is_a_prediction_or_a_label_seen_so_far(name: str, classes:
     seen = [{*said[:, : t + 1].flat, *labels[:t]} for t in range(SLOTS)]
 
     assert all(one in known for one, known in zip(given, seen, strict=True))
-
-
-@every_baseline
-def test_a_label_that_never_comes_cannot_matter(name: str) -> None:
-    said, labels = stream(RATES, SLOTS, classes=3, seed=3)
-    is_hidden = np.random.default_rng(3).random(SLOTS) < 0.5
-    delays = np.where(is_hidden, -1, 0)
-    others = np.where(is_hidden, (labels + 1) % 3, labels)
-
-    assert answers(name, log_of(said, labels, delays)) == answers(
-        name, log_of(said, others, delays)
-    )
-
-
-@every_baseline
-def test_a_label_cannot_matter_before_it_comes(name: str) -> None:
-    said, labels = stream(RATES, SLOTS, classes=3, seed=4)
-    late = np.zeros(SLOTS, int)
-    late[:50] = 100
-    others = labels.copy()
-    others[:50] = (labels[:50] + 1) % 3
-    one, other = (answers(name, log_of(said, told, late)) for told in (labels, others))
-
-    assert one[:101] == other[:101]
-
-
-@few_or_many_classes
-@every_baseline
-def test_chunks_do_not_matter(name: str, classes: int) -> None:
-    log = log_with_delays(classes)
-
-    assert answers(name, *cut(log, [1, 70, 71, 200])) == answers(name, log)
 
 
 @every_baseline

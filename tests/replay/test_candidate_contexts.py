@@ -9,9 +9,9 @@ import pytest
 
 import covey
 from covey.config import load
-from covey.data.logs import EncodedLog
 from covey.replay.engine import ReplayEngine
 from support.presets import fitting
+from support.streams import log_of
 from support.two_sites import GRID, NORTH, SOUTH, ZOOMING, answers, late_arms, stream
 
 BOTH = pytest.mark.parametrize("preset", ["grid", "zooming"])
@@ -200,14 +200,8 @@ def apart(slots: int, *, south: str, has_arrivals: bool = True) -> tuple[ReplayE
     }
     setup = load(config)
     game = ReplayEngine(setup, setup.sites, 2, [0, 1])
-    log = EncodedLog(
-        contexts=rng.random(2 * slots).data,
-        predictions=answers(labels, 0.6, 0.5, 0.9).astype(np.int32).data,
-        labels=labels.astype(np.int32).data,
-        at=None,
-        delays=None,
-    )
-    return game, game.play(log)
+    said = answers(labels, 0.6, 0.5, 0.9)
+    return game, game.play(log_of(said, labels, contexts=rng.random(2 * slots)))
 
 
 def decisions_of_north(trace: covey.Trace) -> list[tuple[int, ...]]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import covey
-from covey.data.logs import EncodedLog
 from covey.replay.replay import MOST_ROWS, _Sample
 from covey.types import Interval
+from support.streams import log_of
 
 ROWS = 2_000
 RNG = np.random.default_rng(11)
@@ -112,15 +112,7 @@ def test_chunks_of_any_size_rank_contexts_alike() -> None:
         sample = _Sample(1)
         for first in range(0, rows, size):
             part = slice(first, first + size)
-            sample.add(
-                EncodedLog(
-                    contexts=points[part].ravel().data,
-                    predictions=np.ascontiguousarray(said[:, part]).data,
-                    labels=labels[part].data,
-                    at=None,
-                    delays=None,
-                )
-            )
+            sample.add(log_of(said[:, part], labels[part], contexts=points[part]))
         samples.append(sample)
 
     for sample in samples[1:]:

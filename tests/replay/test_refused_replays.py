@@ -8,7 +8,7 @@ import pytest
 
 import covey
 from covey.config import load
-from covey.errors import ConfigError, CoveyError, DataError, LimitError
+from covey.errors import ConfigError, CoveyError, DataError
 from covey.replay.baselines import make
 from support import two_sites
 from support.refusals import refusals, refuses
@@ -141,10 +141,3 @@ def test_a_column_that_the_configuration_names_must_be_given(name: str) -> None:
 
     with pytest.raises(ConfigError, match=f"give replay the array {name}"):
         covey.replay(config, predictions=[[1, 1], [0, 0]], labels=[1, 1], contexts=CONTEXTS)
-
-
-def test_a_root_that_may_not_be_split_is_an_error_when_it_is_due() -> None:
-    config = {**TWO, "policy": {"preset": "dcza", "max-level": 0}}
-
-    with pytest.raises(LimitError, match="raise max-level"):
-        covey.replay(config, predictions=np.ones((2, 2)), labels=[1, 1], contexts=CONTEXTS)

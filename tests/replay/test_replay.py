@@ -21,7 +21,6 @@ from support.replays import (
     LEARNERS,
     NETWORK,
     PATIENT,
-    RIGHT,
     Config,
     play,
     play_arrays,
@@ -50,13 +49,6 @@ def test_every_configuration_decides_a_file_in_chunks_as_a_table(
         assert chunked.trace.to_arrow().equals(whole.trace.to_arrow())
 
 
-def test_chunks_do_not_matter(tmp_path: Path) -> None:
-    columns = stream(70_000)
-    play(columns, NETWORK, tmp_path, "parquet")
-
-    assert trace_in(tmp_path, "parquet") == play_arrays(columns).columns()
-
-
 def test_progress_is_reported_after_every_chunk(tmp_path: Path) -> None:
     path = write(
         {"label": [1] * 70_000, "good": [1] * 70_000, "bad": [0] * 70_000}, tmp_path / "log.parquet"
@@ -65,16 +57,6 @@ def test_progress_is_reported_after_every_chunk(tmp_path: Path) -> None:
     replay_file(path, load(PATIENT), progress=lambda share, slots: told.append((share, slots)))
 
     assert told == [(65_536 / 70_000, 65_536), (1.0, 70_000)]
-
-
-def test_a_trace_is_ordered_by_slot_and_then_by_learner() -> None:
-    config = {"learner": [LEARNERS[1], LEARNERS[2], LEARNERS[0]]}
-    trace = covey.replay(
-        config, predictions=np.zeros((4, 2)), labels=[0, 0], contexts=[[0.1], [0.9]]
-    )
-
-    assert trace.columns()["slot"] == [1, 1, 2, 2]
-    assert trace.columns()["learner"] == ["south", "north", "south", "north"]
 
 
 def test_the_summary_equals_the_sums_over_the_trace(tmp_path: Path) -> None:
@@ -107,39 +89,6 @@ def test_alone_is_the_same_network_without_peers(tmp_path: Path) -> None:
     assert sites[1].numbers.alone_percent != sites[1].numbers.error_percent
 
 
-@pytest.mark.parametrize(
-    ("policy", "cell"),
-    [
-        ({}, "z0"),
-        ({"preset": "share-ucb", "slices": 12}, "g12"),
-        ({"preset": "cos", "horizon": 20_000}, "g1"),
-        ({"preset": "dcza"}, "z0"),
-    ],
-)
-def test_no_context_is_one_cell_that_never_splits(
-    tmp_path: Path, policy: Config, cell: str
-) -> None:
-    columns = {"label": [1] * 40, "good": [1] * 40, "bad": [0] * 40}
-    play(columns, {**PATIENT, "policy": policy, "data": {"context": []}}, tmp_path)
-
-    assert set(trace_in(tmp_path)["cell"]) == {cell}
-
-
-def test_the_cost_of_a_decision_is_the_price_of_its_arm() -> None:
-    columns = play_arrays(stream(400)).columns()
-    prices = {
-        ("north", "nb"): 0.0,
-        ("north", "tree"): 0.125,
-        ("south", "svm"): 0.0,
-        ("south", "north"): 0.25,
-        ("south", "west"): 0.5,
-    }
-    chosen = list(zip(columns["learner"], columns["arm"], strict=True))
-
-    assert set(chosen) == set(prices)
-    assert columns["cost"] == [prices[pair] for pair in chosen]
-
-
 SCALES = [
     ({"column": "x", "scale": "log", "high": 15}, [0, 1, 3, 15], ["0", "1", "2", "3"]),
     ({"column": "x", "scale": "rank", "sample": [1, 5, 5, 9]}, [5, 1, 5, 9], ["2", "0", "2", "3"]),
@@ -161,12 +110,7 @@ def test_contexts_are_made_from_raw_columns(
     assert trace_in(tmp_path, kind)["cell"] == [f"g4:{place}" for place in places]
 
 
-def test_a_configuration_file_serves_arrays_too(tmp_path: Path) -> None:
-    path = tmp_path / "replay.toml"
-    path.write_text('[[learner]]\nname = "north"\nfunctions = ["good", "bad"]\n', encoding="utf-8")
-
-    assert covey.replay(path, **RIGHT).columns()["arm"] == ["good", "good"]
-
+# Rows that a column leaves out.
 
 CONFIG: dict[str, Any] = {
     "data": {"context": ["x"], "only": "used", "batch": "call"},
@@ -193,17 +137,9 @@ def test_a_replay_is_that_of_the_other_rows(
     ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "ROWS_PER_CHUNK", 64)
-    arrow = pytest.importorskip("pyarrow")
     whole = log()
     kept = {name: column[whole["used"] == 1] for name, column in whole.items()}
-    data: Any = whole
-    if ending != "frame":
-        data = tmp_path / f"log.{ending}"
-        table = arrow.table(whole)
-        if ending == "csv":
-            __import__("pyarrow.csv").csv.write_csv(table, data)
-        else:
-            __import__("pyarrow.parquet").parquet.write_table(table, data, row_group_size=50)
+    data: Any = whole if ending == "frame" else write(whole, tmp_path / f"log.{ending}")
     everything = {**CONFIG, "data": {"context": ["x"], "batch": "call"}}
 
     assert (

@@ -8,13 +8,20 @@ import numpy as np
 from covey.data.logs import EncodedLog
 
 
-def log_of(said: object, labels: object, delays: object = None) -> EncodedLog:
+def log_of(
+    said: object,
+    labels: object,
+    delays: object = None,
+    *,
+    at: object = None,
+    contexts: object = (),
+) -> EncodedLog:
     """Return functions x slots as a log; a delay of -1 hides the label."""
     return EncodedLog(
-        contexts=np.zeros(0).data,
+        contexts=np.array(contexts, np.float64).ravel().data,
         predictions=np.array(said, np.int32).data,
         labels=np.array(labels, np.int32).data,
-        at=None,
+        at=None if at is None else np.array(at, np.int32).data,
         delays=None if delays is None else np.array(delays, np.int64).data,
     )
 
