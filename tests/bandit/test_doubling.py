@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import covey
-from covey.bandit.partitions import Doubling, Uniform, slices_for
+from covey.bandit.partitions import Doubling
 from covey.bandit.policies import DCZA, CoS
 
 
@@ -29,14 +29,6 @@ def test_each_epoch_counts_its_slots_from_one() -> None:
     inside = [doubling.slot_in(doubling.number_at(slot), slot) for slot in slots]
     assert inside == [1, 16, 1, 32, 1, 64, 1]
     assert doubling.slot_in(3, 5) == 1  # an asker that is behind
-
-
-def test_an_epoch_gets_the_slices_and_the_power_of_its_length_and_alpha() -> None:
-    settings = CoS(parameters="theorem", horizon="doubling", alpha=0.5)
-    policy = settings.in_epoch(4096).resolve(dimension=1, most_functions=2)
-
-    assert policy.partition == Uniform(slices_for(4096, alpha=0.5, dimension=1))
-    assert policy.curves()[1] == pytest.approx([0.4, 0.4, 0.4])
 
 
 SITES = [

@@ -169,13 +169,6 @@ def fold(rule: Weighing, rows: Sequence[Row], standing: EnsembleState = START) -
 
 
 @every_rule
-def test_weights_stay_finite_and_one_for_each_learner(rule: Weighing) -> None:
-    weights = fold(rule, noisy_rows(2_000, 1)).weights
-
-    assert [math.isfinite(weight) for weight in weights] == [True] * 3
-
-
-@every_rule
 def test_learners_may_change_their_places(rule: Weighing) -> None:
     rows = noisy_rows(200, 6)
     turned = [(votes[::-1], label) for votes, label in rows]

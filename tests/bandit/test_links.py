@@ -3,7 +3,6 @@
 import itertools
 import math
 import operator
-import tomllib
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import reduce
@@ -213,72 +212,39 @@ def test_of_paths_with_the_same_cost_the_shortest_is_used() -> None:
 
 SITES = ("north", "south", "west")
 
-CHAIN = """
-[[link]]
-between = ["north", "south"]
-cost = 0.25
 
-[[link]]
-from = "south"
-to = "west"
-cost = 0.5
-
-[[link]]
-from = "west"
-to = "north"
-cost = "gone"
-
-[[link-change]]
-slot = 1000
-between = ["north", "south"]
-cost = 0.125
-
-[[link-change]]
-slot = 2000
-from = "west"
-to = "north"
-cost = 0.75
-
-[[link-change]]
-slot = 2000
-from = "south"
-to = "west"
-cost = "gone"
-"""
-
-
-def table_of(toml: str, **more: Any) -> dict[str, Any]:
+def linked(*links: dict[str, Any], changes: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     learners = [{"name": name, "functions": [f"{name}-f"]} for name in SITES]
-    return {"learner": learners, **tomllib.loads(toml), **more}
-
-
-def linked(*links: dict[str, Any], changes: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    later = {} if changes is None else {"link-change": changes}
-    return table_of("", link=list(links), **later)
+    later = {"link-change": list(changes)} if changes else {}
+    return {"learner": learners, "link": list(links), **later}
 
 
 def one_way(start: str, end: str, cost: Any = 0.5, **more: Any) -> dict[str, Any]:
     return {"from": start, "to": end, "cost": cost, **more}
 
 
-def test_peers_and_prices_come_from_the_cheapest_paths() -> None:
-    setup = config.load(linked(one_way("north", "south", 0.25), one_way("south", "west", 0.5)))
+def chain(**more: Any) -> dict[str, Any]:
+    """Link north and south both ways and south to west; all of it changes, and west's way back."""
+    near = {"between": ["north", "south"]}
+    return more | linked(
+        {**near, "cost": 0.25},
+        one_way("south", "west", 0.5),
+        one_way("west", "north", "gone"),
+        changes=[
+            {**near, "cost": 0.125, "slot": 1000},
+            one_way("west", "north", 0.75, slot=2000),
+            one_way("south", "west", "gone", slot=2000),
+        ],
+    )
 
-    assert [(site.peers, site.costs) for site in setup.sites] == [
-        ((1, 2), (0.0, 0.25, 0.75)),
-        ((2,), (0.0, 0.5)),
-        ((), (0.0,)),
-    ]
-    assert setup.wiring is not None
-    assert not setup.wiring.is_moving
 
-
-def test_a_peer_that_becomes_reachable_later_is_a_closed_arm() -> None:
-    north, south, west = config.load(table_of(CHAIN)).sites
+def test_prices_are_those_of_cheapest_paths_and_a_peer_without_a_path_yet_is_a_closed_arm() -> None:
+    north, south, west = config.load(chain()).sites
 
     assert (north.peers, north.costs) == ((1, 2), (0.0, 0.25, 0.75))
     assert (south.peers, south.costs) == ((0, 2), (0.0, 0.25, 0.5))
     assert (west.peers, west.costs) == ((0, 1), (0.0, math.inf, math.inf))
+    assert [site.peers for site in config.load(linked()).sites] == [(), (), ()]
 
 
 def moves(setup: config.NetworkConfig, slot: int) -> list[tuple[str, str, float]]:
@@ -291,7 +257,7 @@ def moves(setup: config.NetworkConfig, slot: int) -> list[tuple[str, str, float]
 
 
 def test_arms_are_repriced_as_links_change() -> None:
-    setup = config.load(table_of(CHAIN))
+    setup = config.load(chain())
     near = [("north", "south", 0.125), ("south", "north", 0.125)]
     gone = [("north", "west", math.inf), ("south", "west", math.inf)]
 
@@ -302,7 +268,7 @@ def test_arms_are_repriced_as_links_change() -> None:
 
 
 def test_prices_keep_serving_costs_when_a_link_changes() -> None:
-    table = table_of(CHAIN, policy={"carry-serving-costs": True})
+    table = chain(policy={"carry-serving-costs": True})
     table["learner"][1]["serving-cost"] = 0.0625
     setup = config.load(table)
 
@@ -315,13 +281,9 @@ def test_prices_keep_serving_costs_when_a_link_changes() -> None:
 
 
 def test_learners_without_peers_are_not_repriced() -> None:
-    setup = config.load(table_of(CHAIN, policy={"preset": "cos", "reading": "paper"}))
+    setup = config.load(chain(policy={"preset": "cos", "reading": "paper"}))
 
     assert {asker for asker, _, _ in moves(setup, 1000)} == {"north"}
-
-
-def test_an_empty_list_of_links_means_no_peers() -> None:
-    assert [site.peers for site in config.load(linked()).sites] == [(), (), ()]
 
 
 def test_a_replay_pays_the_price_of_the_path() -> None:

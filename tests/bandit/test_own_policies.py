@@ -9,7 +9,7 @@ import pytest
 
 import covey
 from covey.errors import ConfigError, PolicyError
-from support import virtual
+from support import two_sites, virtual
 from support.own_policies import EpsilonGreedy, LinUCB
 from support.snapshots import snapshot_of
 
@@ -83,15 +83,8 @@ def network_of(preset: Any, **policy: Any) -> dict[str, Any]:
     }
 
 
-def stream(seed: int = 0) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(0, 2, SLOTS)
-    right = rng.random((2, SLOTS)) < np.array([[0.9], [0.6]])
-    return {
-        "labels": labels,
-        "predictions": np.where(right, labels, 1 - labels),
-        "contexts": rng.random((SLOTS, 1)),
-    }
+def stream() -> dict[str, Any]:
+    return two_sites.stream(SLOTS, 0.9, 0.6)
 
 
 def ucb_by_hand(played: dict[str, Any], scale: float) -> list[str]:

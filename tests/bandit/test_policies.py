@@ -45,36 +45,25 @@ def test_z1_and_z2_are_those_of_the_paper_in_any_dimension(
 
 
 @pytest.mark.parametrize(
-    ("alpha", "dimension", "power", "slices"),
+    ("record", "dimension", "power", "partition"),
     [
-        (1.0, 1, 0.5, 12),
-        (1.0, 2, 0.4, 8),
-        (0.5, 1, 0.4, 53),
-        (1.0, 0, 2 / 3, 1),
+        (CoS(parameters="theorem", horizon=20_000), 1, 0.5, Uniform(12)),
+        (CoS(parameters="theorem", horizon=20_000), 2, 0.4, Uniform(8)),
+        (CoS(parameters="theorem", horizon=20_000, alpha=0.5), 1, 0.4, Uniform(53)),
+        (CoS(parameters="theorem", horizon=20_000), 0, 2 / 3, Uniform(1)),
+        # Split powers: (3 + sqrt(9 + 16)) / 2 and (1.5 + sqrt(2.25 + 4)) / 2.
+        (DCZA(parameters="theorem"), 2, 0.5, Zooming(1.0, 4.0, 0, 40)),
+        (DCZA(parameters="theorem", alpha=0.5), 1, 0.5, Zooming(1.0, 2.0, 0, 40)),
+        (DCZA(parameters="theorem"), 0, 2 / 3, Zooming(1.0, 3.0, 0, 40)),
     ],
 )
-def test_the_theorem_of_cos(alpha: float, dimension: int, power: float, slices: int) -> None:
-    settings = CoS(parameters="theorem", horizon=20_000, alpha=alpha)
-    policy = policy_of(settings, dimension=dimension, most_functions=3)
+def test_the_parameters_of_the_theorems_are_those_by_hand(
+    record: PolicyRecord, dimension: int, power: float, partition: Any
+) -> None:
+    policy = policy_of(record, dimension=dimension, most_functions=3)
 
     assert thresholds_of(policy) == [(1.0, power), (3.0, power), (1.0, power)]
-    assert policy.partition == Uniform(slices)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "dimension", "split", "power"),
-    [
-        (1.0, 2, 4.0, 0.5),  # (3 + sqrt(9 + 16)) / 2
-        (0.5, 1, 2.0, 0.5),  # (1.5 + sqrt(2.25 + 4)) / 2
-        (1.0, 0, 3.0, 2 / 3),
-    ],
-)
-def test_the_theorem_of_dcza(alpha: float, dimension: int, split: float, power: float) -> None:
-    settings = DCZA(parameters="theorem", alpha=alpha)
-    policy = policy_of(settings, dimension=dimension, most_functions=3)
-
-    assert thresholds_of(policy) == [(1.0, power), (3.0, power), (1.0, power)]
-    assert policy.partition.power == split
+    assert policy.partition == partition
 
 
 def test_most_functions_can_be_set() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,6 @@ from support.effort import effort
 
 SEEDS = effort(30, long=200)
 FIRST, CHUNK = 15, 5
-SHADOW_SEEDS = 4
 HERE = Path(__file__).parents[1]
 # What must come up in a few seeds, or the storms are none.
 KINDS = {
@@ -49,26 +49,21 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("first", range(FIRST, SEEDS, CHUNK))
-def test_every_guarantee_holds_under_any_fault(first: int) -> None:
-    verdicts = [play(seed) for seed in range(first, first + CHUNK)]
+@pytest.mark.parametrize(
+    ("first", "options", "counted", "least"),
+    [
+        *((first, {}, "acknowledged", 250) for first in range(FIRST, SEEDS, CHUNK)),
+        (0, {"is_free": True}, "acknowledged", 250),
+        (0, {"shadow": 0.5}, "rows in the shadow", 100),
+    ],
+)
+def test_every_guarantee_holds_under_any_fault(
+    first: int, options: dict[str, Any], counted: str, least: int
+) -> None:
+    verdicts = [play(seed, **options) for seed in range(first, first + CHUNK)]
 
     assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts["acknowledged"] for one in verdicts) > 250
-
-
-def test_every_guarantee_holds_under_any_fault_where_functions_are_free() -> None:
-    verdicts = [play(seed, is_free=True) for seed in range(CHUNK)]
-
-    assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts["acknowledged"] for one in verdicts) > 250
-
-
-def test_every_guarantee_holds_under_any_fault_with_rows_in_the_shadow() -> None:
-    verdicts = [play(seed, shadow=0.5) for seed in range(SHADOW_SEEDS)]
-
-    assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts["rows in the shadow"] for one in verdicts) > 100
+    assert sum(one.counts[counted] for one in verdicts) > least
 
 
 def test_every_kind_of_trouble_comes_up_and_every_guarantee_holds() -> None:

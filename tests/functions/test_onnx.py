@@ -38,31 +38,27 @@ def hand(folder: Path, **options: Any) -> Table:
 
 
 @pytest.mark.parametrize(
-    "model",
-    [LINEAR, RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS)],
-    ids=["linear", "forest"],
+    ("model", "more"),
+    [
+        (LINEAR, {}),
+        (LINEAR, {"classes": CLASSES}),  # scores become the class of the highest
+        (RandomForestClassifier(5, random_state=0).fit(ROWS, LABELS), {}),
+    ],
+    ids=["linear", "scores", "forest"],
 )
 def test_every_row_is_answered_as_by_the_model_that_was_converted(
-    model: Any, tmp_path: Path
+    model: Any, more: Table, tmp_path: Path
 ) -> None:
-    function = loaded(onnx_table(tmp_path, model), tmp_path)
+    function = loaded(onnx_table(tmp_path, model, **more), tmp_path)
 
     assert function.answer_many(ROWS) == model.predict(ROWS).tolist()
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_numbers_have_the_type_of_the_model_input(kind: Any, tmp_path: Path) -> None:
-    content = onnx_bytes(LINEAR, kind, zipmap=False)
+    table = table_of(tmp_path, onnx_bytes(LINEAR, kind, zipmap=False))
 
-    assert loaded(table_of(tmp_path, content), tmp_path).answer_many(ROWS) == (
-        LINEAR.predict(ROWS).tolist()
-    )
-
-
-def test_scores_become_the_class_of_the_highest(tmp_path: Path) -> None:
-    function = loaded(onnx_table(tmp_path, LINEAR, classes=CLASSES), tmp_path)
-
-    assert function.answer_many(ROWS) == LINEAR.predict(ROWS).tolist()
+    assert loaded(table, tmp_path).answer_many(ROWS) == LINEAR.predict(ROWS).tolist()
 
 
 def test_a_model_with_room_for_one_row_is_run_row_by_row(tmp_path: Path) -> None:

@@ -205,10 +205,10 @@ def test_the_oracle_itself_has_no_regret(
     assert judged(world, trace, accuracy).sums().tolist() == [[0.0] * 5] * receivers
 
 
-def one_decision(accuracy: list[float], function: int, cell: int, **prices: float) -> Losses:
+def one_decision(accuracy: list[float], function: int, cell: int, *, price: float) -> Losses:
     """A decision of the first of two learners, which have two functions each."""
     # With two dimensions of this steepness a cell varies as one of one dimension does.
-    world = world_of([2, 2], [[0.0, prices.get("price", 0.0)], [0.0, 0.0]], lipschitz=0.5**0.5)
+    world = world_of([2, 2], [[0.0, price], [0.0, 0.0]], lipschitz=0.5**0.5)
     sites = network(world, CoS()).sites
     trace = trace_of(sites, np.array([[function]]), np.array([[2]]), np.array([[cell]]))
     return judged(world, trace, np.float32(accuracy).reshape(1, 4, 1))
@@ -221,24 +221,26 @@ def named(losses: Losses) -> dict[str, float]:
 
 # In cell z3:5, whose side is 1/8, accuracies vary by 1/8 and two of them may seem 1/4 apart.
 @pytest.mark.parametrize(
-    ("accuracy", "function", "price", "expected"),
+    ("accuracy", "function", "cell", "price", "expected"),
     [
-        ([0.5, 0.75, 0.25, 0.5], 0, 0.0, {"near-optimal": 0.25}),
-        ([0.5, 0.75 + 1 / UNIT, 0.25, 0.5], 0, 0.0, {"wrong choice": 0.25 + 1 / UNIT}),
-        ([0.5, 0.5, 0.875, 0.5], 1, 0.25, {"near-optimal": 0.125}),
-        ([0.5, 0.5, 0.875, 0.5], 3, 0.25, {"helper's mistake": 0.375}),
-        ([0.5, 0.5, 0.625, 0.5], 3, 0.25, {"helper's mistake": 0.125, "near-optimal": 0.125}),
-        ([1.0, 0.5, 0.625, 0.5], 3, 0.25, {"helper's mistake": 0.125, "wrong choice": 0.625}),
+        ([0.5, 0.75, 0.25, 0.5], 0, "z3:5", 0.0, {"near-optimal": 0.25}),
+        ([0.5, 0.75, 0.25, 0.5], 0, "z9:17", 0.0, {"wrong choice": 0.25}),  # a finer one
+        ([0.5, 0.75 + 1 / UNIT, 0.25, 0.5], 0, "z3:5", 0.0, {"wrong choice": 0.25 + 1 / UNIT}),
+        ([0.5, 0.5, 0.875, 0.5], 1, "z3:5", 0.25, {"near-optimal": 0.125}),
+        ([0.5, 0.5, 0.875, 0.5], 3, "z3:5", 0.25, {"helper's mistake": 0.375}),
+        (
+            *([0.5, 0.5, 0.625, 0.5], 3, "z3:5", 0.25),
+            {"helper's mistake": 0.125, "near-optimal": 0.125},
+        ),
+        (
+            *([1.0, 0.5, 0.625, 0.5], 3, "z3:5", 0.25),
+            {"helper's mistake": 0.125, "wrong choice": 0.625},
+        ),
     ],
 )
 def test_a_loss_is_split_by_hand_as_by_the_oracle(
-    accuracy: list[float], function: int, price: float, expected: dict[str, float]
+    accuracy: list[float], function: int, cell: str, price: float, expected: dict[str, float]
 ) -> None:
-    assert named(one_decision(accuracy, function, 3, price=price)) == expected
+    losses = one_decision(accuracy, function, CELLS.index(cell), price=price)
 
-
-def test_in_a_finer_cell_the_same_loss_is_a_wrong_choice() -> None:
-    accuracy = [0.5, 0.75, 0.25, 0.5]
-
-    assert named(one_decision(accuracy, 0, CELLS.index("z3:5"))) == {"near-optimal": 0.25}
-    assert named(one_decision(accuracy, 0, CELLS.index("z9:17"))) == {"wrong choice": 0.25}
+    assert named(losses) == expected
