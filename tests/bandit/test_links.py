@@ -244,7 +244,10 @@ def test_prices_are_those_of_cheapest_paths_and_a_peer_without_a_path_yet_is_a_c
     assert (north.peers, north.costs) == ((1, 2), (0.0, 0.25, 0.75))
     assert (south.peers, south.costs) == ((0, 2), (0.0, 0.25, 0.5))
     assert (west.peers, west.costs) == ((0, 1), (0.0, math.inf, math.inf))
-    assert [site.peers for site in config.load(linked()).sites] == [(), (), ()]
+    fixed = config.load(linked())
+    assert [site.peers for site in fixed.sites] == [(), (), ()]
+    assert fixed.wiring is not None
+    assert not fixed.wiring.is_moving
 
 
 def moves(setup: config.NetworkConfig, slot: int) -> list[tuple[str, str, float]]:

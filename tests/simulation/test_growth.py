@@ -55,9 +55,11 @@ def test_growth_is_the_estimate_of_the_seeds_that_have_an_exponent() -> None:
     assert found.low == pytest.approx(0.6 - 12.7062 * 0.1, abs=1e-4)
 
 
-@given(st.integers(1, 3000))
-def test_students_reach_is_that_of_the_t_distribution(freedom: int) -> None:
-    assert student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
+@given(st.integers(1, 3000), st.sampled_from([0.5, 0.95, 0.99]))
+def test_students_reach_is_that_of_the_t_distribution(freedom: int, certainty: float) -> None:
+    expected = stats.t.ppf((1 + certainty) / 2, freedom)
+
+    assert student(freedom, certainty) == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=12))
