@@ -17,7 +17,6 @@ from covey.node.node import Node
 from covey.node.peers import PeerTimeouts
 from covey.server.peer_api import PeerApi
 from covey.site.requests import Commit
-from covey.site.status import NO_SPANS
 from covey.store.store import Store
 from covey.types import Label
 from support import message_links, virtual
@@ -224,8 +223,6 @@ class Network(virtual.World):
 
 class StormWorkers:
     """What blocks at one site: a disk that is slow or full, or whose machine dies on the way."""
-
-    spans = NO_SPANS
 
     def __init__(self, network: Network, name: str) -> None:
         self._network, self._name = network, name

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from covey.server import log_lines
-from covey.server.log_lines import OTHERS
 from support.served import FEEDBACK, INFER, SITE, Client, infer, run
 from support.site_processes import SRC
 
@@ -22,7 +21,7 @@ LOG = logging.getLogger("covey.server.connection")
 
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("covey", *OTHERS)]
+    loggers = [logging.getLogger(name) for name in ("covey", "asyncio")]
     before = [(one.handlers, one.propagate, one.level) for one in loggers]
     yield
     for one, was in zip(loggers, before, strict=True):
@@ -44,16 +43,6 @@ def test_an_event_is_one_json_object_in_a_line() -> None:
     assert found.pop("time").endswith("+00:00")
     said = 'a peer was refused: it is "north"'
     assert found == {"level": "warning", "from": "covey.server.connection", "event": said}
-
-
-def test_a_library_says_the_same_once_a_minute_in_the_same_form() -> None:
-    stream = io.StringIO()
-    log_lines.set_up_logging("json", stream)
-    for host in ("a", "b"):
-        logging.getLogger("opentelemetry.exporter").error("no collector at %s", host)
-
-    (line,) = stream.getvalue().splitlines()
-    assert json.loads(line)["event"] == "no collector at a"
 
 
 @pytest.mark.parametrize("form", log_lines.FORMS)

@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from covey.server import app, config
 from covey.server.client_api import CODES, EVERYWHERE, NOWHERE, ROUTES
 from covey.server.http import ProblemBody
-from covey.site.status import Spans
 from support.coroutines import Story, as_test
 
 CONSTANTS = """
@@ -112,15 +111,13 @@ def promised(method: str, path: str, status: int, told: Any) -> None:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, text: str = SITE, *, ca: Path | None = None, spans: Spans | None = None
+    folder: Path, text: str = SITE, *, ca: Path | None = None
 ) -> AsyncIterator[Client]:
     """Serve a site; its client trusts the file `ca` where there is TLS."""
     (folder / "site.toml").write_text(text)
     is_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     served = config.load(folder / "site.toml")
-    task = asyncio.create_task(
-        app.serve(served, is_up=lambda url, *_: is_up.set_result(url), spans=spans)
-    )
+    task = asyncio.create_task(app.serve(served, is_up=lambda url, *_: is_up.set_result(url)))
     await asyncio.wait([task, is_up], return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         await task
@@ -134,11 +131,8 @@ async def serving(
 
 
 @asynccontextmanager
-async def serving_all(
-    folder: Path, texts: Mapping[str, str], spans: Mapping[str, Spans] | None = None
-) -> AsyncIterator[dict[str, Client]]:
+async def serving_all(folder: Path, texts: Mapping[str, str]) -> AsyncIterator[dict[str, Client]]:
     """Serve sites, whose keys `Offices` has made in a folder, each from a folder of its name."""
-    spans = spans or {}
     for name in texts:
         if not (folder / name).exists():
             (folder / name).mkdir()
@@ -147,7 +141,7 @@ async def serving_all(
     async with AsyncExitStack() as stack:
         yield {
             name: await stack.enter_async_context(
-                serving(folder / name, text, ca=folder / f"{name}.crt", spans=spans.get(name))
+                serving(folder / name, text, ca=folder / f"{name}.crt")
             )
             for name, text in texts.items()
         }

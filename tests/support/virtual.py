@@ -26,7 +26,6 @@ from covey.node.node import Node, NodeDependencies, Question
 from covey.node.peers import DEADLINE_S, VIA, Budgets, PeerTimeouts, RelayRoute
 from covey.site.ensemble import SiteEnsemble
 from covey.site.requests import AskRow, Assistance
-from covey.site.status import NO_SPANS
 from covey.site.trust import Trust
 from covey.store.store import Store
 from covey.types import Label
@@ -306,8 +305,6 @@ class World:
 
 class Disk:
     """A disk that takes its time, and during whose commits a node may die."""
-
-    spans = NO_SPANS
 
     def __init__(self, world: World, name: str) -> None:
         self._world, self._name = world, name

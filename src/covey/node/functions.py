@@ -53,7 +53,7 @@ from covey.site.requests import (
     is_own,
 )
 from covey.site.state import MOST_CELLS, StoredState
-from covey.site.status import NO_SPANS, SiteHistory, Spans
+from covey.site.status import SiteHistory
 from covey.store.store import Store
 from covey.types import Label
 
@@ -725,8 +725,6 @@ Found = tuple[Request, int | None]  # a request, and a row if the id is that of 
 class Workers(Protocol):
     """Runs what blocks without blocking the event loop."""
 
-    spans: Spans
-
     async def run(
         self, function: Function, call: Any, *, source: str = OWN, patience_s: float = math.inf
     ) -> Any:
@@ -755,13 +753,12 @@ class ThreadWorkers:
     def __init__(
         self,
         store: Store,
-        spans: Spans = NO_SPANS,
         write: Callable[[float, bool], None] = lambda took_s, is_written: None,
     ) -> None:
         """`write` gets the duration of commits, and whether they succeeded."""
         self._store = store
         self.history = SiteHistory(store.all(SeriesLine))
-        self.spans, self._write = spans, write
+        self._write = write
         self._disk = ThreadPoolExecutor(1, "covey-store")
         # By name, and what a reload may change.
         self._runners: dict[tuple[object, ...], FunctionThread | FunctionProcesses] = {}
@@ -946,8 +943,7 @@ class NodeEffects:
         patience_s = math.inf if can_wait else TAKEN_S
         call = Answering(own, _as_taken(own, rows))
         try:
-            with self._workers.spans.function(own.name, len(rows)):
-                labels = await self._workers.run(own, call, source=source, patience_s=patience_s)
+            labels = await self._workers.run(own, call, source=source, patience_s=patience_s)
         except FunctionError as error:
             labels = error
         if isinstance(labels, list) and self._valid.unfit(labels):
@@ -1054,13 +1050,10 @@ class Journal:
         self,
         state: StoredState,
         commit: Callable[[Commit], Awaitable[None]],
-        spans: Spans = NO_SPANS,
     ) -> None:
         self._state = state
         self._commit = commit
-        self._spans = spans
         self._waiting: list[Waiting] = []  # for the commit after the one that is being written
-        self._traced: list[object] = []  # those of them that are traced
         self._writing: asyncio.Task[None] | None = None
         self.failure: StoreError | None = None
         self.is_broken = asyncio.Event()  # set by a failure other than a full disk
@@ -1078,8 +1071,6 @@ class Journal:
         # One future per caller: a caller may be cancelled while the commit continues for others.
         written: Waiting = loop.create_future()
         self._waiting.append(written)
-        if (span := self._spans.here()) is not None:
-            self._traced.append(span)
         if self._writing is None:
             self._writing = loop.create_task(self._write())
         await written
@@ -1097,11 +1088,9 @@ class Journal:
             while self._waiting:
                 await self._collect()
                 waiting, self._waiting = self._waiting, []
-                traced, self._traced = self._traced, []
                 commit = self._state.take()
                 if commit is not None:
-                    with self._spans.commit(traced):
-                        await self._write_one(commit, waiting)
+                    await self._write_one(commit, waiting)
                 _release(waiting)
         except asyncio.CancelledError:
             for future in (*waiting, *self._waiting):

@@ -536,7 +536,7 @@ class Node:
         )
         self.failures = self._effects.failures  # calls of each own function, since the start
         self._handler = Handler(self._state, site.views, self._effects)
-        self._journal = Journal(self._state, self._commit, dependencies.workers.spans)
+        self._journal = Journal(self._state, self._commit)
         self._known = KnownRequests(
             self._state.open, self._journal, dependencies.workers, self._limits, peer_tickets
         )

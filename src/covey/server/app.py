@@ -13,7 +13,7 @@ import random
 import signal
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
@@ -32,7 +32,6 @@ from covey.server.metrics import Metrics
 from covey.server.peer_api import PATHS, PeerApi, PeerUse
 from covey.server.peer_client import HttpsPeers, greeted, misfit
 from covey.site.requests import Commit
-from covey.site.status import NO_SPANS, Spans
 from covey.store.change import Plan
 from covey.store.database import DatabaseUrl
 from covey.store.store import Store
@@ -58,29 +57,27 @@ async def serve(
     served: SiteConfig,
     *,
     is_up: Callable[..., None],
-    spans: Spans | None = None,
     waits_for_store: bool = False,
 ) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 
-    `is_up` gets the URL for clients and, if there is one, the URL for peers. `spans` trace
-    requests; the default are those of the file. Raises `StoreFailed` if the store cannot be
-    written, after requests in progress are answered; with a full disk the node continues and
-    refuses requests. While another node has the store, or its server is away, it is waited for, or
-    `StoreAway` is raised.
+    `is_up` gets the URL for clients and, if there is one, the URL for peers. Raises `StoreFailed`
+    if the store cannot be written, after requests in progress are answered; with a full disk the
+    node continues and refuses requests. While another node has the store, or its server is away, it
+    is waited for, or `StoreAway` is raised.
     """
     certificate = config.own_certificate(served)
     stop = _stop_signal()
     loop = asyncio.get_running_loop()
     async with AsyncExitStack() as stack:
         paths = {route.at(served.serving.name): route.path for route in ROUTES}
-        metrics = Metrics(paths, PATHS, spans=spans or _spans(served, paths, stack))
+        metrics = Metrics(paths, PATHS)
         events = stack.enter_context(kept_events())
         store = await _open_store(served, stop if waits_for_store else None)
         if store is None:
             return
         stack.callback(store.close)
-        threads = ThreadWorkers(store, metrics.spans, metrics.write)
+        threads = ThreadWorkers(store, metrics.write)
         stack.callback(threads.close)
         site = ServedSite(served, certificate, store, threads, metrics, events)
         failed, stopped = site.failed, asyncio.ensure_future(stop.wait())
@@ -102,18 +99,6 @@ async def serve(
             f"{failed.result()}; the site has stopped, and its store is whole up to the last label "
             f"that was acknowledged: check {what}, and restart"
         ) from failed.result()
-
-
-def _spans(served: SiteConfig, paths: Mapping[str, str], stack: AsyncExitStack) -> Spans:
-    """Return the spans that the file asks for."""
-    if served.serving.traces is None:
-        return NO_SPANS
-    from covey.server.otel import OtelSpans, exported
-
-    names = {**paths, **{path: path for path in PATHS}}
-    spans = OtelSpans(served.serving.name, names, exported(served.serving.traces))
-    stack.push_async_callback(asyncio.to_thread, spans.close)
-    return spans
 
 
 def _log_start(node: Node) -> None:

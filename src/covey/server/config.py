@@ -259,7 +259,6 @@ class NodeTable(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     # After the timeout, in which an answer is learnt from.
     late_answer_s: Annotated[float, Meta(ge=0, le=600)] = 0.0
     budget: BudgetTable | None = None  # for answers of all peers; None: no limit
-    traces: str | None = None  # the URL of a collector of OpenTelemetry
     shadow: Share = 0.01  # of own rows that all own functions answer, too
 
 
@@ -499,7 +498,6 @@ def check_may_become(before: SiteConfig, now: SiteConfig) -> None:
         ("[node] address", before.address, now.address),
         ("[node] peer-address", before.peer_address, now.peer_address),
         ("[node] tls", before.has_tls, now.has_tls),
-        ("[node] traces", before.serving.traces, now.serving.traces),
     ):
         if old != new:
             raise ConfigError(f"{key} has changed, which needs a restart")
@@ -518,7 +516,6 @@ def _resolved(store: Path | DatabaseUrl) -> Path | DatabaseUrl:
 
 def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts: Contexts) -> None:
     check_can_run(setup)
-    _check_traces(serving.traces)
     for name in ("context", "instances"):
         if name in serving.features:
             raise ConfigError(f"[node] features: {name!r} is a reserved name; rename it")
@@ -546,19 +543,6 @@ def _check(serving: NodeTable, setup: NetworkConfig, site: LearnerSpec, contexts
                 f"[node] features: {name!r} is {serving.features[name]}, but a vector in [data] "
                 "context; its type must be FP64"
             )
-
-
-def _check_traces(url: str | None) -> None:
-    """Raise `ConfigError` if spans would be sent in the clear, or nowhere."""
-    try:
-        is_safe = url is None or remote.is_safe(remote.checked(url))
-    except ConfigError:
-        is_safe = False
-    if not is_safe:
-        raise ConfigError(
-            f"[node] traces is {url!r}; write the URL of a collector (OTLP over HTTP), like "
-            "http://127.0.0.1:4318/v1/traces, with https unless it is on this machine"
-        )
 
 
 def _budgets(

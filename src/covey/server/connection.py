@@ -417,20 +417,18 @@ class Connection(asyncio.BufferedProtocol):
     async def _answer(self, exchange: Exchange, call: HttpRequest) -> None:
         port = self._port
         try:
-            with port.metrics.spans.request(call.method, call.path, call.headers) as span:
-                if exchange.coding:
-                    async with port.inflating:
-                        how = call.body, exchange.coding, exchange.most
-                        body = await asyncio.to_thread(inflate, *how)
-                    port.held_bytes += len(body) - len(call.body)
-                    call = msgspec.structs.replace(call, body=body)
-                    self._check_room()
-                if call.method == "GET" or call.path == RELOAD:
+            if exchange.coding:
+                async with port.inflating:
+                    how = call.body, exchange.coding, exchange.most
+                    body = await asyncio.to_thread(inflate, *how)
+                port.held_bytes += len(body) - len(call.body)
+                call = msgspec.structs.replace(call, body=body)
+                self._check_room()
+            if call.method == "GET" or call.path == RELOAD:
+                reply = await respond(port.handler, call)
+            else:
+                async with port.turns:
                     reply = await respond(port.handler, call)
-                else:
-                    async with port.turns:
-                        reply = await respond(port.handler, call)
-                span.note("http.response.status_code", reply.status)
         except HttpProblem as problem:  # of the compressed body
             reply, exchange = problem.reply(), exchange._replace(is_last=True)
         finally:

@@ -16,7 +16,6 @@ from covey.site.status import SiteEvent
 FORMS = ("plain", "json")
 LONGEST = 500  # characters of a sentence
 MOST_EVENTS = 100
-OTHERS = ("asyncio", "opentelemetry")  # loggers of libraries that a site uses
 
 
 class _Line(logging.Formatter):
@@ -43,27 +42,11 @@ class _Line(logging.Formatter):
         return " ".join(event.values())
 
 
-class _Seldom(logging.Filter):
-    """Leaves out what a library says again within a minute, such as that a collector is down."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._said_s: dict[tuple[str, str], float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        key = record.name, str(record.msg)
-        if record.name.startswith(OTHERS) and record.created < self._said_s.get(key, 0.0) + 60.0:
-            return False
-        self._said_s[key] = record.created
-        return True
-
-
 def set_up_logging(form: str, stream: TextIO | None = None) -> None:
     """Write what happens to `stream`, the standard error if none is given."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(_Line(form))
-    handler.addFilter(_Seldom())
-    for name in ("covey", *OTHERS):
+    for name in ("covey", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False

@@ -14,7 +14,7 @@ from covey.node.node import Node
 from covey.server.conditions import REMEDIES
 from covey.server.http import HttpResponse
 from covey.server.oip import Duration
-from covey.site.status import NO_SPANS, Spans, State
+from covey.site.status import State
 
 try:
     from prometheus_client import (
@@ -105,10 +105,9 @@ class Metrics:
         self,
         front: Mapping[str, str] | None = None,
         back: Sequence[str] = (),
-        spans: Spans = NO_SPANS,
     ) -> None:
         """`front` maps paths for clients to label values; `back` are the paths for peers."""
-        self.spans, front = spans, front or {}
+        front = front or {}
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._paths = {**front, **dict(zip(back, back, strict=True))}
         self._registry = registry = CollectorRegistry()
@@ -208,8 +207,7 @@ class Metrics:
         loop, outcome = asyncio.get_running_loop(), "failed"
         begun_s = loop.time()
         try:
-            with self.spans.peer(peer, call):
-                yield
+            yield
             outcome = "answered"
         except PeerBusy:
             outcome = "busy"

@@ -34,7 +34,6 @@ from covey.server.http import HttpResponse
 from covey.server.peer_messages import MOST_ROWS, ROOT, VERSION, AnyReply, HelloReply, PeerMessage
 from covey.server.spaces import Meaning
 from covey.site.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
-from covey.site.status import TRACE
 from covey.store.fingerprint import describe_cells, preset_of
 from covey.types import Label
 
@@ -243,7 +242,6 @@ class HttpsPeers:
             async with self._session.post(
                 self._urls[name] + path,
                 data=body,
-                headers=TRACE.get(),
                 server_hostname=name,
                 ssl=self._context,
                 allow_redirects=False,
