@@ -47,10 +47,10 @@ def _lines(paths: list[Path]) -> int:
 def test_classes_of_the_kernel_are_small_and_hardly_inherit() -> None:
     modules = [importlib.import_module(f"covey.kernel.{name}") for name in KERNEL]
     classes = {
-        one
+        var
         for module in modules
-        for one in vars(module).values()
-        if isinstance(one, type) and one.__module__.startswith("covey.kernel")
+        for var in vars(module).values()
+        if isinstance(var, type) and var.__module__.startswith("covey.kernel")
     }
 
     assert len(classes) > 20

@@ -61,7 +61,7 @@ def test_the_known_exponents_are_reproduced(dimension: int, exponents: tuple[flo
 
 def test_the_printed_table_counts_only_exploration_for_cos_with_best_arrivals() -> None:
     printed, corrected = (
-        [one.formula for one in orders(Problem(), form=form) if one.algorithm == "CoS"]
+        [order.formula for order in orders(Problem(), form=form) if order.algorithm == "CoS"]
         for form in ("printed", "corrected")
     )
 

@@ -416,8 +416,10 @@ def counts_in_a_second_transaction(patch: Patch) -> None:
 
 def does_not_count_its_starts(patch: Patch) -> None:
     def put(self: Store, records: Sequence[Any]) -> None:
-        sites = [msgspec.structs.replace(one, starts=1) for one in records if _is_site(one)]
-        real(self, [*sites, *(one for one in records if not _is_site(one))])
+        sites = [
+            msgspec.structs.replace(record, starts=1) for record in records if _is_site(record)
+        ]
+        real(self, [*sites, *(record for record in records if not _is_site(record))])
 
     real = Store._put
     patch.setattr(Store, "_put", put)

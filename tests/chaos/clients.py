@@ -175,7 +175,7 @@ class RunningClient:
     async def _ask_once(self, k: int, contexts: list[tuple[float, ...]]) -> None:
         asked = Question(self._client.source, self._id(k), "the same")
         entries = [self._oracle.entries[key] for key in self._keys[k]]
-        instances = [cases.instance_of(one.case, one.truth) for one in entries]
+        instances = [cases.instance_of(entry.case, entry.truth) for entry in entries]
         request = await self._network.call(
             self._client.site, lambda node: node.answer(instances, contexts, question=asked)
         )

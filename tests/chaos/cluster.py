@@ -90,7 +90,9 @@ def write_files(folder: Path, *, slots: int) -> None:
     """Write a scenario of all presets with so many slots, and a gated one."""
     (folder / "gated.py").write_text(GATED_WORLD)
     (folder / "gated.toml").write_text(GATED)
-    policies = "".join(f'[[policy]]\nname = "{one}"\npreset = "{one}"\n' for one in PRESETS)
+    policies = "".join(
+        f'[[policy]]\nname = "{preset}"\npreset = "{preset}"\n' for preset in PRESETS
+    )
     (folder / "scenario.toml").write_text(
         f"[scenario]\nhorizon-slots = {slots}\nseeds = {SEEDS}\n{policies}"
         '[[environment]]\nname = "bumps"\n'

@@ -59,7 +59,7 @@ def sites(folder: Path, names: Sequence[str] = NAMES) -> dict[str, str]:
 
 
 def _site(offices: Offices, name: str, others: list[str]) -> str:
-    own = [f"{name}-{one}" for one in FUNCTIONS]
+    own = [f"{name}-{function}" for function in FUNCTIONS]
     learner = {"name": name, "functions": own, "peers": dict.fromkeys(others, 0.01)}
     rights = {"share": "data", "may-ask": True, "functions": len(own)}
     functions = [
@@ -294,7 +294,7 @@ def _rows(process: Process, outcome: Outcome) -> Rows:
     counted = sum(labels for labels, _ in store.counters().values())
     store.close()
     outcome.twice += counted - sum(
-        one.truth is not UNKNOWN and one.phase not in NOT_COUNTED for one in rows.values()
+        row.truth is not UNKNOWN and row.phase not in NOT_COUNTED for row in rows.values()
     )
     return rows
 

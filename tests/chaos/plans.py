@@ -92,7 +92,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def unsupervised(self) -> set[str]:
         """The sites that take no labels."""
         learners = self.config["learner"]
-        return {one["name"] for one in learners if not one.get("supervised", True)}
+        return {learner["name"] for learner in learners if not learner.get("supervised", True)}
 
     @property
     def wait(self) -> int:

@@ -199,8 +199,8 @@ def peers_are_trained_no_more_than_needed(network: Network, oracle: Oracle, foun
             .fetchone()
         )
         budget = network.training_budget(site, max(slot, 2))
-        in_progress = sum(one.rows for one in network.plan.clients if one.site == site)
-        trained = Counter((one.cell, one.peer) for one in rows.values() if one.phase == "train")
+        in_progress = sum(client.rows for client in network.plan.clients if client.site == site)
+        trained = Counter((row.cell, row.peer) for row in rows.values() if row.phase == "train")
         for (cell, peer), count in trained.items():
             most = math.floor(budget) + 1 + in_progress
             network.expect(

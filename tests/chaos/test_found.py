@@ -110,7 +110,7 @@ def test_labels_that_overtake_their_request_count_once() -> None:
         again = await node.for_peers.take_labels([("r", 0)], source="south")
 
         assert not node.is_broken
-        assert [one for words in (*outcomes, again) for one in words].count("taken") == 1
+        assert [word for words in (*outcomes, again) for word in words].count("taken") == 1
 
     tell(story, kind=Overtaking)
 

@@ -62,8 +62,8 @@ def test_every_guarantee_holds_under_any_fault(
 ) -> None:
     verdicts = [play(seed, **options) for seed in range(first, first + CHUNK)]
 
-    assert {one.seed: one.found for one in verdicts if one.found} == {}
-    assert sum(one.counts[counted] for one in verdicts) > least
+    assert {verdict.seed: verdict.found for verdict in verdicts if verdict.found} == {}
+    assert sum(verdict.counts[counted] for verdict in verdicts) > least
 
 
 def test_every_kind_of_trouble_comes_up_and_every_guarantee_holds() -> None:

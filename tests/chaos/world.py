@@ -155,7 +155,7 @@ class Network(virtual.World):
         """I2, I6: a label trains once, and only if it counts at the site."""
         self.counts["trainings"] += 1
         site = self._owners[function]
-        source = cases.origin(case, [one.site for one in self.plan.clients], self.names)
+        source = cases.origin(case, [client.site for client in self.plan.clients], self.names)
         node = self.nodes.get(site)
         is_trusted = source == site or (node is not None and node._state.sources.teaches(source))
         self.expect(times == 1, "I2", f"{function} was trained {times} times with one label")

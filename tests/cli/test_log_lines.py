@@ -22,7 +22,7 @@ LOG = logging.getLogger("covey.server.connection")
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in ("covey", "asyncio")]
-    before = [(one.handlers, one.propagate, one.level) for one in loggers]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
     yield
     for one, was in zip(loggers, before, strict=True):
         one.handlers, one.propagate, one.level = was

@@ -66,11 +66,11 @@ def test_every_label_is_there_before_the_first_row_at_or_after_its_time(
     timing = Timing("at", "known", None, None if wait is None else wait * 1_000_000)
     chunks: list[ArrivalTimes] = [found for _, found in timing.arrivals(cuts)]
 
-    assert [len(found.delay) for found in chunks] == [len(cut["at"]) for cut in cuts]
-    delay = np.concatenate([found.delay for found in chunks])
+    assert [len(chunk.delay) for chunk in chunks] == [len(cut["at"]) for cut in cuts]
+    delay = np.concatenate([chunk.delay for chunk in chunks])
     expected = slots_until(times, due)
     if wait is not None:
-        waits = np.concatenate([found.wait for found in chunks if found.wait is not None])
+        waits = np.concatenate([chunk.wait for chunk in chunks if chunk.wait is not None])
         assert waits.tolist() == slots_until(times, [t + wait + 1 for t in times])
         expected = [k if k <= most else most + 1 for k, most in zip(expected, waits, strict=True)]
         delay = np.minimum(delay, waits + 1)

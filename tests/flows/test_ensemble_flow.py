@@ -62,4 +62,4 @@ def test_what_cannot_be_combined_with_a_vote_is_refused_with_both_keys(
     )
 
     failures = [one.message for one in found.values() if one.state == "failure"]
-    assert any("[ensemble]" in one and said in one for one in failures), failures
+    assert any("[ensemble]" in failure and said in failure for failure in failures), failures

@@ -20,7 +20,7 @@ def test_a_batch_in_one_slot_may_be_longer_than_label_wait() -> None:
     site = covey.Network(table, functions=dict.fromkeys("abc", lambda x: 0), dimension=1)["north"]
 
     answers = site.predict_batch(list(range(50)), np.full((50, 1), 0.5))
-    settled = site.learn_batch([one.ticket for one in answers], [0] * 50)
+    settled = site.learn_batch([answer.ticket for answer in answers], [0] * 50)
 
     assert all(one.is_new for one in settled)
 

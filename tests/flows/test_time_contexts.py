@@ -30,7 +30,7 @@ def test_a_batch_of_records_is_answered_as_single_records_with_the_same_previous
 
     answers = batched.predict_batch(records)
 
-    assert [one.arm for one in answers] == [single.predict(record).arm for record in records]
+    assert [answer.arm for answer in answers] == [single.predict(record).arm for record in records]
 
 
 def test_what_is_no_record_is_refused_with_what_to_pass() -> None:

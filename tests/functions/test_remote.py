@@ -162,7 +162,7 @@ def test_tensors_can_be_several_and_of_text(tmp_path: Path) -> None:
         {"colour": "grün", "size": 2, "age": 4, "is_new": False},
     ]
     columns = ["size", "age", "colour", "is_new"]
-    rows = [[one[name] for name in columns] for one in records]
+    rows = [[record[name] for name in columns] for record in records]
     answer = saying(200, {"outputs": [output(["a", "b"], [2])]})
     with serving(answer) as (url, seen):
         assert loaded(table(url, inputs=inputs), tmp_path).answer_many(records) == ["a", "b"]

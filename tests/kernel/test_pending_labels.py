@@ -33,7 +33,7 @@ def is_spread(arms: list[str], names: list[str]) -> bool:
 
 
 def network(learners: list[dict[str, Any]], dimension: int) -> covey.Network:
-    functions = {name: (lambda _: 1) for one in learners for name in one["functions"]}
+    functions = {name: (lambda _: 1) for learner in learners for name in learner["functions"]}
     return covey.Network({"learner": learners}, functions=functions, dimension=dimension)
 
 

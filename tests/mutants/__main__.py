@@ -48,7 +48,9 @@ def _try(group: int, wanted: str, each: int) -> None:
 
 def _plants() -> int:
     """Make the planted changes; return how many tests do not notice as they should."""
-    plants = [one for one in TABLES["planted"] if not (_is_kernel(one["module"]) and is_compiled())]
+    plants = [
+        table for table in TABLES["planted"] if not (_is_kernel(table["module"]) and is_compiled())
+    ]
     seen = watch(sorted({f"{HERE.parent / test}" for one in plants for test in one["tests"]}))
     wrong = 0
     for plant in plants:

@@ -228,8 +228,8 @@ def test_own_labels_are_believed_or_without_them_more_than_half_of_the_others(
 ) -> None:
     trust = judged(*sources, liars="b" if sources == "ab" else liars, has_own=has_own)
 
-    assert [one for one in sources if not trust.is_pooled(one)] == list(liars)
-    reasons = {one.why for one in trust.states() if one.source in liars}
+    assert [source for source in sources if not trust.is_pooled(source)] == list(liars)
+    reasons = {state.why for state in trust.states() if state.source in liars}
     assert why is None or reasons == {why}
     assert {str(one).partition(" since slot ")[0] for one in trust.turned} >= {
         f"{liar}: parted" for liar in liars
@@ -296,8 +296,8 @@ def test_the_region_of_a_cell_is_among_those_around_its_contexts(
 
 def test_audits_become_rare() -> None:
     firsts = (1_000, 10_000, 100_000)
-    counts = [sum(map(is_audit, range(one, one + 1_000))) for one in firsts]
+    counts = [sum(map(is_audit, range(first, first + 1_000))) for first in firsts]
 
-    expected = [sum(1 / (8 + k**0.5) for k in range(one, one + 1_000)) for one in firsts]
+    expected = [sum(1 / (8 + k**0.5) for k in range(first, first + 1_000)) for first in firsts]
     assert counts == pytest.approx(expected, abs=3)
     assert not any(map(is_audit, range(1, 5)))

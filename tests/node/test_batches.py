@@ -135,7 +135,7 @@ def test_a_batch_equals_one_at_a_time_when_labels_come_after_the_batch(
         assert dict(zip(chosen, settled, strict=True)) == expected
 
     # A learner that counts pending labels later knows less of how many of them came.
-    assert [snapshot_of(one.learner).cells for one in ours.values()] == [
+    assert [snapshot_of(site.learner).cells for site in ours.values()] == [
         snapshot_of(one.learner).cells for one in plain.values()
     ]
 

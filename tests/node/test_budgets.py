@@ -61,7 +61,7 @@ async def answered(node: Node, rows: int = 1) -> Request:
 
 
 def peers_of(requests: Sequence[Request]) -> list[str]:
-    return [one.group(row).peer for one in requests for row in range(len(one))]
+    return [request.group(row).peer for request in requests for row in range(len(request))]
 
 
 def amount(world: World, site: str, *, is_ours: bool) -> int:
@@ -94,7 +94,7 @@ async def test_the_budget_of_a_site_holds_for_all_peers_together() -> None:
 
     assert sum(map(bool, peers_of(today))) == 8
     assert (state.spent_today, state.budget) == (0.4, 0.4)
-    assert {one.state for one in state.peers} == {"over_budget"}
+    assert {peer.state for peer in state.peers} == {"over_budget"}
 
 
 @virtual.timed
@@ -202,7 +202,7 @@ async def test_both_ends_have_the_same_price_of_every_answer_after_losses_and_cr
     assert len(ids) > 5
     assert [answered[id_][0].price for id_ in ids] == [price] * len(ids)
     assert amount(world, "site0", is_ours=True) == price * len(ids)
-    given = [one for one in world.stores["site1"].requests() if one.source == "site0"]
+    given = [request for request in world.stores["site1"].requests() if request.source == "site0"]
     assert amount(world, "site1", is_ours=False) == price * len(given)
 
 
@@ -239,7 +239,7 @@ async def test_payments_and_budgets_follow_prices_that_are_learnt() -> None:
         prices += [ticket.price] if ticket.arm == "site1" else []
 
     assert sorted(set(prices)) == [PRICE, 0.25]
-    assert amount(world, "site0", is_ours=True) == sum(round(1e6 * one) for one in prices)
+    assert amount(world, "site0", is_ours=True) == sum(round(1e6 * price) for price in prices)
     assert node.state().spent_today == pytest.approx(sum(prices))
 
 

@@ -52,7 +52,7 @@ def test_arms_that_stay_keep_their_counters_and_new_ones_have_none(
         after = known_of(await world.become(table, is_restarted=is_restarted))
 
         assert of_arms(after, "a", "b", "south") == before
-        assert all(not any(one) for one in of_arms(after, "x").values())
+        assert all(not any(arm) for arm in of_arms(after, "x").values())
         assert recorded(world.stores["north"]) == labels
 
     changed(policy, use)
@@ -116,7 +116,7 @@ def test_a_new_version_begins_anew_and_an_old_one_returns_with_its_record(
         node = await world.become(site(GRID), is_restarted=is_restarted, a=("2" * 64, 0.0))
         second = known_of(node)
         assert of_arms(second, "b", "south") == of_arms(first, "b", "south")
-        assert all(not any(one) for one in of_arms(second, "a@222222222222").values())
+        assert all(not any(arm) for arm in of_arms(second, "a@222222222222").values())
         waiting = await live(node, 60, seed=6)
         labels = recorded(world.stores["north"])
         assert labels["a@222222222222"][0] > 0
@@ -127,7 +127,7 @@ def test_a_new_version_begins_anew_and_an_old_one_returns_with_its_record(
 
         assert all(back[key] == value for key, value in of_arms(first, "a").items())
         assert recorded(world.stores["north"])["a"][0] >= labels["a"][0]
-        state = {one.name: one for one in node.state().arms}
+        state = {arm.name: arm for arm in node.state().arms}
         assert state["a"].version == ""
 
     changed(GRID, use)
@@ -141,7 +141,7 @@ def test_a_new_version_carries_a_share_if_the_file_says_so(is_restarted: bool) -
         after = known_of(node)
 
         for (cell, arm), counters in of_arms(before, "a").items():
-            assert after[cell, f"{arm}@2"][:2] == [one // 2 for one in counters[:2]]
+            assert after[cell, f"{arm}@2"][:2] == [counter // 2 for counter in counters[:2]]
         assert sum(one[0] for one in of_arms(after, "a@2").values()) > 0
         assert "a@2" not in recorded(world.stores["north"])  # these are no labels of its own
 

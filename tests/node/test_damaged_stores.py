@@ -100,7 +100,7 @@ def test_check_changes_no_byte_and_leaves_no_file(tmp_path: Path, is_open: bool)
 
     def seen() -> dict[str, tuple[bytes, int]]:
         files = [one for one in sorted(tmp_path.iterdir()) if not one.name.endswith("-shm")]
-        return {one.name: (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+        return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
     before = seen()
 

@@ -96,7 +96,7 @@ def test_a_liar_does_not_show_a_change_whatever_it_says(
     peers: tuple[str, ...], liars: tuple[str, ...]
 ) -> None:
     """It is honest at first, and sends four labels for each one of another source."""
-    sources = (OWN, *(one for one in peers for _ in range(4 if one in liars else 1)))
+    sources = (OWN, *(peer for peer in peers for _ in range(4 if peer in liars else 1)))
     for seed in range(5):
         labels = said(
             lambda source, place: 0.05 if source in liars and place > 600 else 0.8,
@@ -203,4 +203,4 @@ def test_pooled_sources_and_own_labels_show_a_change(liar: str | None) -> None:
 
     assert slot is not None
     assert 150 < slot < 170
-    assert [one for one in PEERS if not trust.is_pooled(one)] == ([liar] if liar else [])
+    assert [peer for peer in PEERS if not trust.is_pooled(peer)] == ([liar] if liar else [])

@@ -246,7 +246,9 @@ def test_failures_are_logged_once_a_minute_without_the_instance(
     with caplog.at_level(logging.WARNING, "covey"):
         lived(story, a=broken, b=lambda _: 1)
 
-    lines = [one.getMessage() for one in caplog.records if one.name == "covey.node.functions"]
+    lines = [
+        record.getMessage() for record in caplog.records if record.name == "covey.node.functions"
+    ]
     assert len(lines) == 2
     assert "function 'a' of learner 'north' raised ValueError at " in lines[0]
     assert lines[0].endswith("; 1 failures since the start")

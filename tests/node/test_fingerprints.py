@@ -163,7 +163,7 @@ def test_a_passed_horizon_is_logged_once_and_stands_in_the_status(
     with caplog.at_level(logging.WARNING):
         states = virtual.run(lived(30))
 
-    lines = [one.message for one in caplog.records if "horizon" in one.message]
+    lines = [record.message for record in caplog.records if "horizon" in record.message]
     assert lines == [
         "slot 21: [policy] horizon is 20 slots; after them cells and thresholds stay as they are, "
         "and the bounds no longer hold; raise it (what is stored is counted again)"

@@ -95,7 +95,7 @@ async def test_a_failed_commit_fails_all_waiting_and_all_later_callers(error: Ex
     await asyncio.sleep(0)
     may_end.set()
     results = await asyncio.gather(first, second, return_exceptions=True)
-    assert [type(one) for one in results] == [StoreError] * 2
+    assert [type(result) for result in results] == [StoreError] * 2
     assert journal.is_broken.is_set()
     for _ in range(2):
         with pytest.raises(StoreError):
@@ -120,7 +120,7 @@ def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing(
     async def main() -> None:
         loop, journal = asyncio.get_running_loop(), journal_of(numbers, commit)
         results = await asyncio.gather(*(add(journal, k) for k in (1, 2)), return_exceptions=True)
-        assert [type(one) for one in results] == [StoreFull] * 2
+        assert [type(result) for result in results] == [StoreFull] * 2
         with pytest.raises(StoreFull):
             await add(journal, 3)
         begun_s = loop.time()
@@ -136,7 +136,7 @@ def test_a_full_disk_accepts_nothing_and_later_nothing_is_missing(
     with caplog.at_level(logging.INFO):
         virtual.run(main())
     assert tried == [[1, 2]] * 5 + [[3, 4]]
-    lines = [(one.levelname, one.message) for one in caplog.records]
+    lines = [(record.levelname, record.message) for record in caplog.records]
     assert [level for level, _ in lines] == ["ERROR", "INFO"]  # at the begin and at the end
     assert "full" in lines[0][1]
     assert "room" in lines[1][1]

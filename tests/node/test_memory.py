@@ -25,7 +25,7 @@ async def play(world: World, rng: np.random.Generator) -> None:
     for _ in range(ROUNDS):
         for node in world.nodes.values():
             truths = rng.integers(0, 2, ROWS).tolist()
-            request = await node.answer([[one] for one in truths], rng.random((ROWS, 1)))
+            request = await node.answer([[truth] for truth in truths], rng.random((ROWS, 1)))
             await node.learn_rows(request.id, range(ROWS), truths)
         for node in world.nodes.values():
             await node.drained()

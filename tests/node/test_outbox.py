@@ -124,4 +124,4 @@ def test_undelivered_labels_are_logged_after_a_minute_and_then_every_ten(
 
 def undelivered(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the log lines about labels; those about the circuit are another matter."""
-    return [one.message for one in caplog.records if "labels" in one.message]
+    return [record.message for record in caplog.records if "labels" in record.message]

@@ -251,7 +251,7 @@ def test_a_source_forgets_when_the_site_does() -> None:
     counters = [one.counters for one in statistics.take() if isinstance(one, CountedArm)]
 
     assert snapshot_of(learner).doubts[""][3] > 0
-    assert [one[:2] for one in counters] == [[0, 0]] * len(counters)
+    assert [counter[:2] for counter in counters] == [[0, 0]] * len(counters)
     settle(statistics, SOUTH, open_, 30, 1)
     assert overlay_rows(statistics, SOUTH)[Cell(0, (0,))][3:9] == [0] * 6
     code = statistics.serve(SOUTH, Cell(0, (0,)), 31)

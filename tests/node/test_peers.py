@@ -208,7 +208,7 @@ async def test_a_transport_sees_the_deadline_of_its_call() -> None:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.message for one in caplog.records if one.name == "covey.node.peers"]
+    return [record.message for record in caplog.records if record.name == "covey.node.peers"]
 
 
 @virtual.timed

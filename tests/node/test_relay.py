@@ -69,7 +69,7 @@ async def asked(world: World, times: int) -> list[str]:
 def payments(world: World, site: str, *, is_ours: bool) -> dict[str, tuple[int, int]]:
     """Return rows and amounts that a site paid, or earned, by peer."""
     days = [one for one in world.stores[site].all(DayPayments) if one.is_ours == is_ours]
-    return {one.peer: (one.rows, one.amount) for one in days}
+    return {day.peer: (day.rows, day.amount) for day in days}
 
 
 def labels_of(world: World, site: str) -> int:
@@ -175,7 +175,7 @@ async def test_a_site_that_is_lost_on_the_way_is_a_peer_that_is_not_available(lo
     world.down.add(lost)
     node = world.nodes["north"]
     tickets = [await node.predict(0, (0.5,)) for _ in range(10)]
-    states = {one.name: one.state for one in node.state().peers}
+    states = {peer.name: peer.state for peer in node.state().peers}
 
     assert "west" not in {ticket.arm for ticket in tickets}
     assert node.counters.alone > 0

@@ -67,7 +67,9 @@ def test_rows_for_which_there_is_no_time_are_decided_without_peers_and_logged(
         await asyncio.sleep(60)
         await node.answer([1] * 64, np.linspace(0, 1, 64).reshape(64, 1))
 
-        lines = [one.message for one in caplog.records if one.name == "covey.node.functions"]
+        lines = [
+            record.message for record in caplog.records if record.name == "covey.node.functions"
+        ]
         assert len(lines) == 2
         assert "rows were decided without peers (peer 'south' gave no answer in time)" in lines[0]
         said = [int(line.split()[0]) for line in lines]
@@ -144,7 +146,7 @@ def cell_of(node: Node) -> str:
 
 def counted(node: Node) -> Any:
     """Return what is counted in cells that are not empty; reports of peers stay known."""
-    overlays = [one.tables for one in node._state.sources._overlays.values()]
+    overlays = [overlay.tables for overlay in node._state.sources._overlays.values()]
     tables = [table for one in [node.learner.tables, *overlays] for table in one.values()]
     arms = range(len(node.learner.arms))
     rows = []

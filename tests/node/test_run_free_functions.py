@@ -55,7 +55,7 @@ def test_labels_of_a_batch_count_as_one_by_one(policy: dict[str, Any]) -> None:
         )
         north = network["north"]
         answers = north.predict_batch(rows, points)
-        tickets, labels = [one.ticket for one in answers], [row % 2 for row in rows]
+        tickets, labels = [answer.ticket for answer in answers], [row % 2 for row in rows]
         if at_once:
             north.learn_batch(tickets, labels)
         else:

@@ -35,7 +35,7 @@ def test_spans_add_up_what_happened_in_them() -> None:
 
 def spans(lines: list[SeriesLine]) -> dict[tuple[int, int], int]:
     """The decisions of arm a, by length and begin of the span."""
-    return {(one.every_s, one.at - BEGIN): one.counts["a"][0] for one in lines}
+    return {(line.every_s, line.at - BEGIN): line.counts["a"][0] for line in lines}
 
 
 def test_minutes_are_due_together_and_until_they_are_written() -> None:
@@ -69,7 +69,7 @@ def test_hours_and_days_that_were_never_written_are_the_sums_of_their_parts() ->
     for count, now in enumerate((BEGIN, BEGIN + 61, BEGIN + HOUR_S, BEGIN + 2 * HOUR_S), start=1):
         history.note(arms(count), now)
         lines = history.due(now, is_last=True)
-        kept |= {(one.every_s, one.at): one for one in lines}
+        kept |= {(line.every_s, line.at): line for line in lines}
         history.written(lines)
     del kept[HOUR_S, BEGIN]  # as if the site had stopped before
 

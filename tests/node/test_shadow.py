@@ -46,7 +46,7 @@ class Drawn(World):
     @property
     def kept(self) -> dict[tuple[int, int], ShadowRow]:
         rows = self.stores["north"].all(ShadowRow)
-        return {(one.request, one.row): one for one in rows}
+        return {(row.request, row.row): row for row in rows}
 
 
 async def stream(world: World, rows: range, *, labelled: bool = True) -> list[Any]:

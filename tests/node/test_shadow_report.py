@@ -85,7 +85,9 @@ def errors(name: str, rows: list[int]) -> float:
 def test_a_peer_is_compared_on_the_rows_that_it_answered(
     served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = [int(one.id[1:]) for one in served.requests if one.groups[0].peer == "south"]
+    asked = [
+        int(request.id[1:]) for request in served.requests if request.groups[0].peer == "south"
+    ]
     found = told(capsys, "report", str(served.store))["shadow"]
     exported = told(capsys, "export", str(served.store), "--out", str(tmp_path / "log.csv"))
     (peer,) = found["peers"]

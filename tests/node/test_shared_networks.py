@@ -266,8 +266,14 @@ async def test_a_failure_while_others_wait_takes_back_its_own_row_only() -> None
     calls = [network["south"].apredict(k, (0.3,)) for k in range(5)]
     answers = await asyncio.gather(*calls, return_exceptions=True)
 
-    assert [isinstance(one, FunctionError) for one in answers] == [False, False, True, False, False]
-    good = [one for one in answers if not isinstance(one, FunctionError)]
+    assert [isinstance(answer, FunctionError) for answer in answers] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
+    good = [answer for answer in answers if not isinstance(answer, FunctionError)]
     assert all(network["south"].learn(one.ticket, 1).is_new for one in good)
     assert network["south"].state.open.pending_rows == 0
 

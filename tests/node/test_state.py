@@ -339,8 +339,14 @@ def test_a_label_for_an_answer_of_a_peer_is_delivered_from_the_same_commit() -> 
     commit = site.state.take()
 
     assert commit is not None
-    asked = [one.peer_answers[0].id for one in commit.requests if one.group(0).peer == "south"]
-    assert [(one.peer, one.id) for one in commit.deliveries] == [("south", id_) for id_ in asked]
+    asked = [
+        request.peer_answers[0].id
+        for request in commit.requests
+        if request.group(0).peer == "south"
+    ]
+    assert [(delivery.peer, delivery.id) for delivery in commit.deliveries] == [
+        ("south", id_) for id_ in asked
+    ]
     assert len(asked) > 5
     assert site.state.answered(0, "south") == len(asked)
 

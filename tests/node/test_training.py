@@ -140,7 +140,7 @@ def test_after_three_failures_in_a_row_labels_count_without_training(
         assert list(world.stores["north"].counters().values()) == [(6, 0)]
 
     assert lived(story).seen == []
-    (line,) = [one.getMessage() for one in caplog.records]
+    (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("function 'trainee' of learner 'north' raised ValueError at ")
     assert "training failed 3 times in a row and stops until the next start" in line
 

@@ -105,7 +105,7 @@ class Gate:
 
 async def busy(*calls: Any) -> list[bool]:
     results = await asyncio.gather(*calls, return_exceptions=True)
-    return [isinstance(one, FunctionBusy) for one in results]
+    return [isinstance(result, FunctionBusy) for result in results]
 
 
 @looped

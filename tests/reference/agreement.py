@@ -12,7 +12,7 @@ def capital(differences: Sequence[float], zone: float, sign: int) -> float:
     for bet in BETS:
         for start in range(len(differences)):
             share = 1 / ((start + 1) * (start + 2))
-            factors = [1 + bet * (sign * one - zone) for one in differences[start:]]
+            factors = [1 + bet * (sign * difference - zone) for difference in differences[start:]]
             total += share * prod(factors)
     return total / len(BETS)
 

@@ -422,7 +422,9 @@ class Learner:
 
     def counted(self, cell: Cell, arm: int) -> tuple[int, int]:
         """Return the labels of an arm in a cell and in those below, and what they gained."""
-        labels = [(one.place.cell, one.arm, one.gain) for one in self.labels] + self.of_peers
+        labels = [
+            (label.place.cell, label.arm, label.gain) for label in self.labels
+        ] + self.of_peers
         gains = [gain for small, a, gain in labels if a == arm and cell in above(small)]
         return len(gains), sum(gains)
 
@@ -454,7 +456,7 @@ class Learner:
         if self.has_coordinates:
             labels = [(label.place.point, label.gain) for label in self.of_arm(arm)]
             beliefs.append(of_one_coordinate(labels, self.unit, place.point))
-        return [Belief(clipped(one.mean, 0.001), one.variance) for one in beliefs]
+        return [Belief(clipped(belief.mean, 0.001), belief.variance) for belief in beliefs]
 
     def logs(self) -> list[int]:
         """Return the log-likelihoods of own labels: of beliefs, without the record, with it."""

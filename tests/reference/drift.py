@@ -11,7 +11,7 @@ def likelihoods(labels: Sequence[Said]) -> list[float]:
     """Return how much more likely each label is by what was said lately than by the past."""
     pasts: list[float | None] = []
     for place, (source, function, region, _) in enumerate(labels):
-        mine = [one[3] for one in labels[:place] if one[:3] == (source, function, region)]
+        mine = [label[3] for label in labels[:place] if label[:3] == (source, function, region)]
         pasts.append((sum(mine) + 1 / 2) / (len(mine) + 1) if len(mine) >= 16 else None)
     found = []
     for place, (said, past) in enumerate(zip(labels, pasts, strict=True)):

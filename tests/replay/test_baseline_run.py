@@ -130,7 +130,7 @@ def test_answers_that_are_right_in_part_are_refused() -> None:
 
 def answers(baseline: Any, said: Any, labels: Any, delays: Any = None) -> list[int]:
     (given_answers,) = BaselineRun([baseline]).add(log_of(said, labels, delays)).values()
-    return [int(one) for one in given_answers]
+    return [int(answer) for answer in given_answers]
 
 
 @given(

@@ -182,7 +182,7 @@ def test_alone_every_learner_is_charged_by_its_own_columns(data: dict[str, Any])
         return [north, {**south, "cost-columns": {"c": "q", "d": "r"}}]
 
     together, separate = (
-        [one.numbers.alone_percent for one in covey.replay(setup, columns).outcome.learners]
+        [learner.numbers.alone_percent for learner in covey.replay(setup, columns).outcome.learners]
         for setup in (
             {"data": data, "learner": learners(south="p")},
             {"data": data, "learner": learners()},

@@ -70,7 +70,7 @@ def test_by_the_papers_reading_labels_are_hidden_from_the_first_only() -> None:
     policy = {**PATIENT["policy"], "preset": "cos", "reading": "paper"}
     learners = [{"name": name, "functions": [f"{name}1", f"{name}2"]} for name in "ab"]
     trace = covey.replay(
-        {"policy": policy, "learner": [{**one, "peers": {}} for one in learners]},
+        {"policy": policy, "learner": [{**learner, "peers": {}} for learner in learners]},
         predictions=np.ones((4, 3)),
         labels=np.ones(3),
         contexts=np.empty((3, 0)),

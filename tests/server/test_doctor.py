@@ -41,8 +41,8 @@ def content(folder: Path) -> dict[str, tuple[bytes, int]]:
     The memory that processes share changes with every reader.
     """
     files = [one for one in sorted(folder.rglob("*")) if one.is_file()]
-    files = [one for one in files if not one.name.endswith(("examined.toml", "-shm"))]
-    return {str(one): (one.read_bytes(), one.stat().st_mtime_ns) for one in files}
+    files = [file for file in files if not file.name.endswith(("examined.toml", "-shm"))]
+    return {str(file): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
 
 
 # -- the file, functions, the address -------------------------------------------------------------
@@ -98,7 +98,9 @@ def test_all_invalid_tables_of_a_file_are_named_in_one_run(tmp_path: Path) -> No
     words = ["polizy", "stroe", "jason-kib", "slizes", "konstant", "konstant", "public key", "name"]
     places = [*["file"] * 4, "function zero", "function one", "peer south", "peer 2"]
 
-    assert [(one.what, one.state) for one in findings] == [(what, "failure") for what in places]
+    assert [(finding.what, finding.state) for finding in findings] == [
+        (what, "failure") for what in places
+    ]
     assert all(word in one.message for one, word in zip(findings, words, strict=True))
 
 

@@ -43,7 +43,7 @@ def test_what_is_malformed_is_4xx_or_cut_off_and_moves_nothing(store: Path) -> N
 def test_closing_the_site_takes_no_longer_than_the_limits(store: Path) -> None:
     with site(store.parent) as served, ThreadPoolExecutor(64) as pool:
         for name, answer in zip(CORPUS, pool.map(served.linger, CORPUS.values()), strict=True):
-            assert all(400 <= one < 500 for one in statuses(answer)), (name, answer)
+            assert all(400 <= status < 500 for status in statuses(answer)), (name, answer)
 
 
 def test_mutated_requests_are_never_5xx_and_only_those_served_leave_a_trace(store: Path) -> None:
@@ -51,8 +51,8 @@ def test_mutated_requests_are_never_5xx_and_only_those_served_leave_a_trace(stor
     with site(store.parent) as served:
         answers = [statuses(one) for one in served.exchange_all(mutated(seed=1, count=600))]
 
-    served_ones = sum(status == 200 for one in answers for status in one)
-    assert max((status for one in answers for status in one), default=0) < 500
+    served_ones = sum(status == 200 for answer in answers for status in answer)
+    assert max((status for answer in answers for status in answer), default=0) < 500
     assert sum(map(bool, answers)) > 300
     assert rows <= counts(store)[0] <= rows + served_ones
     assert counts(store)[1] == labels

@@ -150,7 +150,7 @@ def test_fields_that_clients_add_change_nothing(fields: dict[str, Any]) -> None:
 def test_metadata_have_the_datatype_of_the_labels(classes: Any, datatype: str) -> None:
     found = Model(SERVING, 1, classes=classes).metadata()
 
-    assert [(one.name, one.datatype) for one in found.outputs[:2]] == [
+    assert [(output.name, output.datatype) for output in found.outputs[:2]] == [
         ("label", datatype),
         ("ticket", "BYTES"),
     ]

@@ -27,7 +27,7 @@ def raised() -> Iterator[tuple[int, str]]:
         tree = ast.parse(path.read_text()) if path.exists() else ast.Module([], [])
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "HttpProblem":
-                given = [getattr(one, "value", None) for one in node.args[:2]]
+                given = [getattr(arg, "value", None) for arg in node.args[:2]]
                 if all(given):
                     yield tuple(given)  # type: ignore[misc]
     yield from ((status, code) for _, status, code in STATUSES)
@@ -88,7 +88,7 @@ def test_references_lead_somewhere() -> None:
         for one in tree if isinstance(tree, list) else ():
             yield from references(one)
 
-    found = {one.removeprefix("#/components/schemas/") for one in references(DOCUMENT)}
+    found = {reference.removeprefix("#/components/schemas/") for reference in references(DOCUMENT)}
     assert found == set(DOCUMENT["components"]["schemas"])
     assert len(found) > 10
 
@@ -97,8 +97,10 @@ def test_references_lead_somewhere() -> None:
 def test_every_code_is_in_the_pages_with_its_status(code: str) -> None:
     lines = [line for page in PAGES for line in page.read_text().splitlines()]
     tables = [line for line in lines if line.startswith("|")]
-    rows = [one for one in tables if f"`{code}`" in one.split("|")[1].replace(",", " ").split()]
-    rows = [one for one in rows if " " not in one.split("|")[1].strip().replace(", ", "")]
+    rows = [
+        table for table in tables if f"`{code}`" in table.split("|")[1].replace(",", " ").split()
+    ]
+    rows = [row for row in rows if " " not in row.split("|")[1].strip().replace(", ", "")]
 
     assert len(rows) == 1
     codes, statuses = (

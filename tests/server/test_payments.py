@@ -84,7 +84,7 @@ async def ask_late(client: Client) -> None:
 
 def lines_of(folder: Path, name: str, months: Iterable[str]) -> tuple[list[Line], list[Line]]:
     """Return what a site has paid and earned."""
-    found = [statement_of(folder / name / f"{name}.store", month_of(one)) for one in months]
+    found = [statement_of(folder / name / f"{name}.store", month_of(month)) for month in months]
     return [line for one in found for line in one.paid], [
         line for one in found for line in one.earned
     ]
@@ -116,7 +116,7 @@ async def test_the_statements_of_two_sites_agree_but_for_answers_that_came_too_l
     paid, _ = lines_of(folder, "north", sorted(months))
     _, earned = lines_of(folder, "south", sorted(months))
     with closing(Store(folder / "north" / "north.store")) as store:
-        asked = [answer for one in store.requests() for answer in one.peer_answers.values()]
+        asked = [answer for request in store.requests() for answer in request.peer_answers.values()]
     ids = [answer.id for answer in asked if answer.id]
     with closing(Store(folder / "south" / "south.store")) as store:
         found = store.find_many("north", ids)

@@ -295,8 +295,8 @@ async def test_what_fails_here_is_answered_without_a_word_of_others() -> None:
     ]
 
     assert list(map(code, replies)) == [(503, "busy"), (503, "store_failed")]
-    assert not any(b"77" in one.body or b"/var" in one.body for one in replies)
-    assert [one.headers["Retry-After"] for one in replies] == ["1", "1"]
+    assert not any(b"77" in reply.body or b"/var" in reply.body for reply in replies)
+    assert [reply.headers["Retry-After"] for reply in replies] == ["1", "1"]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -103,7 +103,7 @@ async def test_the_number_of_running_requests_of_a_peer_is_limited() -> None:
     asks = [call("ask", {**BODIES["ask"], "rows": [[f"r{k}", "g1:0", 1]]}) for k in range(3)]
     others = [call("ask", who="east")]
 
-    said = await asyncio.gather(*(respond(back, one) for one in [*asks, *others]))
+    said = await asyncio.gather(*(respond(back, ask) for ask in [*asks, *others]))
 
     assert list(map(code, said)) == [200, 200, (503, "busy"), 200]
     assert await answers(back, *asks) == [200, 200, 200]

@@ -113,7 +113,8 @@ def test_a_question_by_the_cell_alone_shows_nothing() -> None:
 )
 def test_what_cannot_be_sent_is_refused_before_it_is(instances: list[Any], sentence: str) -> None:
     asked = [
-        AskRow("r", "g1:0", 1) if one is ... else AskRow("r", "g1:0", 1, one) for one in instances
+        AskRow("r", "g1:0", 1) if instance is ... else AskRow("r", "g1:0", 1, instance)
+        for instance in instances
     ]
     with pytest.raises(DataError, match=sentence):
         peer_messages.write(peer_messages.ask(asked, request="m1", deadline_ms=900))

@@ -46,7 +46,7 @@ def _flood(folder: Path, seed: int, count: int) -> int:
         before = served.memory_kib()
         rest = mutated(seed + 1, count)
         while some := list(islice(rest, 500)):
-            found += [one for answer in served.exchange_all(some) for one in statuses(answer)]
+            found += [status for answer in served.exchange_all(some) for status in statuses(answer)]
         after = served.memory_kib()
     failures = sum(status >= 500 for status in found)
     print(f"mutated requests: {count}, answered {len(found)}, with 5xx {failures}")

@@ -139,7 +139,7 @@ class Life:
         for ask in asks:
             self.noted += await self.node.for_peers.assist(ask, source="south")
         labels = [(row.id, 1) for row in rows]
-        for part in [labels] if self.is_batched else [[one] for one in labels]:
+        for part in [labels] if self.is_batched else [[label] for label in labels]:
             self.noted += await self.node.for_peers.take_labels(part, source="south")
 
     async def restart(self, step: str, name: str) -> None:

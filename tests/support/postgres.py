@@ -89,9 +89,9 @@ class Server:
 
     def send(self, number: int) -> None:
         """Send a signal to all its processes."""
-        for one in self.processes():
+        for process in self.processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(one, number)
+                os.kill(process, number)
 
     def processes(self) -> list[int]:
         """Return the ids of its processes, the postmaster first."""

@@ -14,7 +14,7 @@ SOUTH = {"name": "south", "functions": ["c"], "peers": {}}
 def answers(labels: np.ndarray, *accuracies: Any, seed: int = 0) -> np.ndarray:
     """Return predictions of functions that are right with these chances, slot by slot or always."""
     rng = np.random.default_rng([7, seed])
-    chance = np.array([np.broadcast_to(one, len(labels)) for one in accuracies])
+    chance = np.array([np.broadcast_to(accuracy, len(labels)) for accuracy in accuracies])
     return np.where(rng.random(chance.shape) < chance, labels, 1 - labels)
 
 
