@@ -150,17 +150,10 @@ cdef class AutoPolicy(CellPolicy):
     cdef Replies replies
     cdef Friends friends
     cdef readonly bint is_simple
-    cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef double accuracy(self, long long row, long long arm) noexcept
-    cdef long long basis(self, long long row) noexcept
-    cdef int most_accurate(self, long long row) except -1
-    cdef int choose_again(self, long long row, long long slot) except? -2
     @cython.final
     cdef int prepare(self, long long row, long long slot) except -1
     @cython.final
     cdef bint _is_usual(self) noexcept
-    cdef bint is_waiting(self, long long row, long long slot) except -1
-    cdef int wanted_from(self, long long row, long long peer) except? -2
     @cython.final
     @cython.locals(is_same=cython.bint)
     cdef inline long long _judge(self, long long row, long long slot) noexcept
@@ -172,18 +165,5 @@ cdef class AutoPolicy(CellPolicy):
     cdef inline int _offer(self, long long row, long long arm, double mean, double highest) except -1
     @cython.final
     cdef int _consider(self, long long row, long long arm, long long slot) except -1
-    cdef int serve(self, long long row) except? -2
-    cdef int report(self, long long row, long long slot) except -1
-    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
-    cdef int learn_now(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
-    cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
-    cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
-    cdef int score(self, long long row, long long function, long long gain, long long slot, bint is_served) except -1
-    cdef bint is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
-    cpdef int derive(self, long long row) except -1
-    cdef int forget(self, long long end) except -1
-    cdef void hear_alarm(self, long long slot) noexcept
-    cpdef list state(self)
-    cpdef restore(self, list state)
     @cython.locals(auto=AutoPolicy)
     cpdef adopt(self, CellPolicy old, list arms)

@@ -1,5 +1,5 @@
 cimport cython
-from covey.kernel.cells cimport BEST_OWN, Cells
+from covey.kernel.cells cimport BEST_OWN
 from covey.kernel.counters cimport CLOSED, EXPLOIT, EXPLORE, FOREVER, ArmCounters
 from covey.kernel.table cimport CellPolicy, Clock, Said
 
@@ -22,17 +22,11 @@ cdef double upper(double mean, double bound) noexcept
 cdef class ShareUcb(CellPolicy):
     cdef double scale
     cdef long long wanted, values, reports
-    cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef bint is_waiting(self, long long row, long long slot) except -1
-    cdef int wanted_from(self, long long row, long long peer) except? -2
     cdef int _most_valuable(self, long long base, long long slot) except? -2
     cdef double _promise(self, long long base, long long arm, long long slot) noexcept
     cdef double _credit(self, long long base, long long arm) noexcept
     cdef double _upper(self, long long base, long long arm) noexcept
     cdef double _bound_by(self, long long base, long long arm, long long under_way) noexcept
-    cdef int serve(self, long long row) except? -2
-    cdef int report(self, long long row, long long slot) except -1
-    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     @cython.locals(is_alarm=cython.bint)
     cdef bint is_credible(self, long long row, long long arm, long long gain, long long slot, bint is_served) noexcept
     cdef long long _change_evidence(self, long long base, long long arm, long long gain) noexcept

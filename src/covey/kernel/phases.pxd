@@ -8,14 +8,10 @@ from covey.kernel.table cimport CellPolicy, Clock, Said
 
 cdef class Phases(CellPolicy):
     cdef bint is_sure
-    cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.final
     cdef int _test(self, long long row, long long explore, long long train, long long explore_peers, bint is_fresh) except? -2
-    cdef int serve(self, long long row) except? -2
-    cdef int unexplored(self, long long row) except? -2
     @cython.locals(is_open=cython.bint)
     cdef int wanted_from(self, long long row, long long peer) except? -2
-    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     @cython.final
     cdef inline long long _wanting(self, long long base, long long field, long long first, long long end, long long limit) noexcept
     @cython.final
@@ -25,13 +21,6 @@ cdef class Phases(CellPolicy):
 
 
 cdef class PlainPhases(Phases):
-    cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
-    cdef int serve(self, long long row) except? -2
-    cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
-    cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
-    cdef int count_own(self, long long row) except -1
-    cdef int learn_now(self, long long row, long long arm, long long phase, long long gain, long long slot) except -1
-    cdef int learn_served_now(self, long long row, long long function, long long gain, long long slot) except -1
     @cython.final
     cdef inline void _add_label(self, long long base, long long arm, long long gain) noexcept
 
@@ -44,9 +33,7 @@ cdef class PaperPhases(Phases):
     cdef int _after_training(self, long long base, bint is_trained) except? -2
     @cython.locals(wanted=cython.longlong, is_open=cython.bint)
     cdef int wanted_from(self, long long row, long long peer) except? -2
-    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
     @cython.final
     cdef int _best_here(self, long long base) except -1
-    cdef double value(self, long long base, long long arm) except? -2
     @cython.final
     cdef double _average(self, long long base, long long arm) noexcept

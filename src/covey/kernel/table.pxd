@@ -33,6 +33,7 @@ cdef class Said:
     cdef long long* numbers
 
 
+# A method of a subclass that overrides one of these is declared here alone, unless it has locals.
 cdef class CellPolicy:
     cdef Clock clock
     cdef readonly ArmCounters counters
@@ -81,20 +82,12 @@ cdef class OwnPolicy(CellPolicy):
     cdef object choosing, serving, learning, keeping, restoring, view, title, arm_names
     cdef list nothing
     cdef dict reports
-    cdef int choose(self, long long row, long long slot, bint is_fresh) except? -2
     @cython.locals(slot=cython.longlong)
     cdef int wanted_from(self, long long row, long long peer) except? -2
-    cdef int report(self, long long row, long long slot) except -1
-    cdef int hear(self, long long row, long long peer, Said said, long long slot) except -1
-    cdef int serve(self, long long row) except? -2
     cdef int _call(self, method, long long row, long long slot, long long end, context) except? -2
     cdef int _show(self, long long row, long long slot) except -1
     cdef tuple _middle(self, long long row)
-    cdef int learn(self, long long row, long long arm, long long phase, long long gain, long long slot, long long paid) except -1
-    cdef int learn_served(self, long long row, long long function, long long gain, long long slot) except -1
     cdef int _teach(self, long long row, long long arm, long long phase, long long gain, context) except -1
-    cpdef list state(self)
-    cpdef restore(self, list state)
 
 
 @cython.final
