@@ -517,7 +517,12 @@ class Learner:
     ) -> Table:
         """Return an empty table of a policy, which is that of an epoch if there are several."""
         clock = Clock(*policy.curves()) if clock is None else clock
-        rule = self._rule(space, other, policy)
+        of_policy = {
+            "dimension": policy.dimension,
+            "levels": policy.partition.levels(policy.dimension),
+            "rewards": self.rule.rewards if space in self.own_spaces else (),
+        }
+        rule = msgspec.structs.replace(self.rule, **(of_policy | dict(other)))
         return cast("Table", self._limited(table_of(clock, rule), space, rule))
 
     def _limited(self, table: Any, space: str, rule: Rule) -> Any:
@@ -525,14 +530,6 @@ class Learner:
         if self.harm is None or space != self.space:
             return table
         return Limited(table, self.harm, rule)
-
-    def _rule(self, space: str, other: Mapping[str, Any], policy: Policy) -> Rule:
-        of_policy = {
-            "dimension": policy.dimension,
-            "levels": policy.partition.levels(policy.dimension),
-            "rewards": self.rule.rewards if space in self.own_spaces else (),
-        }
-        return msgspec.structs.replace(self.rule, **(of_policy | dict(other)))
 
     def empty_tables(self, **other: Any) -> dict[str, Table]:
         """Return a table for every context space, those of candidates joined."""

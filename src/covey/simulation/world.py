@@ -5,7 +5,7 @@ Every purpose has its own source of random bits, so a world is the same on every
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,16 +14,6 @@ from covey.errors import ConfigError, DataError, place_of
 from covey.simulation.environment import Classes, Environment, check, check_horizon
 from covey.simulation.surfaces import AccuracyField, Purpose, bits_for
 from covey.types import WHOLE, Array, Loss
-
-
-class Source(Protocol):
-    """What gives the instances of a world: covey, or a class of the user's."""
-
-    def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, Array | None]:
-        """Return the next slots, as a `WorldChunk` has them: points, accuracy, right.
-
-        Answers that are None are drawn independently, each right with its accuracy.
-        """
 
 
 class EmbeddedSource:
@@ -35,6 +25,10 @@ class EmbeddedSource:
         self._samplers = [_sampler(environment, seed, horizon, k) for k in streams]
 
     def draw(self, first_slot: int, slots: int) -> tuple[Array, Array, None]:
+        """Return the next slots, as a `WorldChunk` has them: points, accuracy, right.
+
+        Answers that are None are drawn independently, each right with its accuracy.
+        """
         points = np.stack([draw(first_slot, slots) for draw in self._samplers], axis=1)
         return points, self.accuracies.measure(points, first_slot), None
 
@@ -154,7 +148,7 @@ class World:
         self.environment = environment
         self.horizon = horizon
         self.slots = 0
-        self._source: Source = (
+        self._source = (
             EmbeddedSource(environment, seed=seed, horizon=horizon)
             if environment.is_embedded
             else OwnSource(environment, seed)

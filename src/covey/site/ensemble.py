@@ -10,20 +10,15 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from covey.bandit.ensemble import ABSTAINED, Ensemble, EnsembleState, Weighing
 from covey.bandit.learner import Learner
 from covey.config import LearnerTable
-from covey.errors import (
-    ConfigError,
-    PeerError,
-)
+from covey.errors import ConfigError, PeerError
 from covey.kernel import row_of
-from covey.site.handler import Effects
+from covey.site.handler import Effects, rows_to_ask
 from covey.site.requests import (
     CLIENT,
-    AskRow,
     Delivery,
     Draft,
     Request,
@@ -81,18 +76,7 @@ class SiteEnsemble:
     ) -> list[Any]:
         """Ask all voters while the site answers rows itself; return the labels that win."""
         count = len(draft.codes)
-        id_ = effects.new_id()
-        ids = [f"{id_}:{place}" if count > 1 else id_ for place in range(count)]
-        own_rows = [row_of(int(code)) for code in draft.codes]
-        cells = [
-            str(effects.cell(learner.space, row, draft.context(place)))
-            for place, row in enumerate(own_rows)
-        ]
-        rows = draft.rows.tolist() if isinstance(draft.rows, np.ndarray) else draft.rows
-        asked = [
-            AskRow(*row)
-            for row in zip(ids, cells, map(draft.slot_of, range(count)), rows, strict=True)
-        ]
+        asked = rows_to_ask(effects, learner.space, draft, range(count), draft.rows)
         mine, *answers = await effects.together(
             [own, *(effects.ask(peer, asked) for peer in self.voters)]
         )
@@ -104,8 +88,8 @@ class SiteEnsemble:
             for peer, answer in zip(self.voters, answers, strict=True):
                 if not isinstance(answer, PeerError) and answer[place].is_given:
                     votes[peer] = answer[place].label
-            draft.scored[place] = {ROW_ID: ids[place], **votes}
-            cell = learner.name_at(learner.space, own_rows[place])
+            draft.scored[place] = {ROW_ID: asked[place].id, **votes}
+            cell = learner.name_at(learner.space, row_of(int(draft.codes[place])))
             winner = self._ensemble.elect(self._codes(votes), self._cell(cell))
             labels.append(self._known.classes[winner])
         return labels

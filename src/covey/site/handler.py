@@ -511,23 +511,11 @@ class Handler:
 
     async def _ask(self, draft: Draft, group: Group) -> bool:
         """Ask a peer for all its rows at once; return whether some have no answer yet."""
-        learner, (choice, _, places) = self._learner, group
+        choice, _, places = group
         shared: Any = [NO_INSTANCE] * len(places)
         if not choice.is_by_context:
             shared = self._share(draft.rows, group)
-            shared = shared.tolist() if isinstance(shared, np.ndarray) else shared
-        id_ = self._effects.new_id()
-        rows = [
-            AskRow(
-                f"{id_}:{place}" if len(draft.codes) > 1 else id_,
-                self._effects.cell(
-                    learner.space, row_of(int(draft.codes[place])), draft.context(place)
-                ),
-                draft.slot_of(place),
-                instance,
-            )
-            for place, instance in zip(places, shared, strict=True)
-        ]
+        rows = rows_to_ask(self._effects, self._learner.space, draft, places, shared)
         may_be_late = len(draft.codes) == 1 and not choice.is_by_context
         answers = await self._effects.ask(choice.peer, rows, may_be_late=may_be_late)
         is_missing = False
@@ -709,6 +697,23 @@ class Handler:
         if rows and self._trains(request.source):
             await self._effects.train(request, rows, truths)
         return kept
+
+
+def rows_to_ask(
+    effects: Effects, space: str, draft: Draft, places: Sequence[int], instances: Any
+) -> list[AskRow]:
+    """Return decided rows as a peer is asked about them; they have one id, and their places."""
+    id_, is_one = effects.new_id(), len(draft.codes) == 1
+    instances = instances.tolist() if isinstance(instances, np.ndarray) else instances
+    return [
+        AskRow(
+            id_ if is_one else f"{id_}:{place}",
+            effects.cell(space, row_of(int(draft.codes[place])), draft.context(place)),
+            draft.slot_of(place),
+            instance,
+        )
+        for place, instance in zip(places, instances, strict=True)
+    ]
 
 
 def _part(rows: Rows, places: list[int]) -> Rows:
