@@ -122,7 +122,12 @@ class Ensemble:
         **settings: Any,
     ) -> None:
         self.weighing = weighing_from(settings)
-        self.learners = _checked_members(learners)
+        if not learners:
+            raise ConfigError("an ensemble needs at least one learner")
+        for k, learner in enumerate(learners):
+            if learner in learners[:k]:
+                raise ConfigError(f"duplicate learner name {learner!r}")
+        self.learners = tuple(learners)
         self._is_local = self.weighing.weights == "cell"
         self._classes = _ordered(classes, self.weighing.base)
         self._codes = {label: code for code, label in enumerate(self._classes)}
@@ -273,15 +278,6 @@ def winner(weights: Sequence[float], votes: Sequence[int], threshold: float | No
         if code and (weight > most or (weight == most and code < best)):
             best, most = code, weight
     return best if most >= (sums.get(0, 0.0) if threshold is None else threshold) else 0
-
-
-def _checked_members(learners: Sequence[str]) -> tuple[str, ...]:
-    if not learners:
-        raise ConfigError("an ensemble needs at least one learner")
-    for k, learner in enumerate(learners):
-        if learner in learners[:k]:
-            raise ConfigError(f"duplicate learner name {learner!r}")
-    return tuple(learners)
 
 
 def _ordered(classes: Sequence[Label] | None, base: Label) -> tuple[Label, ...]:

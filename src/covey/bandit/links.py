@@ -311,7 +311,10 @@ def _parsed(
         raise ConfigError("[[link-change]] without [[link]]; list the links first")
     tables = list(_tables(table["link"], LinkTable, "[[link]]"))
     for where, link in tables:
-        _check_source(link, where)
+        if (link.cost is None) == (link.cost_column is None):
+            raise ConfigError(f"{where} needs either cost, or cost-column for a learnt cost")
+        if link.guess is not None and link.cost is not None:
+            raise ConfigError(f"{where} has cost and guess; remove one of them")
     pairs = [(pair, link) for where, link in tables for pair in _pairs(link, where)]
     priced = [(pair, link.cost) for pair, link in pairs if link.cost is not None]
     listed = [Change(1, *pair, _cost(cost)) for pair, cost in priced]
@@ -341,13 +344,6 @@ def _reach(links: Links, changes: Iterable[Change], learnt: Iterable[Pair]) -> f
     later = price_changes(links, changes)
     pairs = {(asker, peer) for _, asker, peer, price in later if price is not None}
     return frozenset(pairs | links.prices().keys())
-
-
-def _check_source(table: LinkTable, where: str) -> None:
-    if (table.cost is None) == (table.cost_column is None):
-        raise ConfigError(f"{where} needs either cost, or cost-column for a learnt cost")
-    if table.guess is not None and table.cost is not None:
-        raise ConfigError(f"{where} has cost and guess; remove one of them")
 
 
 def _changes(

@@ -172,8 +172,12 @@ class Changes:
             asked = [row for row in rows if row in request.peer_answers]
             self._deliver(request, asked)
             self._count_answers(request, asked, labels=1)
-        if is_own(request.source):
-            self._deliver_alarm()
+        learner = self._learner
+        slot = learner.take_alarm() if is_own(request.source) else 0
+        if slot:  # the peers that may be asked know of an alarm after their labels
+            id_ = alarm_id(slot, learner.name_at(learner.space, 0))
+            peers = dict.fromkeys(peer for peer, _ in learner.behind())
+            self.commit.deliveries += [Delivery(peer, id_, slot) for peer in peers]
 
     def _deliver(self, request: Request, rows: Sequence[int]) -> None:
         self.commit.deliveries += [
@@ -181,15 +185,6 @@ class Changes:
             for row in rows
             if request.peer_answers[row].id
         ]
-
-    def _deliver_alarm(self) -> None:
-        """Let the peers that may be asked know of an alarm, after their labels."""
-        learner = self._learner
-        slot = learner.take_alarm()
-        if slot:
-            id_ = alarm_id(slot, learner.name_at(learner.space, 0))
-            peers = dict.fromkeys(peer for peer, _ in learner.behind())
-            self.commit.deliveries += [Delivery(peer, id_, slot) for peer in peers]
 
     def _count_answers(
         self, request: Request, rows: Iterable[int], *, answers: int = 0, labels: int = 0
@@ -768,7 +763,9 @@ def loaded_state(
     learner.slot = own.slot
     stored = StoredTables(learner, loaded, arms)
     stored.fill(OWN, learner.tables)
-    _restore_prices(learner, loaded.sources.get(LINKS))
+    prices = loaded.sources.get(LINKS)
+    if learner.prices is not None and prices is not None and prices.latest is not None:
+        learner.prices.restore(msgspec.convert(prices.latest[1], PriceState), learner.reprice)
     # Before cells of sources are opened, which are to be written.
     changes = Changes(learner, sources, loaded, count)
     sources.load(loaded, stored)
@@ -788,11 +785,6 @@ def loaded_state(
     state = SiteState(groups, learning, open_, changes, ensemble)
     state.latest_label, state.lost_answers = own.latest, len(lost)
     return state
-
-
-def _restore_prices(learner: Learner, state: SourceState | None) -> None:
-    if learner.prices is not None and state is not None and state.latest is not None:
-        learner.prices.restore(msgspec.convert(state.latest[1], PriceState), learner.reprice)
 
 
 def attached(request: Request, rows: Sequence[int]) -> Sequence[int]:
