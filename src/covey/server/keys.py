@@ -26,14 +26,8 @@ try:
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives import serialization as forms
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-        PublicFormat,
-        load_pem_private_key,
-    )
     from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 except ImportError as missing:
     raise MissingExtra(need_of("keys and certificates", "cryptography", extra="node")) from missing
@@ -148,7 +142,7 @@ def _text(public: object) -> str:
         public.curve, ec.SECP256R1
     ):
         raise ConfigError(OTHER_KIND)
-    point = public.public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+    point = public.public_bytes(forms.Encoding.X962, forms.PublicFormat.CompressedPoint)
     return KIND + base64.urlsafe_b64encode(point).decode()
 
 
@@ -174,7 +168,7 @@ def new(
 ) -> KeyInfo:
     """Create a site's key and certificate, `NAME.key` and `NAME.crt`; overwrite neither."""
     key = ec.generate_private_key(ec.SECP256R1())
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    secret = key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption())
     certificate = _signed(key, check_name(name), hosts, _span(days, now))
     contents = {folder / f"{name}.key": secret, folder / f"{name}.crt": certificate}
     made: list[Path] = []
@@ -253,7 +247,7 @@ def _signed(key: ec.EllipticCurvePrivateKey, name: str, hosts: Iterable[str], sp
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(parent, critical=False)
     )
-    signed = certificate.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    signed = certificate.sign(key, hashes.SHA256()).public_bytes(forms.Encoding.PEM)
     return signed + _anchor(name, public, key)
 
 
@@ -263,7 +257,7 @@ def _anchor(
     """Return the certificate of a site's key, against which TLS checks that of the site."""
     span = datetime(2020, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
     made = _builder(name, None, public, span, signs=True)
-    return made.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return made.sign(signer, hashes.SHA256()).public_bytes(forms.Encoding.PEM)
 
 
 @lru_cache(maxsize=1_024)
@@ -369,7 +363,7 @@ def _read_key(path: Path) -> KeyInfo:
 
 
 def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    key = load_pem_private_key(pem, password=None)
+    key = forms.load_pem_private_key(pem, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ConfigError(OTHER_KIND)
     return key
