@@ -20,6 +20,7 @@ import msgspec
 
 from covey import files
 from covey.errors import ConfigError, CoveyError, MissingExtra, PeerRefused, need_of
+from covey.functions.remote import is_loopback
 from covey.node.functions import Limits
 from covey.server import keys, tokens
 from covey.server.http import (
@@ -37,7 +38,6 @@ from covey.server.http import (
     Rates,
     Turns,
     head_too_large,
-    is_loopback,
     most_bytes,
     not_compressed,
     not_http,
@@ -526,11 +526,7 @@ class LoopbackOnly:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
         name = name.strip("[]")
         if name != "localhost" and not is_loopback(name):
-            raise HttpProblem(
-                403,
-                "not_allowed",
-                "without tokens, use 127.0.0.1 or localhost",
-            )
+            raise HttpProblem(403, "not_allowed", "without tokens, use 127.0.0.1 or localhost")
         # And under any name: a browser adds whose page it is to what such a page posts.
         origin = head.headers.get("origin")
         scheme = "http" if connection is None else "https"
