@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -53,28 +54,17 @@ def check_may_see(share: str, requests: Sequence[AskRow]) -> None:
         raise PeerError(f"share = {share!r} does not permit this request")
 
 
+@dataclass(eq=False)
 class PeerClient:
     """A client of another site: it sends no more than that site may see."""
 
-    def __init__(
-        self,
-        neighbour: PeerConfig,
-        post: Post,
-        chance: random.Random,
-        *,
-        to: str = "",
-        own_name: str = "",
-        observed: Observed = lambda peer, call: nullcontext(),
-    ) -> None:
-        """`to` is the site that the neighbour forwards questions of the site `own_name` to.
-
-        `observed` gets the name of the peer and of each call; the call is made within the block.
-        """
-        self._observed = partial(observed, to or neighbour.name)
-        self.neighbour = neighbour
-        self._to, self._own_name = to, own_name
-        self._post = post
-        self._chance = chance
+    neighbour: PeerConfig
+    post: Post
+    chance: random.Random
+    to: str = ""  # the site that the neighbour forwards questions to, for the site `own_name`
+    own_name: str = ""
+    # Gets the name of the peer and of each call; the call is made within the block.
+    observed: Observed = lambda peer, call: nullcontext()
 
     async def ask(self, requests: Sequence[AskRow]) -> list[Assistance]:
         helps: list[Assistance] = []
@@ -106,19 +96,19 @@ class PeerClient:
         return greeting
 
     async def _send(self, call: str, query: PeerMessage, kind: type[AnyReply]) -> AnyReply:
-        with self._observed(call):
-            reply = await self._post(f"{ROOT}/{call}", peer_messages.write(query))
+        with self.observed(self.to or self.neighbour.name, call):
+            reply = await self.post(f"{ROOT}/{call}", peer_messages.write(query))
             if reply.status != 200:
                 raise _refused(reply, *read_refusal(reply.body))
             return peer_messages.read_answer(reply.body, kind, query)
 
     def _route(self) -> dict[str, Any]:
         """Return where the neighbour forwards a question, and what it has passed."""
-        return {"to": self._to, "via": [*VIA.get(), self._own_name]} if self._to else {}
+        return {"to": self.to, "via": [*VIA.get(), self.own_name]} if self.to else {}
 
     def _head(self) -> dict[str, Any]:
         """Return a new id, and the time that is left until the deadline of the caller."""
-        request = f"{self._chance.getrandbits(64):016x}"
+        request = f"{self.chance.getrandbits(64):016x}"
         left_ms = 1e3 * (DEADLINE_S.get() - asyncio.get_running_loop().time())
         if left_ms <= 0:
             raise PeerError("no time to answer")
