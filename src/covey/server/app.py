@@ -54,10 +54,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 async def serve(
-    served: SiteConfig,
-    *,
-    is_up: Callable[..., None],
-    waits_for_store: bool = False,
+    served: SiteConfig, *, is_up: Callable[..., None], waits_for_store: bool = False
 ) -> None:
     """Serve a site until the process gets SIGINT or SIGTERM.
 

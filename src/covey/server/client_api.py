@@ -18,12 +18,7 @@ from msgspec.structs import replace
 
 from covey.bandit.learner import CellPreference, preferences
 from covey.bandit.partitions import MOST_DRAWN
-from covey.errors import (
-    ConfigError,
-    TicketError,
-    UnfitLabel,
-    UnknownTicket,
-)
+from covey.errors import ConfigError, TicketError, UnfitLabel, UnknownTicket
 from covey.node.node import Node
 from covey.node.peers import OUTCOME_OF
 from covey.server import oip
@@ -47,14 +42,7 @@ from covey.server.log_lines import EventLog
 from covey.server.metrics import Metrics
 from covey.server.oip import Inference, TensorTable
 from covey.site.requests import HOUR_S, OWN, Question, Request
-from covey.site.status import (
-    DAY_S,
-    MINUTE_S,
-    AxisState,
-    MapState,
-    SiteHistory,
-    State,
-)
+from covey.site.status import DAY_S, MINUTE_S, AxisState, MapState, SiteHistory, State
 from covey.store.change import Plan
 from covey.store.database import DatabaseUrl
 from covey.types import Label

@@ -101,11 +101,7 @@ FAMILIES: dict[str, tuple[Any, tuple[str, ...] | str, str]] = {
 class Metrics:
     """The metrics of one node, in its own registry; series exist before the first event."""
 
-    def __init__(
-        self,
-        front: Mapping[str, str] | None = None,
-        back: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, front: Mapping[str, str] | None = None, back: Sequence[str] = ()) -> None:
         """`front` maps paths for clients to label values; `back` are the paths for peers."""
         front = front or {}
         disable_created_metrics()  # type: ignore[no-untyped-call]
