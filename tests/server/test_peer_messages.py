@@ -196,8 +196,6 @@ def read_all(body: bytes) -> None:
     for kind in ANSWERS:
         with contextlib.suppress(PeerError):
             answer = peer_messages.read_answer(body, kind, HelloQuery(**HEAD))
-            if isinstance(answer, DeliveryReply):
-                peer_messages.words_of(answer)
             if isinstance(answer, AskReply):
                 peer_messages.helps_of(answer)
     assert {one.status for one in refused} <= {400, 413, 422}
@@ -295,10 +293,3 @@ def test_bounds_that_are_no_accuracy_are_a_peer_error(field: str, number: float)
 
     with pytest.raises(PeerError, match=field):
         peer_messages.read_answer(msgspec.msgpack.encode(answer), ReportReply, HelloQuery(**HEAD))
-
-
-def test_a_word_that_is_not_known_is_a_peer_error() -> None:
-    answer = msgspec.msgpack.encode({**SAID, "words": ["taken", "perhaps"]})
-
-    with pytest.raises(PeerError, match="perhaps"):
-        peer_messages.words_of(peer_messages.read_answer(answer, DeliveryReply, HelloQuery(**HEAD)))

@@ -84,8 +84,7 @@ class PeerClient:
 
     async def deliver(self, labels: Sequence[tuple[str, Label]]) -> list[str]:
         query = peer_messages.delivery(labels, **self._head())
-        answer = await self._send("labels", query, peer_messages.DeliveryReply)
-        return peer_messages.words_of(answer)
+        return (await self._send("labels", query, peer_messages.DeliveryReply)).words
 
     async def hello(self) -> HelloReply:
         """Return the settings of the peer; raise `PeerError` if it is another site."""

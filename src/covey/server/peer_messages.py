@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from covey.bandit.learner import NO_ANSWER
 from covey.data.inputs import MOST_TEXT, MOST_WHOLE
 from covey.errors import DataError, PeerError
-from covey.node.peers import MOST_HOPS, MOST_PRICE, MOST_TOLD, OUTCOMES, RelayRoute
+from covey.node.peers import MOST_HOPS, MOST_PRICE, MOST_TOLD, RelayRoute
 from covey.server.http import HttpProblem, invalid
 from covey.site.requests import NO_INSTANCE, AskRow, Assistance, QueryKind
 from covey.types import Label
@@ -292,14 +292,6 @@ def helps_of(answer: AskReply) -> list[Assistance]:
         Assistance(NO_ANSWER if row.label is None else row.label, row.function)
         for row in answer.given
     ]
-
-
-def words_of(answer: DeliveryReply) -> list[str]:
-    """Return the outcomes of labels; raise `PeerError` for an unknown one."""
-    for word in answer.words:
-        if word not in OUTCOMES:
-            raise PeerError(f"the unknown outcome {word[:20]!r} of a label")
-    return answer.words
 
 
 def delivery(labels: Sequence[tuple[str, Label]], *, request: str, deadline_ms: int) -> LabelsQuery:
