@@ -162,9 +162,8 @@ def disk_use(store: Path | DatabaseUrl) -> tuple[int | None, int | None]:
 
 def _query(text: str) -> StateQuery:
     try:
-        return msgspec.convert(
-            dict(parse_qsl(text, keep_blank_values=True)), StateQuery, strict=False
-        )
+        fields = dict(parse_qsl(text, keep_blank_values=True))
+        return msgspec.convert(fields, StateQuery, strict=False)
     except (ValueError, msgspec.ValidationError) as error:
         raise invalid(f"the query may have cells, from 0 to {MOST_CELLS}: {error}") from None
 
@@ -526,24 +525,19 @@ class ClientApi:
 
     async def _infer(self, call: HttpRequest) -> HttpResponse:
         async with self._queue:
-            return await self._inferred(*self._model.read(call), call.who)
-
-    async def _inferred(
-        self, request: Inference, digest: str, rows: TensorTable, who: str
-    ) -> HttpResponse:
-        slot = self._model.first_slot(request, count=rows.count)
-        id_ = request.id or self._node.new_id()
-        question = Question(_source(who), id_, f"{digest}:{rows.count}")
-        answered = await self._answer(rows, question, slot)
-        parameters: dict[str, oip.Scalar] = {}
-        if rows.count == 1:
-            columns = _columns_of(answered, oip.OUTPUTS)
-            parameters = {name: columns[name][0] for name in HOW}
-        else:
-            columns = _columns_of(answered, [wanted.name for wanted in oip.wanted_of(request)])
-        return oip.answer(
-            columns, request, model=self._served.serving.name, id=id_, parameters=parameters
-        )
+            request, digest, rows = self._model.read(call)
+            slot = self._model.first_slot(request, count=rows.count)
+            id_ = request.id or self._node.new_id()
+            question = Question(_source(call.who), id_, f"{digest}:{rows.count}")
+            answered = await self._answer(rows, question, slot)
+            parameters: dict[str, oip.Scalar] = {}
+            if rows.count == 1:
+                columns = _columns_of(answered, oip.OUTPUTS)
+                parameters = {name: columns[name][0] for name in HOW}
+            else:
+                columns = _columns_of(answered, [wanted.name for wanted in oip.wanted_of(request)])
+            name = self._served.serving.name
+            return oip.answer(columns, request, model=name, id=id_, parameters=parameters)
 
     async def _answer(self, rows: TensorTable, question: Question, slot: int | None) -> Request:
         """Answer the rows of a request; contexts are made for the slots that they get."""
@@ -557,12 +551,10 @@ class ClientApi:
         def contexts(first: int) -> Any:
             if not self._served.has_contexts:
                 return rows.points() if rows.count > 1 else [rows.context()]
-            previous = self._previous_label()
+            made, previous = self._served.contexts, self._previous_label()
             if rows.count == 1:
-                return [
-                    self._served.contexts.extract_one(record, slot=first, previous_label=previous)
-                ]
-            return self._served.contexts.extract_rows(
+                return [made.extract_one(record, slot=first, previous_label=previous)]
+            return made.extract_rows(
                 rows.columns,
                 slot=first,
                 count=rows.count,
@@ -594,14 +586,11 @@ class ClientApi:
 
     async def _settle(self, feedback: oip.Feedback, source: str) -> oip.Settled:
         """Take labels: of a ticket, of rows of a request, or of one row as `id:row`."""
-        id_, truth = feedback.id, cast("Any", feedback.truth)
-        if feedback.rows is not None:
-            costs = cast("Any", feedback.cost)
-            many = await self._node.learn_rows(
-                id_, feedback.rows, truth, source=source, costs=costs
-            )
+        id_, rows = feedback.id, feedback.rows
+        truth, cost = cast("Any", feedback.truth), cast("Any", feedback.cost)
+        if rows is not None:
+            many = await self._node.learn_rows(id_, rows, truth, source=source, costs=cost)
             return oip.Settled(id_, many.is_new, many.is_right)
-        cost = cast("Any", feedback.cost)
         settlement = await self._node.learn(id_, truth, source=source, cost=cost)
         return oip.Settled(id_, settlement.is_new, settlement.is_right)
 

@@ -399,14 +399,6 @@ ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all o
 DATA_TYPES = {"BYTES": "TYPE_STRING"}  # others have the same name in both forms
 
 
-class Asked(NamedTuple):
-    """A request, the digest of what it asks, and its rows."""
-
-    request: Inference
-    digest: str
-    rows: TensorTable
-
-
 class Model(NamedTuple):
     """What the model of a site takes and gives."""
 
@@ -421,11 +413,14 @@ class Model(NamedTuple):
         """How many values an instance has."""
         return len(self.serving.features) + sum(self.vectors.values()) - len(self.vectors)
 
-    def read(self, call: HttpRequest) -> Asked:
-        """Return a request; raise `HttpProblem` if it cannot be understood."""
+    def read(self, call: HttpRequest) -> tuple[Inference, str, TensorTable]:
+        """Return a request, the digest of what it asks, and its rows.
+
+        Raises `HttpProblem` if it cannot be understood.
+        """
         head, tail = halves(call, self.limits)
         request, digest = inference(head, tail or b"")
-        return Asked(request, digest, self.rows(request.inputs, tail or b""))
+        return request, digest, self.rows(request.inputs, tail or b"")
 
     def rows(self, inputs: Sequence[RemoteTensor], tail: bytes | memoryview = b"") -> TensorTable:
         """Return the rows of tensors; `tail` is what follows the JSON."""
