@@ -6,7 +6,6 @@ on.
 """
 
 import asyncio
-import contextlib
 import gc
 import logging
 import random
@@ -316,7 +315,6 @@ class ServedSite:
     def _make_node(
         self, served: SiteConfig, peers: HttpsPeers | None, before: Node | None = None
     ) -> Node:
-        limits = served.limits
         return Node(
             served.site,
             served.learner,
@@ -335,7 +333,7 @@ class ServedSite:
             trust={name: neighbour.trust for name, neighbour in served.neighbours.items()},
             timeouts=served.timeouts,
             labels=served.labels,
-            limits=limits,
+            limits=served.limits,
             peer_tickets=served.peer_tickets,
             fingerprint=served.fingerprint,
             budgets=served.budgets,
@@ -467,7 +465,7 @@ async def _open_store(served: SiteConfig, stop: asyncio.Event | None) -> Store |
             if str(error) != logged:
                 logged = str(error)
                 log.warning("waits for its store: %s", logged)
-        with contextlib.suppress(TimeoutError):
+        with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), STORE_AGAIN_S)
             return None
     if store.is_new:

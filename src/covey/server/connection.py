@@ -531,11 +531,8 @@ class LoopbackOnly:
         origin = head.headers.get("origin")
         scheme = "http" if connection is None else "https"
         if origin is not None and origin.lower() != f"{scheme}://{host}":
-            raise HttpProblem(
-                403,
-                "not_allowed",
-                "web pages of another origin may not call this site (Origin header)",
-            )
+            refusal = "web pages of another origin may not call this site (Origin header)"
+            raise HttpProblem(403, "not_allowed", refusal)
         return EVERYTHING
 
 
