@@ -394,8 +394,6 @@ VERSION = "1"  # the only one of a model: what it learns changes no version
 USUAL = (Wanted("label"), Wanted("ticket"))  # the default outputs
 OUTPUTS = get_args(OutputName)
 ALL_BINARY = "binary_data_output"  # the parameter of a request that wants all outputs in bytes
-
-
 DATA_TYPES = {"BYTES": "TYPE_STRING"}  # others have the same name in both forms
 
 
@@ -527,16 +525,13 @@ class Model(NamedTuple):
     def config(self) -> ModelConfig:
         """Return the same in the form of Triton."""
         model = self.metadata()
-        inputs, outputs = (
-            [
-                TensorConfig(
-                    item.name, DATA_TYPES.get(item.datatype, f"TYPE_{item.datatype}"), item.shape
-                )
-                for item in tensors
-            ]
-            for tensors in (model.inputs, model.outputs)
-        )
-        return ModelConfig(model.name, model.platform, model.platform, 0, inputs, outputs)
+
+        def triton(tensor: TensorKind) -> TensorConfig:
+            kind = DATA_TYPES.get(tensor.datatype, f"TYPE_{tensor.datatype}")
+            return TensorConfig(tensor.name, kind, tensor.shape)
+
+        inputs, outputs = map(triton, model.inputs), map(triton, model.outputs)
+        return ModelConfig(model.name, model.platform, model.platform, 0, [*inputs], [*outputs])
 
     def statistics(self, success: Duration, fail: Duration) -> Statistics:
         stats = dict.fromkeys(("queue", "compute_input", "compute_output"), Duration())
