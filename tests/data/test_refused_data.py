@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 
 from covey.data import contexts
@@ -38,18 +37,12 @@ def test_what_is_no_context_is_refused(door: str, given: dict[str, Any], says: l
     refuses(DOORS, door, given, [*PLACES.get(door, ()), *says])
 
 
-@pytest.mark.parametrize("value", [1.3, -0.5, math.nan, math.inf, 1.0000000000000002])
+@pytest.mark.parametrize("value", [1.3, -0.5, math.inf, 1.0000000000000002])
 def test_the_first_context_outside_the_cube_is_named(value: float) -> None:
-    points = np.array([[0.5, 0.5], [0.5, value], [value, 0.5]])
+    columns = {"hour": [0.5, 0.5, value], "bytes": [0.5, value, 0.5]}
 
     with pytest.raises(ContextError, match=f"slot 17: context 'bytes' is {value}; .*scale the"):
-        contexts.check_unit(points, names=["hour", "bytes"], at=lambda row: f"slot {16 + row}")
-
-
-@pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_contexts_of_another_length_than_the_names_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ContextError, match="expected 2 contexts per row"):
-        contexts.check_unit(np.zeros(shape), names=["hour", "bytes"])
+        contexts.parse(["hour", "bytes"]).extract(columns, first_slot=16)
 
 
 def test_messages_about_a_request_name_rows() -> None:

@@ -193,15 +193,12 @@ _BOUND_HEADINGS = ("theorem", "regret <=", "per slot", "order", "below T from", 
 
 
 def _extent(sheet: BoundTable) -> str:
-    return fill(f"{_numbers(sheet)}; {sheet.form} form")
-
-
-def _numbers(sheet: BoundTable) -> str:
     numbers = {**msgspec.structs.asdict(sheet.problem), "most_functions": sheet.problem.most}
-    return ", ".join(
+    shown = ", ".join(
         f"{name.replace('_', ' ')} {'as prescribed' if value is None else figure(value)}"
         for name, value in numbers.items()
     )
+    return fill(f"{shown}; {sheet.form} form")
 
 
 def _bound_line(bound: Bound) -> tuple[str, ...]:

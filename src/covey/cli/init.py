@@ -183,12 +183,7 @@ def _few(values: Mapping[str, int]) -> str:
 
 def text(guessed: Guess, *, log: str) -> str:
     """Return the configuration as TOML with comments."""
-    keys = {
-        "label": guessed.label,
-        "at": guessed.at,
-        "revealed": guessed.revealed,
-        "delay": guessed.delay,
-    }
+    keys = {key: getattr(guessed, key) for key in ("label", "at", "revealed", "delay")}
     data = [f"{key} = {text_of(value)}" for key, value in keys.items() if value is not None]
     if guessed.is_lacking:
         data.append('missing = "unavailable"  # a function without a prediction, in that row')

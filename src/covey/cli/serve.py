@@ -141,17 +141,16 @@ def _account(state: State) -> list[tuple[str, str]]:
 def _phases(state: State) -> str:
     names = sorted(state.phases, key=lambda name: (*PHASES, name).index(name))
     total = sum(state.phases.values())
-    lines = [(_plain(name), f"{(n := state.phases[name]):,}", _share(n, total)) for name in names]
+    lines = [
+        (_plain(name), f"{(n := state.phases[name]):,}", number(percent(n, total), ".1f"))
+        for name in names
+    ]
     return table([("phase", "decisions*", "share %"), *lines]) if lines else ""
 
 
 def _of(spent: float, budget: float | None) -> str:
     limit = "" if budget is None else f" of {budget:,.2f}"
     return f"{spent:,.2f}{limit}" if spent or limit else ""
-
-
-def _share(part: int, whole: int) -> str:
-    return number(percent(part, whole), ".1f")
 
 
 def _span(seconds: float) -> str:

@@ -29,7 +29,8 @@ def run_report(options: argparse.Namespace) -> None:
 
 
 def run_export(options: argparse.Namespace) -> None:
-    if options.out.with_suffix(".toml").resolve() == _resolved(options.config):
+    written = options.out.with_suffix(".toml").resolve()
+    if options.config is not None and options.config.resolve() == written:
         raise ConfigError(
             f"{options.config} would be overwritten by the configuration of the log; name another "
             "file with --out"
@@ -42,10 +43,6 @@ def run_export(options: argparse.Namespace) -> None:
         print(_told(exported))
     if exported.sampled:
         print(f"try: covey replay {exported.log} --config {exported.config}", file=sys.stderr)
-
-
-def _resolved(path: Path | None) -> Path | None:
-    return None if path is None else path.resolve()
 
 
 def _told(exported: Exported) -> str:
@@ -178,10 +175,8 @@ def run_statement(options: argparse.Namespace) -> None:
 
 def _text(statement: MonthlyStatement) -> str:
     parts = [f"site {statement.site}, {statement.month} (UTC)"]
-    for title, lines in (
-        ("paid to peers", statement.paid),
-        ("earned from peers", statement.earned),
-    ):
+    sides = {"paid to peers": statement.paid, "earned from peers": statement.earned}
+    for title, lines in sides.items():
         parts.append("\n".join([title, *_listed(lines)]) if lines else f"{title}: nothing")
     return "\n\n".join(parts)
 

@@ -774,7 +774,13 @@ class Contexts:
                 places = np.where(np.isnan(places), 0.0, places)
             end += width
             contexts[:, end - width : end] = places.reshape(-1, width)
-        check_unit(contexts, names=self.names, at=rows.at)
+        outside = first_outside(contexts)
+        if outside is not None:
+            row, place = outside
+            raise ContextError(
+                f"{rows.at(row)}: context {self.names[place]!r} is {show(contexts[row, place])}; "
+                "contexts must lie in [0, 1] (scale the column, or set clip = true)"
+            )
         return contexts
 
 
@@ -815,25 +821,6 @@ def parse(entries: Sequence[str | Mapping[str, Any]]) -> Contexts:
             "use fewer columns or shorter vectors"
         )
     return contexts
-
-
-def check_unit(
-    contexts: npt.NDArray[Any],
-    *,
-    names: Sequence[str],
-    at: Callable[[int], str] = lambda row: f"slot {row + 1}",
-) -> None:
-    """Raise `ContextError` for the first context outside the unit cube; `at` names a row."""
-    if contexts.ndim != 2 or contexts.shape[1] != len(names):
-        raise ContextError(
-            f"{at(0)}: expected {len(names)} contexts per row, got shape {contexts.shape}"
-        )
-    outside = first_outside(contexts)
-    if outside is not None:
-        raise ContextError(
-            f"{at(outside[0])}: context {names[outside[1]]!r} is {show(contexts[outside])}; "
-            "contexts must lie in [0, 1] (scale the column, or set clip = true)"
-        )
 
 
 def _parse_entry(entry: str | Mapping[str, Any], place: str) -> Scale:

@@ -178,8 +178,7 @@ class Frame:
 
     def to_pandas(self) -> Any:
         """Return a pandas frame; dictionaries of text are categoricals."""
-        missing = "to_pandas needs pandas; install pandas"
-        optional_module("pandas", missing=missing)
+        optional_module("pandas", missing="to_pandas needs pandas; install pandas")
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> Any:

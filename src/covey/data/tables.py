@@ -15,13 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from covey import kernel, toml
-from covey.data.logs import (
-    CodedColumn,
-    Column,
-    Columns,
-    arrow_module,
-    parquet_module,
-)
+from covey.data.logs import CodedColumn, Column, Columns, arrow_module, parquet_module
 from covey.errors import DataError
 
 # Progress is said after each chunk: of the plain kernel's, too, every few seconds.
@@ -48,8 +42,7 @@ def open_log(path: Path, wanted: Sequence[str]) -> "CsvLog | ParquetLog":
 
 
 def header(path: Path) -> list[str]:
-    reader = open_log(path, [])
-    return reader.header()
+    return open_log(path, []).header()
 
 
 SEPARATORS = ",;\t|"

@@ -134,12 +134,7 @@ def worked(
     results = {key: result for key, result in before.items() if result is not None}
     left = [key for key in calls if key not in results]
     steps = finished(
-        left,
-        calls.__getitem__,
-        workers=workers,
-        on=on,
-        is_importable=is_importable,
-        title=title,
+        left, calls.__getitem__, workers=workers, on=on, is_importable=is_importable, title=title
     )
     with contextlib.closing(steps):
         for count, (key, result) in enumerate(steps, 1):

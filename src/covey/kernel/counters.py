@@ -351,7 +351,7 @@ class ArmCounters:
         cells = self.cells
         for k in range(cells.found):
             if cells.since(cells.path[k] * cells.stride) <= slot:
-                cells.memory.take_own(cells.path[k], label, answer)
+                cells.memory.take(cells.path[k], label, answer)
         return 0
 
     def forget(self, end: int) -> int:

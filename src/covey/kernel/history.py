@@ -42,12 +42,8 @@ class History:
         """Forget what is stored of `row`."""
         self.cells.pop(row, None)
 
-    def take_own(self, row: int, label: Any, answer: Any) -> None:
-        """Store the label of an own instance; `answer` is that of an own function, or None."""
-        self.take(row, label, answer)
-
     def take(self, row: int, label: Any, answer: Any) -> None:
-        """Store the label of a peer's instance, and the answer to it; None: there was none.
+        """Store the label of an instance, and an own function's answer to it, or None.
 
         The leading label changes only when another has a larger count.
         """

@@ -106,15 +106,13 @@ class Layout:
         ]
 
 
+_LAYOUTS = lru_cache(maxsize=256)(Layout)
+
+
 def layout_of(rule: Rule) -> Layout:
     """Return the layout of a rule: one object for all sites of a network that are alike."""
     costs = (0.0,) * len(rule.costs)
-    return _shared(msgspec.structs.replace(rule, costs=costs, levels=(), offset=0, rewards=()))
-
-
-@lru_cache(maxsize=256)
-def _shared(rule: Rule) -> Layout:
-    return Layout(rule)
+    return _LAYOUTS(msgspec.structs.replace(rule, costs=costs, levels=(), offset=0, rewards=()))
 
 
 def is_flat(rule: Rule) -> bool:
