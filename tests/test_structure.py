@@ -19,9 +19,9 @@ DECLARATIONS = sorted(PACKAGE.glob("**/*.pxd"))
 TESTS = sorted((ROOT / "tests").glob("**/*.py"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # These numbers only fall. A limit per file is not among them: it cuts files, and shrinks nothing.
-MOST_MODULES = 126
-MOST_LINES = 46_684
-MOST_LINES_OF_TESTS = 52_198
+MOST_MODULES = 125
+MOST_LINES = 46_607
+MOST_LINES_OF_TESTS = 51_777
 MOST_METHODS = 40  # of a class of the kernel, inherited ones included
 MOST_LEVELS = 2  # of inheritance
 KERNEL = sorted(path.stem for path in (PACKAGE / "kernel").glob("[a-z]*.py"))
