@@ -236,13 +236,8 @@ def is_safe(parts: SplitResult) -> bool:
     """Return whether nobody can read what is sent to a URL: it is encrypted, or stays here."""
     if parts.scheme == "https" or parts.hostname == "localhost":
         return True
-    return is_loopback(parts.hostname or "")
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is an address that only this machine can reach."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         return False
 

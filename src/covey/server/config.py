@@ -17,12 +17,11 @@ from covey.errors import ConfigError, DataError
 from covey.functions import remote
 from covey.functions.function import Function, Named, Scalar, declared
 from covey.functions.registry import Remember, functions_from, with_training_log
-from covey.functions.remote import is_loopback
 from covey.network.network import check_can_run, functions_of
 from covey.node.functions import PEER_TICKETS, Limits
 from covey.node.peers import Budgets, BudgetTable, PeerTimeouts, prices_of
 from covey.server import http, keys
-from covey.server.http import Address
+from covey.server.http import Address, is_loopback
 from covey.server.spaces import SpaceNames, names_of
 from covey.site.ensemble import SiteEnsemble, voters_of
 from covey.site.requests import Loaded

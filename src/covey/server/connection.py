@@ -20,7 +20,6 @@ import msgspec
 
 from covey import files
 from covey.errors import ConfigError, CoveyError, MissingExtra, PeerRefused, need_of
-from covey.functions.remote import is_loopback
 from covey.node.functions import Limits
 from covey.server import keys, tokens
 from covey.server.http import (
@@ -38,6 +37,7 @@ from covey.server.http import (
     Rates,
     Turns,
     head_too_large,
+    is_loopback,
     most_bytes,
     not_compressed,
     not_http,

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import math
 import socket
@@ -336,6 +337,14 @@ class AdmissionQueue:
             if not turn.done():
                 self.in_progress += 1
                 turn.set_result(None)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class Address(NamedTuple):
