@@ -447,7 +447,7 @@ def drops_a_commit_that_found_the_disk_full(patch: Patch) -> None:
         try:
             await self._commit(commit)
         except StoreFull as full:
-            self._fail(full, waiting)
+            self.fail(full, waiting)
             self.failure = None
         self._state.is_written(commit)
 

@@ -130,8 +130,8 @@ def test_entries_that_fail_are_skipped(
     function = loaded(counting(), tmp_path)
 
     assert function.answer("x") == "spam"
-    assert len(caplog.messages) == bad
-    assert "f.jsonl skipped: ValueError at" in caplog.text
+    skipped = [message for message in caplog.messages if "f.jsonl skipped: ValueError" in message]
+    assert len(skipped) == bad
     assert (tmp_path / "f.jsonl").read_text() == "".join(lines)
 
 
