@@ -21,7 +21,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 # These numbers only fall. A limit per file is not among them: it cuts files, and shrinks nothing.
 MOST_MODULES = 125
 MOST_LINES = 46_610
-MOST_LINES_OF_TESTS = 51_777
+MOST_LINES_OF_TESTS = 51_773
 MOST_METHODS = 40  # of a class of the kernel, inherited ones included
 MOST_LEVELS = 2  # of inheritance
 KERNEL = sorted(path.stem for path in (PACKAGE / "kernel").glob("[a-z]*.py"))
